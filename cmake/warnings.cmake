@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# Warnings for our own targets, and the sanitizers of the torch-free half.
+find_program(NPU_CCACHE ccache)
+if(NPU_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${NPU_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${NPU_CCACHE})
+endif()
+
+function(npu_warnings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Werror=return-type)
+endfunction()
+
+if(NPU_SANITIZE)
+  string(REPLACE ";" "," _npu_sanitize "${NPU_SANITIZE}")
+  add_compile_options(-fsanitize=${_npu_sanitize} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=${_npu_sanitize})
+endif()

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which driver this process uses, and where drivers are looked for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "driver/driver.h"
+
+namespace npu {
+
+// The folder of drivers that ship with the package; set once, before first use.
+void set_package_driver_dir(const std::string& dir);
+
+// Folders searched for a driver called by name, in order: NPU_DRIVER_PATH
+// (colon separated), then the package's.
+std::vector<std::string> driver_search_path();
+
+// The driver chosen by NPU_DRIVER (host when unset), loaded on first call. A
+// failure is kept: every call throws the same Error until the process ends.
+Driver& active_driver();
+// The same without throwing: nullptr, and the reason through driver_failure().
+Driver* active_driver_or_null() noexcept;
+std::string driver_failure();
+
+// The embedded host driver, always there: runs random frames and the
+// conformance oracle when another driver is active.
+Driver& host_driver();
+
+} // namespace npu

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// npu devices as PyTorch numbers them: count, current one, properties.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include "driver/driver.h"
+
+namespace npu {
+
+inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
+inline constexpr c10::DeviceIndex kMaxDevices = 64;
+
+// Visible devices (ASCEND_RT_VISIBLE_DEVICES applied); 0 when no driver loads.
+// Opens nothing, never throws.
+c10::DeviceIndex device_count() noexcept;
+
+// Opens the driver and checks the fork state; idempotent, cheap afterwards.
+// Throws what the driver's failure was.
+void init();
+bool is_initialized() noexcept;
+// True in a child forked after init.
+bool in_bad_fork() noexcept;
+
+// Opens `device` at its first use and gives the driver's number for it.
+// Throws for an index out of range.
+npu_device driver_device(c10::DeviceIndex device);
+void check_device_index(c10::DeviceIndex device);
+
+c10::DeviceIndex current_device() noexcept;
+void set_device(c10::DeviceIndex device);
+c10::DeviceIndex exchange_device(c10::DeviceIndex device);
+// -1 means the current device.
+c10::DeviceIndex device_or_current(c10::DeviceIndex device);
+
+const npu_device_properties& device_properties(c10::DeviceIndex device);
+// Rung 4 is possible: host code can read device memory (maybe after host_open).
+bool host_accessible(c10::DeviceIndex device);
+bool needs_host_open(c10::DeviceIndex device);
+
+void synchronize_device(c10::DeviceIndex device);
+
+} // namespace npu
