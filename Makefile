@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+# Two commands are enough: `make demo` and `make test`. Both set up what they need.
+#
+#   TORCH_SPEC   which PyTorch to install       (default torch==2.13.0)
+#   PIP_FLAGS    passed to every pip install    (an index, --pre, ...)
+#   VENV         where the environment lives    (default .venv; VENV= uses PYTHON as it is)
+#   JOBS         compile and test processes     (default: the machine's cores)
+SHELL      := /bin/bash
+PYTHON     ?= python3
+TORCH_SPEC ?= torch==2.13.0
+PIP_FLAGS  ?=
+VENV       ?= .venv
+JOBS       ?= $(shell nproc)
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+
+ifeq ($(VENV),)
+PY := $(PYTHON)
+else
+PY := $(VENV)/bin/python
+endif
+PIP := $(PY) -m pip install -q --disable-pip-version-check $(PIP_FLAGS)
+
+.PHONY: help setup build demo test test-modes test-core test-sanitizers test-python wheel bench format lint doctor clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
+
+setup: build/.setup ## system packages, .venv, PyTorch and the Python tools
+
+# torch first and pinned: whatever needs torch must find it there, never fetch another.
+build/.setup: scripts/system_packages.sh requirements-dev.txt
+	@scripts/system_packages.sh $(PYTHON)
+	@mkdir -p build
+	@if [ -n "$(VENV)" ] && [ ! -x $(PY) ]; then $(PYTHON) -m venv $(VENV); fi
+	@$(PY) -c "import torch" 2>/dev/null || { echo "installing $(TORCH_SPEC)"; $(PIP) numpy $(TORCH_SPEC); }
+	@$(PIP) -r requirements-dev.txt
+	@touch $@
+
+build: setup ## compile and install into the environment
+	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PIP) --no-build-isolation --no-deps --force-reinstall .
+	@$(PIP) --no-build-isolation --no-deps ./compat
+
+demo: build ## train a small GPT on npu:0
+	@$(PY) -m examples.train_gpt
+
+doctor: build ## check torch, driver, devices, autoload, one operator
+	@$(PY) -m opennpu doctor
+
+test: build lint test-core test-sanitizers test-python ## everything
+
+test-core: setup ## the torch-free half: contract, loader, drivers, conformance kit
+	@cmake --preset core -DPython3_EXECUTABLE=$(abspath $(PY)) >/dev/null
+	@cmake --build --preset core -j $(JOBS)
+	@ctest --preset core -j $(JOBS)
+
+test-sanitizers: setup ## the same under ASAN+UBSAN and under TSAN
+	@for preset in asan tsan; do \
+	  cmake --preset $$preset -DPython3_EXECUTABLE=$(abspath $(PY)) >/dev/null && \
+	  cmake --build --preset $$preset -j $(JOBS) && ctest --preset $$preset -j $(JOBS) || exit 1; done
+
+test-python: build ## pytest: tests/python, tests/seeds, tests/opinfo
+	@$(PY) -m pytest -q -n $(JOBS) tests
+
+# Each mode is the same tests on a device that behaves differently.
+MODES := devices async protect together
+MODE_devices  := NPU_HOST_DEVICES=8
+MODE_async    := NPU_HOST_ASYNC=1 NPU_HOST_DELAY_US=50
+MODE_protect  := NPU_HOST_PROTECT=1
+MODE_together := $(MODE_devices) $(MODE_async) $(MODE_protect)
+test-modes: build ## tests marked `modes` under 8 devices, async, protect, all together
+	@$(foreach mode,$(MODES),echo "== $(mode): $(MODE_$(mode))" && $(MODE_$(mode)) $(PY) -m pytest -q -n $(JOBS) -m modes tests/python || exit 1;)
+
+wheel: setup ## fill dist/ with opennpu, opennpu-tools and the torch_npu metadata
+	@mkdir -p dist
+	@for project in . optools compat; do \
+	  TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PY) -m pip wheel -q --no-build-isolation --no-deps -w dist $$project || exit 1; done
+	@ls -1 dist
+
+bench: build ## the ratios of docs/performance.md, measured here
+	@$(PY) -m benchmarks.run
+
+CLANG_FORMAT := $(PY) -c 'import clang_format; clang_format.clang_format()'
+CPP_FILES = $(shell git ls-files '*.c' '*.h' '*.cpp')
+format: setup ## clang-format and ruff
+	@$(CLANG_FORMAT) -i $(CPP_FILES)
+	@$(PY) -m ruff check -q --fix . && $(PY) -m ruff format -q .
+
+lint: setup ## what CI checks of style and layers
+	@$(CLANG_FORMAT) --dry-run -Werror $(CPP_FILES)
+	@$(PY) -m ruff check -q . && $(PY) -m ruff format -q --check .
+	@$(PY) scripts/check_layers.py
+
+clean: ## remove build/ and dist/ (not .venv)
+	@rm -rf build dist

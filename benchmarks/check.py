@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fails when docs/performance.md is not what results.json gives, or a missed bar has no reason."""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks import bars, table  # noqa: E402
+
+
+def complaints() -> list[str]:
+    recorded = json.loads((Path(__file__).parent / "results.json").read_text())
+    found = []
+    if table.rendered(bars.BARS, bars.WATCHED, recorded) != table.DOC.read_text(encoding="utf-8"):
+        found.append("docs/performance.md is stale: run python -m benchmarks.run --write")
+    for bar in bars.BARS:
+        result = recorded["results"].get(bar.name)
+        if result is None:
+            found.append(f"{bar.name}: has a bar and was never measured")
+        elif result["low"] > bar.limit and not bar.reason:
+            found.append(f"{bar.name}: missed ({result['low']:.3g} > {bar.limit:g}) without a reason")
+    return found
+
+
+if __name__ == "__main__":
+    problems = complaints()
+    print("\n".join(problems) or "docs/performance.md and the bars agree")
+    sys.exit(bool(problems))

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make bench`: measures every bar here and prints the table; --write records it.
+
+    python -m benchmarks.run [name ...] [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from benchmarks import bars, measure, models, table
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.json"
+THREADS = 2
+
+
+def model_step(name: str) -> dict:
+    case = models.build(name)
+    ours, theirs, again = case.to("npu"), case.to("cpu"), case.to("cpu")
+    for step in (ours, theirs, again):
+        for _ in range(3):
+            step()
+    count = 200 if name.startswith("gpt-tiny") else 40
+    quiet, ratio = measure.compare(ours, theirs, again, count)
+    return {"aa": quiet.median, **vars(ratio)}
+
+
+def add_boxed() -> dict:
+    def adder(device: str):
+        a, b = torch.randn(64, device=device), torch.randn(64, device=device)
+        return lambda: torch.add(a, b)
+
+    ours, theirs, again = adder("npu"), adder("cpu"), adder("cpu")
+    quiet, ratio = measure.compare(ours, theirs, again, count=200, repeat=2000)
+    return {"aa": quiet.median, **vars(ratio)}
+
+
+def _child(code: str, **env: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(f"benchmark child failed:\n{done.stderr}")
+    return done.stdout.strip()
+
+
+def import_time() -> dict:
+    code = (
+        "import time, torch; t = time.perf_counter(); import torch_npu; "
+        "print((time.perf_counter() - t) * 1000)"
+    )
+    times = sorted(float(_child(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")) for _ in range(11))
+    return {"median": statistics.median(times), "low": times[1], "high": times[-2]}
+
+
+def allocator_pair() -> dict:
+    times = sorted(torch.npu.memory._time_allocate_free(4096, 200_000) for _ in range(11))
+    return {"median": statistics.median(times), "low": times[1], "high": times[-2]}
+
+
+def steady_state() -> dict:
+    step = models.build("gpt-tiny").to("npu")
+    step(), step()
+    before = torch.npu.memory_stats()["num_device_alloc"]
+    for _ in range(10):
+        step()
+    calls = torch.npu.memory_stats()["num_device_alloc"] - before
+    return {"median": calls, "low": calls, "high": calls}
+
+
+def null_call() -> dict:
+    code = (
+        "import torch, torch_npu\n"
+        "from benchmarks.measure import timed\n"
+        "x = torch.empty(64, device='npu')\n"
+        "print(min(timed(lambda: x.fill_(1.0), 20000) for _ in range(11)))"
+    )
+    us = float(_child(code, NPU_DRIVER="null", NPU_NULL_ACCEPT="1"))
+    return {"median": us, "low": us, "high": us, "unit": "us"}
+
+
+MEASURES = {
+    "add-boxed": add_boxed,
+    **{
+        name: (lambda name=name: model_step(name))
+        for name in ("gpt-tiny", "gpt-small", "gpt-medium", "resnet", "lstm")
+    },
+    "import": import_time,
+    "allocator": allocator_pair,
+    "steady": steady_state,
+    "null-call": null_call,
+}
+
+
+def machine() -> dict:
+    cpu = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    return {"cpu": cpu, "threads": THREADS, "torch": torch.__version__}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"which of: {', '.join(MEASURES)}")
+    parser.add_argument("--write", action="store_true", help="record in results.json and the docs")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in MEASURES]
+    if unknown:
+        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(MEASURES)}")
+    torch.set_num_threads(THREADS)
+    import torch_npu  # noqa: F401
+
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"results": {}}
+    results = dict(known["results"])
+    for name in options.names or MEASURES:
+        results[name] = MEASURES[name]()
+        print(f"{name:12} {table.show(name, results[name])}", flush=True)
+    missed = [
+        bar.name for bar in bars.BARS if bar.name in results and results[bar.name]["low"] > bar.limit
+    ]
+    print(f"{len(missed)} bars missed: {', '.join(missed)}" if missed else "every bar met")
+    if options.write:
+        RESULTS.write_text(json.dumps({"machine": machine(), "results": results}, indent=1) + "\n")
+        table.write(bars.BARS, bars.WATCHED, json.loads(RESULTS.read_text()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

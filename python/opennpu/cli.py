@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `opennpu` command: one subcommand per module, loaded only when asked for."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+
+# name -> (module, help). Each module has add_arguments(parser) and run(options) -> exit code.
+COMMANDS = {
+    "doctor": ("opennpu.doctor", "check torch, driver, devices, autoload, variables, one operator"),
+    "explain": ("opennpu.explain", "what an error code or an operator's fallback means"),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    root = argparse.ArgumentParser(
+        prog="opennpu", description="OpenNPU: an npu device for PyTorch on any hardware."
+    )
+    commands = root.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, text) in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(module=module)
+        import_module(module).add_arguments(sub)
+    return root
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    try:
+        return import_module(options.module).run(options)
+    except BrokenPipeError:  # `opennpu … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

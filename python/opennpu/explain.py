@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`opennpu explain ERR01007` and `opennpu explain aten::linalg_lstsq`, in Chinese or English."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import locale
+import re
+import sys
+from pathlib import Path
+
+FAULTS = Path(__file__).with_name("faults.json")
+HEADINGS = {
+    "en": {"seen": "What is seen", "cause": "Cause", "effect": "Effect", "do": "What to do"},
+    "zh": {"seen": "现象", "cause": "原因", "effect": "影响", "do": "处理方法"},
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("subject", help="an error code (ERR01007) or an operator (aten::fmax)")
+    parser.add_argument("--lang", choices=("zh", "en"), help="default: the locale's, else English")
+
+
+def language(asked: str | None) -> str:
+    if asked:
+        return asked
+    name = locale.setlocale(locale.LC_CTYPE, None) or ""
+    return "zh" if name.lower().startswith("zh") else "en"
+
+
+def show(title: str, parts: dict[str, str], lang: str) -> None:
+    print(title)
+    for key, heading in HEADINGS[lang].items():
+        print(f"\n{heading}:")
+        print("  " + parts[key].replace("\n", "\n  "))
+
+
+def explain_code(code: str, lang: str, faults: dict) -> int:
+    module, kind = code[3:5], code[5:]
+    if module not in faults["modules"] or kind not in faults["kinds"]:
+        print(
+            f"no error code {code}: it is ERR, a module ({', '.join(faults['modules'])}) "
+            f"and a kind ({', '.join(faults['kinds'])})",
+            file=sys.stderr,
+        )
+        return 2
+    special = faults["codes"].get(code, {})
+    parts = {**faults["kinds"][kind][lang], **special.get(lang, {})}
+    where = faults["modules"][module]
+    show(f"{code} {where['name']} {faults['kinds'][kind]['text']} ({where[lang]})", parts, lang)
+    return 0
+
+
+def explain_operator(name: str, lang: str, faults: dict) -> int:
+    import torch_npu
+
+    bare = name.removeprefix("aten::")
+    rows = torch_npu._C._explain_operator(f"aten::{bare}")
+    if not rows:
+        import torch
+
+        known = sorted({n.split(".")[0] for n in torch._C._dispatch_get_all_op_names()})
+        near = difflib.get_close_matches(f"aten::{bare.split('.')[0]}", known, n=3)
+        print(
+            f"no operator {name} in this PyTorch" + (f"; near it: {', '.join(near)}" if near else ""),
+            file=sys.stderr,
+        )
+        return 2
+    falling = [row for row in rows if row["falls_back"]]
+    texts = faults["operator"]["falls" if falling else "native"][lang]
+    names = ", ".join(sorted({row["resolved"] for row in falling or rows}))
+    profile = rows[0]["profile"]
+    parts = {key: text.format(names=names, profile=profile) for key, text in texts.items()}
+    show(f"{name}: {', '.join(row['overload'] for row in rows)}", parts, lang)
+    return 0
+
+
+def run(options: argparse.Namespace) -> int:
+    lang = language(options.lang)
+    faults = json.loads(FAULTS.read_text(encoding="utf-8"))
+    subject = options.subject.strip()
+    if re.fullmatch(r"(?i)err\d{5}", subject):
+        return explain_code(subject.upper(), lang, faults)
+    if re.fullmatch(r"\w+(::\w+)?(\.\w+)?", subject):
+        return explain_operator(subject, lang, faults)
+    print(f"{subject!r} is neither an error code (ERR01007) nor an operator (aten::fmax)", file=sys.stderr)
+    return 2

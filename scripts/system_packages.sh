@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs the system packages the build needs, or says which and stops.
+set -euo pipefail
+python=${1:-python3}
+missing=()
+need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
+need g++ g++
+need cmake cmake
+need ninja ninja-build
+need git git
+"$python" -c 'import venv, ensurepip' >/dev/null 2>&1 || missing+=(python3-venv)
+"$python" -c 'import os, sysconfig; raise SystemExit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' \
+  >/dev/null 2>&1 || missing+=(python3-dev)
+[ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] || missing+=(libgtest-dev)
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+line="apt-get install -y ${missing[*]}"
+if ! command -v apt-get >/dev/null 2>&1; then
+  echo "These are needed and missing: ${missing[*]}. Install them with your system's package manager, then run make again." >&2
+  exit 1
+fi
+if [ "$(id -u)" -ne 0 ]; then
+  echo "These system packages are missing. Run this, then make again:" >&2
+  echo "  sudo $line" >&2
+  exit 1
+fi
+echo "$line"
+apt-get update -qq
+DEBIAN_FRONTEND=noninteractive $line -qq >/dev/null
