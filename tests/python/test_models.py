@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole models: the loss curve of 20 steps on npu is the CPU's, bit for bit.
+
+Dropout is 0 and weights are made on the CPU, so the only difference is where kernels run; on the
+host device rung 4 runs PyTorch's own.
+"""
+
+import pytest
+import torch
+import torch_npu  # noqa: F401
+
+from benchmarks import models
+
+STEPS = 20
+# CPU trains LSTM and GRU through oneDNN's layer kernel, npu cell by cell: another order of sums.
+CELL_BY_CELL = {"lstm": 2e-4, "gru": 2e-4}
+
+
+def curve(name: str, device: str) -> list[float]:
+    step = models.build(name).to(device)
+    return [step().item() for _ in range(STEPS)]
+
+
+@pytest.mark.modes
+@pytest.mark.parametrize("name", ["mlp", "gpt-tiny", "resnet-narrow"])
+def test_loss_curve_is_bitwise_the_cpus(name: str) -> None:
+    assert curve(name, "npu") == curve(name, "cpu")
+
+
+@pytest.mark.parametrize("name", list(CELL_BY_CELL))
+def test_recurrent_loss_curve(name: str) -> None:
+    torch.testing.assert_close(
+        torch.tensor(curve(name, "npu")),
+        torch.tensor(curve(name, "cpu")),
+        rtol=CELL_BY_CELL[name],
+        atol=CELL_BY_CELL[name],
+    )
+
+
+def test_loss_falls() -> None:
+    losses = curve("gpt-tiny", "npu")
+    assert losses[-1] < losses[0] - 0.5
+
+
+def transformers_curve(kind: str, device: str) -> list[float]:
+    transformers = pytest.importorskip("transformers", reason="the Transformers library is absent")
+    torch.manual_seed(3)
+    if kind == "bert":
+        config = transformers.BertConfig(
+            vocab_size=96, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+            intermediate_size=128, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        )  # fmt: skip
+        model = transformers.BertForMaskedLM(config)
+    else:
+        config = transformers.LlamaConfig(
+            vocab_size=96, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, intermediate_size=128, attention_dropout=0.0,
+        )  # fmt: skip
+        model = transformers.LlamaForCausalLM(config)
+    model = model.to(device).train()
+    tokens = torch.randint(96, (2, 24), generator=torch.Generator().manual_seed(4)).to(device)
+    mask = torch.ones_like(tokens)
+    mask[0, 20:] = 0
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = model(input_ids=tokens, attention_mask=mask, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_transformers_library_models(kind: str) -> None:
+    assert transformers_curve(kind, "npu") == transformers_curve(kind, "cpu")
