@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promises of the tree itself: layers, documents, recorded speed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def run(*command: str) -> subprocess.CompletedProcess:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_layers() -> None:
+    done = run(sys.executable, "scripts/check_layers.py")
+    assert done.returncode == 0, done.stdout
+
+
+def test_layers_can_fail(tmp_path: Path) -> None:
+    bad = tmp_path / "src" / "driver" / "x.cpp"
+    bad.parent.mkdir(parents=True)
+    bad.write_text("#include <ATen/core/Tensor.h>\n")
+    (tmp_path / "scripts").mkdir()
+    script = tmp_path / "scripts" / "check_layers.py"
+    script.write_text((ROOT / "scripts" / "check_layers.py").read_text())
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "src/driver/x.cpp: includes ATen/core/Tensor.h" in done.stdout
+
+
+def test_performance_page_is_what_was_measured() -> None:
+    done = run(sys.executable, "benchmarks/check.py")
+    assert done.returncode == 0, done.stdout
+
+
+def test_links_between_documents() -> None:
+    import re
+
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    broken = [
+        f"{page.relative_to(ROOT)} -> {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert not broken, broken
