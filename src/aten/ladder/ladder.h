@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ladder's lower rungs: an operator without a kernel in the driver runs on
+// the CPU, in place where host code can read device memory (rung 4), with
+// copies elsewhere (rung 5).
+#pragma once
+
+#include <ATen/core/boxing/impl/boxing.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <utility>
+
+#include "npu/driver.h"
+
+namespace npu::ladder {
+
+// The fallbacks, the allocator shim, and our kernel on every operator whose
+// composite kernel would shadow the fallback. Idempotent. Call it once all of
+// src/aten is registered: operators that have an npu kernel by then keep it.
+void install();
+
+// Runs `op` on the CPU with the npu arguments on `stack`, and leaves npu
+// results there. Counted, warned about and refused as the user's policy says.
+// Throws what the CPU kernel throws, and for tensors of different devices.
+void call_on_cpu(
+    const c10::OperatorHandle& op, torch::jit::Stack* stack,
+    npu_reason reason = NPU_REASON_NO_KERNEL);
+
+struct Entry;
+
+// A CPU operator called from C++ with npu tensors, whatever kernel the npu
+// device has for it itself. `label` is the operator it is counted as and
+// looked up in the profile by ("aten::convolution_overrideable").
+//
+//   static const ladder::CpuOp op("aten::convolution", "", "aten::convolution");
+//   return op.call<at::Tensor>(input, weight, bias, stride, ...);
+//
+// Arguments have the types of the operator's C++ signature (SymInt lists may
+// be plain), results are values: a tensor, a vector of them, or a tuple.
+class CpuOp {
+ public:
+  CpuOp(const char* name, const char* overload, const char* label);
+
+  template <class Return, class... Args>
+  Return call(Args... args) const {
+    torch::jit::Stack stack;
+    stack.reserve(sizeof...(Args));
+    (torch::jit::push_one(stack, c10::IValue(std::move(args))), ...);
+    run(&stack);
+    if constexpr (!std::is_void_v<Return>) {
+      return c10::impl::PopResult<Return>::call(stack);
+    }
+  }
+
+ private:
+  void run(torch::jit::Stack* stack) const;
+  Entry* entry_;
+};
+
+} // namespace npu::ladder
