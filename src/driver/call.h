@@ -49,4 +49,4 @@ class Call {
   npu_call frame_{};
 };
 
-} // namespace npu
+}  // namespace npu

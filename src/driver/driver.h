@@ -55,4 +55,4 @@ class Driver {
   std::uint64_t kinds_[4] = {0, 0, 0, 0};
 };
 
-} // namespace npu
+}  // namespace npu

@@ -18,15 +18,19 @@ std::optional<std::string> text(const char* name);
 bool flag(const char* name, bool otherwise);
 
 std::int64_t integer(
-    const char* name, std::int64_t least, std::int64_t most,
+    const char* name,
+    std::int64_t least,
+    std::int64_t most,
     std::int64_t otherwise);
 
-// "512", "512K", "64M", "16G", "1T" (powers of 1024; a trailing "B" or "iB" is fine).
+// "512", "512K", "64M", "16G", "1T" (powers of 1024; a trailing "B" or "iB" is
+// fine).
 std::uint64_t bytes(const char* name, std::uint64_t otherwise);
 
 // Index into `allowed`.
 std::size_t choice(
-    const char* name, std::initializer_list<std::string_view> allowed,
+    const char* name,
+    std::initializer_list<std::string_view> allowed,
     std::size_t otherwise);
 
-} // namespace npu::env
+}  // namespace npu::env

@@ -27,4 +27,4 @@ std::string driver_failure();
 // conformance oracle when another driver is active.
 Driver& host_driver();
 
-} // namespace npu
+}  // namespace npu

@@ -27,4 +27,4 @@ void set_parallel_for(ParallelFor fn) noexcept;
 // Bytes drivers reported as taken for themselves.
 std::int64_t accounted_bytes(npu_device device) noexcept;
 
-} // namespace npu
+}  // namespace npu

@@ -23,11 +23,15 @@ class Error : public std::runtime_error {
   npu_status code_;
 };
 
-const char* status_name(npu_status status) noexcept; // "out of memory"
-const char* reason_text(npu_reason reason) noexcept; // "dtype not supported"
+const char* status_name(npu_status status) noexcept;  // "out of memory"
+const char* reason_text(npu_reason reason) noexcept;  // "dtype not supported"
+
+// One line for a failed driver call: "npu: <what>: <status> (<the driver's own
+// last words>)."
+std::string failure_text(npu_status status, const char* what);
 
 // Throws Error when `status` is a failure, with the driver's own last words.
 // `what` names the attempt: "alloc 64 MiB on npu:0".
 void check(npu_status status, const char* what);
 
-} // namespace npu
+}  // namespace npu

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checks a call frame against the kinds: for debug builds, drivers under
+ * development and the conformance kit. Header-only; reads no tensor data.
+ */
+#ifndef NPU_VALIDATE_H
+#define NPU_VALIDATE_H
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "npu/kinds.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bytes of one element; 0 for NPU_ABSENT and unknown dtypes. */
+static inline uint32_t npu_dtype_bytes(npu_dtype dtype) {
+  static const uint8_t bytes[NPU_DTYPE_COUNT] = {
+      0, 1, 1, 1, 2, 4, 8, 2, 4, 8, 2, 2, 4, 8, 4, 8, 16, 1, 1, 1, 1, 1, 1};
+  return dtype < NPU_DTYPE_COUNT ? bytes[dtype] : 0;
+}
+
+/* "f32"; "?" for an unknown dtype. */
+static inline const char* npu_dtype_name(npu_dtype dtype) {
+  static const char* const names[NPU_DTYPE_COUNT] = {
+      "absent",      "bool",       "u8",          "i8",      "i16",
+      "i32",         "i64",        "u16",         "u32",     "u64",
+      "f16",         "bf16",       "f32",         "f64",     "c32",
+      "c64",         "c128",       "f8_e4m3fn",   "f8_e5m2", "f8_e4m3fnuz",
+      "f8_e5m2fnuz", "f8_e8m0fnu", "f4_e2m1fn_x2"};
+  return dtype < NPU_DTYPE_COUNT ? names[dtype] : "?";
+}
+
+/* Where the text goes, and whose call it is. */
+typedef struct npu_validation {
+  const npu_call* call;
+  char* text;
+  size_t n;
+} npu_validation;
+
+static inline npu_status npu_validation_fails(
+    const npu_validation* v, const char* format, ...) {
+  va_list args;
+  int used;
+  if (v->text == NULL || v->n == 0)
+    return NPU_E_INVALID;
+  used = snprintf(
+      v->text,
+      v->n,
+      "%s (%s): ",
+      npu_kind_name(v->call->slot),
+      v->call->label != NULL ? v->call->label : "no label");
+  if (used < 0 || (size_t)used >= v->n)
+    return NPU_E_INVALID;
+  va_start(args, format);
+  (void)vsnprintf(v->text + used, v->n - (size_t)used, format, args);
+  va_end(args);
+  return NPU_E_INVALID;
+}
+
+/* Lowest and highest element offset a view reaches, against its storage. */
+static inline npu_status npu_validate_extent(
+    const npu_validation* v, const npu_tensor* t, const char* name) {
+  const int64_t bytes = (int64_t)npu_dtype_bytes(t->dtype);
+  int64_t numel = 1, low = 0, high = 0, start;
+  uint32_t d;
+  for (d = 0; d < t->ndim; ++d) {
+    if (t->sizes[d] < 0) {
+      return npu_validation_fails(
+          v,
+          "operand '%s' has size %lld in dimension %u",
+          name,
+          (long long)t->sizes[d],
+          (unsigned)d);
+    }
+    numel *= t->sizes[d];
+    if (t->sizes[d] == 0)
+      continue;
+    if (t->strides[d] < 0) {
+      low += (t->sizes[d] - 1) * t->strides[d];
+    } else {
+      high += (t->sizes[d] - 1) * t->strides[d];
+    }
+  }
+  if (numel != t->numel) {
+    return npu_validation_fails(
+        v,
+        "operand '%s' says numel %lld, its sizes give %lld",
+        name,
+        (long long)t->numel,
+        (long long)numel);
+  }
+  if (numel == 0 || t->storage == NULL)
+    return NPU_OK;
+  if (t->data == NULL) {
+    return npu_validation_fails(v, "operand '%s' has no data", name);
+  }
+  start = (int64_t)((const char*)t->data - (const char*)t->storage);
+  if (start + low * bytes < 0 ||
+      start + (high + 1) * bytes > (int64_t)t->storage_bytes) {
+    return npu_validation_fails(
+        v,
+        "operand '%s' reaches bytes %lld to %lld of a storage of %llu",
+        name,
+        (long long)(start + low * bytes),
+        (long long)(start + (high + 1) * bytes),
+        (unsigned long long)t->storage_bytes);
+  }
+  return NPU_OK;
+}
+
+static inline npu_status npu_validate_tensor(
+    const npu_validation* v,
+    const npu_tensor* t,
+    const char* name,
+    uint64_t dtypes) {
+  if (t->dtype >= NPU_DTYPE_COUNT) {
+    return npu_validation_fails(
+        v, "operand '%s' has unknown dtype %u", name, (unsigned)t->dtype);
+  }
+  if (dtypes != 0 && (dtypes & NPU_DTYPE_BIT(t->dtype)) == 0) {
+    return npu_validation_fails(
+        v,
+        "operand '%s' is %s, which this kind does not allow there",
+        name,
+        npu_dtype_name(t->dtype));
+  }
+  if (t->ndim > NPU_MAX_DIMS) {
+    return npu_validation_fails(
+        v,
+        "operand '%s' has %u dimensions, at most %d are possible",
+        name,
+        (unsigned)t->ndim,
+        NPU_MAX_DIMS);
+  }
+  if (t->ndim > 0 && (t->sizes == NULL || t->strides == NULL)) {
+    return npu_validation_fails(
+        v, "operand '%s' has no sizes or strides", name);
+  }
+  if ((t->flags & NPU_TENSOR_HOST_SCALAR) != 0 && t->numel != 1) {
+    return npu_validation_fails(
+        v,
+        "operand '%s' is flagged as a host scalar but has %lld elements",
+        name,
+        (long long)t->numel);
+  }
+  if ((t->flags & NPU_TENSOR_ALIAS) != 0 && t->alias_of >= v->call->n_out) {
+    return npu_validation_fails(
+        v,
+        "operand '%s' is flagged as alias of output %u; there are %u",
+        name,
+        (unsigned)t->alias_of,
+        (unsigned)v->call->n_out);
+  }
+  return npu_validate_extent(v, t, name);
+}
+
+/* May this operand be absent, and must it be, in this call? */
+static inline npu_status npu_validate_presence(
+    const npu_validation* v, const npu_operand_info* info, int present) {
+  const int counting = (v->call->flags & NPU_CALL_COUNT) != 0;
+  if (info->mode == NPU_MODE_COUNT && present != counting) {
+    return npu_validation_fails(
+        v,
+        "output '%s' belongs to the count call%s",
+        info->name,
+        present ? " only" : ", which needs it");
+  }
+  if (info->mode == NPU_MODE_FILL && present && counting) {
+    return npu_validation_fails(
+        v, "output '%s' belongs to the fill call, not to count", info->name);
+  }
+  if (!present && !info->optional) {
+    return npu_validation_fails(v, "operand '%s' is missing", info->name);
+  }
+  return NPU_OK;
+}
+
+static inline npu_status npu_validate_operands(
+    const npu_validation* v, const npu_kind_info* kind) {
+  const npu_call* call = v->call;
+  uint32_t i;
+  npu_status status;
+  if (call->n_out != kind->n_out || call->n_in > kind->n_in) {
+    return npu_validation_fails(
+        v,
+        "%u outputs and %u inputs given, the kind has %u and %u",
+        (unsigned)call->n_out,
+        (unsigned)call->n_in,
+        (unsigned)kind->n_out,
+        (unsigned)kind->n_in);
+  }
+  if (call->n_out + call->n_in > 0 && call->tensors == NULL) {
+    return npu_validation_fails(v, "operands are NULL");
+  }
+  for (i = 0; i < kind->n_out + kind->n_in; ++i) {
+    const npu_operand_info* info = &kind->operands[i];
+    const npu_tensor* t = i < kind->n_out ? npu_call_out(call, i)
+                                          : npu_call_in(call, i - kind->n_out);
+    status = npu_validate_presence(v, info, t != NULL);
+    if (status != NPU_OK)
+      return status;
+    if (t == NULL)
+      continue;
+    status = npu_validate_tensor(v, t, info->name, info->dtypes);
+    if (status != NPU_OK)
+      return status;
+    if (info->mode != NPU_MODE_IN && t->numel == 0) {
+      return npu_validation_fails(v, "output '%s' is empty", info->name);
+    }
+    if (info->mode != NPU_MODE_IN && (t->flags & NPU_TENSOR_HOST_SCALAR) != 0) {
+      return npu_validation_fails(
+          v, "output '%s' is a host scalar", info->name);
+    }
+  }
+  return NPU_OK;
+}
+
+static inline npu_status npu_validate_lists(
+    const npu_validation* v, const npu_kind_info* kind) {
+  const npu_call* call = v->call;
+  const npu_operand_info* infos = kind->operands + kind->n_out + kind->n_in;
+  uint32_t i, j;
+  npu_status status;
+  if (call->n_lists > kind->n_lists) {
+    return npu_validation_fails(
+        v,
+        "%u lists given, the kind has %u",
+        (unsigned)call->n_lists,
+        (unsigned)kind->n_lists);
+  }
+  if (call->n_lists > 0 && call->lists == NULL) {
+    return npu_validation_fails(v, "lists are NULL");
+  }
+  for (i = 0; i < kind->n_lists; ++i) {
+    const npu_list* list = npu_call_list(call, i);
+    status = npu_validate_presence(v, &infos[i], list != NULL);
+    if (status != NPU_OK)
+      return status;
+    if (list == NULL)
+      continue;
+    if (list->tensors == NULL && (list->data == NULL || list->numel == NULL)) {
+      return npu_validation_fails(
+          v, "list '%s' has no data or numel", infos[i].name);
+    }
+    if (list->dtype == NPU_ABSENT || list->dtype >= NPU_DTYPE_COUNT) {
+      return npu_validation_fails(
+          v,
+          "list '%s' has unknown dtype %u",
+          infos[i].name,
+          (unsigned)list->dtype);
+    }
+    if (infos[i].dtypes != 0 &&
+        (infos[i].dtypes & NPU_DTYPE_BIT(list->dtype)) == 0) {
+      return npu_validation_fails(
+          v,
+          "list '%s' is %s, which this kind does not allow there",
+          infos[i].name,
+          npu_dtype_name(list->dtype));
+    }
+    for (j = 0; list->tensors != NULL && j < list->n; ++j) {
+      if (list->tensors[j].dtype == NPU_ABSENT)
+        continue;
+      status = npu_validate_tensor(v, &list->tensors[j], infos[i].name, 0);
+      if (status != NPU_OK)
+        return status;
+    }
+  }
+  return NPU_OK;
+}
+
+static inline npu_status npu_validate_attrs(
+    const npu_validation* v, const npu_kind_info* kind) {
+  const npu_call* call = v->call;
+  uint32_t i, given = 0;
+  if (kind->attr_bytes == 0)
+    return NPU_OK;
+  if (call->attrs != NULL && call->attr_bytes >= sizeof(given)) {
+    memcpy(&given, call->attrs, sizeof(given));
+  }
+  if (given == 0 || given != call->attr_bytes) {
+    return npu_validation_fails(
+        v,
+        "attributes say size %u, the call says %u; the kind has %u",
+        (unsigned)given,
+        (unsigned)call->attr_bytes,
+        (unsigned)kind->attr_bytes);
+  }
+  for (i = 0; i < kind->n_attrs; ++i) {
+    const npu_attr_info* attr = &kind->attrs[i];
+    uint32_t value;
+    if (attr->limit == 0 || attr->offset + sizeof(value) > given)
+      continue;
+    memcpy(&value, (const char*)call->attrs + attr->offset, sizeof(value));
+    if (value >= attr->limit) {
+      return npu_validation_fails(
+          v,
+          "attribute '%s' is %u, allowed are 0 to %u",
+          attr->name,
+          (unsigned)value,
+          (unsigned)attr->limit - 1);
+    }
+  }
+  return NPU_OK;
+}
+
+/* NPU_OK, or NPU_E_INVALID with one line in `text` (n bytes, may be NULL) that
+ * says what is wrong. A vendor's own slots are checked for shape only. */
+static inline npu_status npu_call_validate(
+    const npu_call* call, char* text, size_t n) {
+  const npu_kind_info* kind;
+  npu_validation v;
+  npu_status status;
+  v.call = call;
+  v.text = text;
+  v.n = n;
+  if (text != NULL && n > 0)
+    text[0] = '\0';
+  if (call->size != sizeof(npu_call)) {
+    return npu_validation_fails(
+        &v,
+        "frame size is %u, expected %u",
+        (unsigned)call->size,
+        (unsigned)sizeof(npu_call));
+  }
+  if (call->slot >= NPU_FIRST_VENDOR_SLOT)
+    return NPU_OK;
+  kind = npu_kind_of(call->slot);
+  if (kind == NULL) {
+    return npu_validation_fails(&v, "slot %u is unknown", (unsigned)call->slot);
+  }
+  if (call->code >= kind->n_codes) {
+    return npu_validation_fails(
+        &v,
+        "code %u is unknown, the kind has %u",
+        (unsigned)call->code,
+        (unsigned)kind->n_codes);
+  }
+  if ((call->flags & NPU_CALL_COUNT) != 0 &&
+      (kind->flags & NPU_KIND_TWO_STEP) == 0) {
+    return npu_validation_fails(&v, "flagged as count; it is no such kind");
+  }
+  if (call->math_mode > NPU_MATH_F16_ACCUMULATE ||
+      call->compute_dtype >= NPU_DTYPE_COUNT) {
+    return npu_validation_fails(
+        &v,
+        "math mode %u or compute dtype %u is unknown",
+        (unsigned)call->math_mode,
+        (unsigned)call->compute_dtype);
+  }
+  if ((call->rng.offset & 3u) != 0) {
+    return npu_validation_fails(
+        &v,
+        "random offset %llu is not a multiple of 4",
+        (unsigned long long)call->rng.offset);
+  }
+  status = npu_validate_operands(&v, kind);
+  if (status == NPU_OK)
+    status = npu_validate_lists(&v, kind);
+  if (status == NPU_OK)
+    status = npu_validate_attrs(&v, kind);
+  return status;
+}
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* NPU_VALIDATE_H */
