@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between two npu devices, ordered with events on both sides.
+#include <utility>
+
+#include "aten/copy.h"
+#include "aten/factories.h"
+#include "driver/registry.h"
+#include "runtime/device.h"
+#include "runtime/error.h"
+#include "runtime/stream.h"
+
+namespace npu {
+namespace {
+
+// Makes later work of `later` wait for what `earlier` has queued so far.
+void order(
+    c10::DeviceIndex earlier_device, npu_stream earlier, npu_stream later) {
+  const Driver& driver = active_driver();
+  npu_event event = nullptr;
+  check_driver(
+      driver.event().create(driver_device(earlier_device), 0, &event),
+      "create an event");
+  npu_status status = driver.event().record(event, earlier);
+  if (status == NPU_OK) {
+    status = driver.stream().wait_event(later, event);
+  }
+  // A wait already queued keeps what it waits for.
+  const npu_status destroyed = driver.event().destroy(event);
+  check_driver(status != NPU_OK ? status : destroyed, "order two streams");
+}
+
+// Same size, both dense in the same order.
+void copy_bytes(const at::Tensor& dst, const at::Tensor& src) {
+  const c10::DeviceIndex to = dst.device().index();
+  const c10::DeviceIndex from = src.device().index();
+  const npu_stream to_stream = current_stream_handle(to);
+  const npu_stream from_stream = current_stream_handle(from);
+  // dst may still be in use by work on its own device's stream.
+  order(to, to_stream, from_stream);
+  check_driver(
+      active_driver().memory().copy_peer(
+          from_stream,
+          driver_device(to),
+          dst.data_ptr(),
+          driver_device(from),
+          src.data_ptr(),
+          dst.nbytes()),
+      "copy between devices");
+  order(from, from_stream, to_stream);
+}
+
+}  // namespace
+
+void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {
+  if (dst.numel() == 0 && src.numel() == 0) {
+    return;
+  }
+  // Cast and gather where the data is, then move dense bytes.
+  at::Tensor dense = src;
+  const bool plain = src.scalar_type() == dst.scalar_type() && !src.is_conj() &&
+                     !src.is_neg() && src.is_non_overlapping_and_dense();
+  const bool fits =
+      dst.is_non_overlapping_and_dense() && dst.sizes().equals(src.sizes());
+  if (!plain || (fits && !src.strides().equals(dst.strides()))) {
+    dense =
+        fits ? make_empty_strided(
+                   dst.sizes(),
+                   dst.strides(),
+                   dst.scalar_type(),
+                   src.device().index())
+             : make_empty(src.sizes(), dst.scalar_type(), src.device().index());
+    copy_on_device(dense, src);
+  }
+  if (fits) {
+    copy_bytes(dst, dense);
+    return;
+  }
+  const at::Tensor arrived = make_empty_strided(
+      dense.sizes(),
+      dense.strides(),
+      dense.scalar_type(),
+      dst.device().index());
+  copy_bytes(arrived, dense);
+  copy_on_device(dst, arrived);
+}
+
+}  // namespace npu

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between PyTorch's tensors and the driver's call frame.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+
+#include <initializer_list>
+#include <optional>
+
+#include "driver/call.h"
+
+namespace npu {
+
+// NPU_ABSENT and nullopt for types the other side does not have.
+npu_dtype to_npu_dtype(c10::ScalarType type) noexcept;
+std::optional<c10::ScalarType> to_scalar_type(npu_dtype dtype) noexcept;
+
+// An operand over `tensor`, flags included. Sizes and strides are referenced:
+// `tensor` outlives the call. The dtype is NPU_ABSENT for types the contract
+// does not have (then no driver takes the call).
+npu_tensor to_operand(const at::Tensor& tensor);
+
+// The number as the contract carries it; exact where `i` or `re` can hold it.
+npu_scalar to_npu_scalar(const c10::Scalar& value);
+
+// Runs the call on the active driver, on the current stream of `device`. False
+// when the driver has no such kind or declines: then nothing was queued, and
+// the caller takes another road. Throws when the driver fails.
+bool try_run(Call& call, c10::DeviceIndex device);
+
+// Throws unless every defined tensor is an npu tensor of one device, with
+// torch_npu's text; returns that device.
+c10::DeviceIndex check_same_device(
+    const char* op, std::initializer_list<const at::Tensor*> tensors);
+
+}  // namespace npu
