@@ -26,10 +26,13 @@ bool in_bad_fork() noexcept;
 // Throws for an index out of range.
 npu_device driver_device(c10::DeviceIndex device);
 void check_device_index(c10::DeviceIndex device);
+// Opened already: it has a context.
+bool device_is_open(c10::DeviceIndex device) noexcept;
 
 c10::DeviceIndex current_device() noexcept;
 void set_device(c10::DeviceIndex device);
 c10::DeviceIndex exchange_device(c10::DeviceIndex device);
+c10::DeviceIndex exchange_device_unchecked(c10::DeviceIndex device) noexcept;
 // -1 means the current device.
 c10::DeviceIndex device_or_current(c10::DeviceIndex device);
 

@@ -45,6 +45,24 @@ inline std::string pta_error(Code code) {
 // OutOfMemoryError, NotImplementedError, ValueError or RuntimeError.
 void check_driver(npu_status status, const char* what);
 
+// The same for a text made elsewhere.
+[[noreturn]] void raise_driver_error(
+    npu_status status, const std::string& text);
+
+// Runs `body`; an Error of the driver layer leaves it as the exception PyTorch
+// users expect.
+template <class Body>
+auto use_driver(Body&& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const Error& e) {
+    raise_driver_error(e.code(), e.what());
+  }
+}
+
+// Throws for an illegal value of a variable this file reads.
+void check_error_environment();
+
 // TORCH_NPU_WARN's gate: TORCH_NPU_WARNING_DISABLE=1 or RANK other than 0.
 bool warnings_enabled() noexcept;
 // Straight to stderr through c10's base handler, as torch_npu prints.

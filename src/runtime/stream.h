@@ -18,11 +18,16 @@ void set_current_stream(c10::Stream stream);
 // priority < 0 is high; streams are handed out round robin.
 c10::Stream stream_from_pool(int priority, c10::DeviceIndex device = -1);
 int stream_priority(c10::Stream stream);
+// Throws for an id that is no stream.
+c10::Stream stream_from_id(c10::StreamId id, c10::DeviceIndex device = -1);
 
 // The driver's handle; the stream is created at its first use. Throws for an
 // id that is no stream.
 npu_stream stream_handle(c10::Stream stream);
 npu_stream current_stream_handle(c10::DeviceIndex device);
+
+// The vendor SDK's own stream.
+void* stream_native_handle(c10::Stream stream);
 
 void synchronize_stream(c10::Stream stream);
 bool query_stream(c10::Stream stream);

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Autograd's device threads, started and ended by us; see the Note.
+#include "runtime/autograd_threads.h"
+
+#include <torch/csrc/autograd/engine.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "driver/services.h"
+#include "runtime/device.h"
+
+namespace npu {
+namespace {
+
+using torch::autograd::Engine;
+using torch::autograd::ReadyQueue;
+
+// The engine's queues are protected members; nothing else is reached for.
+class EngineQueues : public Engine {
+ public:
+  static std::vector<std::shared_ptr<ReadyQueue>>& of(Engine& engine) {
+    return engine.*(&EngineQueues::device_ready_queues_);
+  }
+};
+
+thread_local bool hiding = false;
+
+class HideDevices {
+ public:
+  HideDevices() {
+    hiding = true;
+  }
+  ~HideDevices() {
+    hiding = false;
+  }
+  HideDevices(const HideDevices&) = delete;
+  HideDevices& operator=(const HideDevices&) = delete;
+};
+
+struct Running {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int threads = 0;
+};
+
+// Leaked: a thread may outlive static destructors.
+Running& running() {
+  static auto* const instance = new Running;
+  return *instance;
+}
+
+void thread_body(
+    Engine& engine,
+    c10::DeviceIndex device,
+    const std::shared_ptr<ReadyQueue>& queue) {
+  exchange_device_unchecked(device);
+  engine.thread_init(device, queue, /*should_increment=*/true);
+  // thread_init has let go of its Python thread state by now; the engine's own
+  // count falls before that, which is why it is not enough.
+  Running& all = running();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  --all.threads;
+  all.changed.notify_all();
+}
+
+void start_thread(Engine& engine, c10::DeviceIndex device) {
+  auto queue = std::make_shared<ReadyQueue>();
+  Running& all = running();
+  {
+    std::lock_guard<std::mutex> lock(all.mutex);
+    ++all.threads;
+  }
+  try {
+    std::thread([&engine, device, queue] {
+      thread_body(engine, device, queue);
+    }).detach();
+  } catch (...) {
+    std::lock_guard<std::mutex> lock(all.mutex);
+    --all.threads;
+    throw;
+  }
+  EngineQueues::of(engine).push_back(std::move(queue));
+}
+
+}  // namespace
+
+bool hiding_devices() noexcept {
+  return hiding;
+}
+
+void start_autograd_threads(c10::DeviceIndex devices) {
+  Engine& engine = Engine::get_default_engine();
+  {
+    // The engine does this once per process; let that once be now.
+    HideDevices guard;
+    engine.initialize_device_threads_pool();
+  }
+  auto& queues = EngineQueues::of(engine);
+  queues.reserve(static_cast<std::size_t>(devices));
+  for (auto i = queues.size(); i < static_cast<std::size_t>(devices); ++i) {
+    start_thread(engine, static_cast<c10::DeviceIndex>(i));
+  }
+}
+
+void stop_autograd_threads() noexcept {
+  try {
+    Engine& engine = Engine::get_default_engine();
+    if (in_bad_fork()) {
+      engine.release_workers();
+      return;
+    }
+    if (!is_initialized()) {
+      return;
+    }
+    for (const auto& queue : EngineQueues::of(engine)) {
+      if (!queue->empty()) {
+        return;  // a daemon thread is in backward: the engine leaks them, too
+      }
+    }
+    engine.stop();
+    Running& all = running();
+    std::unique_lock<std::mutex> lock(all.mutex);
+    const bool gone = all.changed.wait_for(
+        lock, std::chrono::seconds(10), [&all] { return all.threads == 0; });
+    if (gone) {
+      // A later backward on npu then raises instead of waiting for ever.
+      EngineQueues::of(engine).clear();
+    }
+  } catch (const std::exception& e) {
+    log(NPU_LOG_WARNING, std::string("npu: exit: ") + e.what());
+  }
+}
+
+}  // namespace npu

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Autograd's device threads, started and ended by us.
+//
+// Note [Autograd threads]
+// PyTorch's engine starts one thread per device at the first backward of the
+// process, even a pure CPU one, and from then on a forked child's backward
+// raises. Those threads are detached, and one that meets the interpreter's end
+// aborts the process. So the engine is told that there are no devices when it
+// asks, and init() starts the threads: CPU-only programs see nothing of the
+// plugin, and we know when the threads have gone.
+#pragma once
+
+#include <c10/core/Device.h>
+
+namespace npu {
+
+// Once, from init(). Throws when a thread cannot be started; may be retried.
+void start_autograd_threads(c10::DeviceIndex devices);
+
+// Without the GIL, which the threads need to end. In a forked child, where
+// they do not exist, only forgets them.
+void stop_autograd_threads() noexcept;
+
+// True on the thread that is starting them: the guard then shows no devices.
+bool hiding_devices() noexcept;
+
+}  // namespace npu

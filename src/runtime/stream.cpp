@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams: pools per device and priority, the current one per thread.
+#include "runtime/stream.h"
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "driver/env.h"
+#include "driver/registry.h"
+#include "runtime/device.h"
+#include "runtime/error.h"
+
+namespace npu {
+namespace {
+
+constexpr int kPositionBits = 5;
+constexpr std::size_t kStreamsPerPool = 1u << kPositionBits;
+constexpr c10::StreamId kNormalPool = 3;
+constexpr c10::StreamId kHighPool = 4;
+constexpr std::int32_t kHighPriority = -1;
+
+struct Pool {
+  std::array<std::atomic<npu_stream>, kStreamsPerPool> handles{};
+  std::atomic<std::uint32_t> next{0};
+};
+
+struct DeviceStreams {
+  std::atomic<npu_stream> first{nullptr};  // the default stream
+  std::array<Pool, 2> pools;               // normal, high
+};
+
+// Never destroyed: streams live as long as the process.
+std::array<DeviceStreams, kMaxDevices> all_streams;
+std::mutex create_mutex;
+
+thread_local std::array<c10::StreamId, kMaxDevices> current_ids{};
+
+std::size_t position_of(c10::StreamId id) noexcept {
+  return static_cast<std::size_t>(id) & (kStreamsPerPool - 1);
+}
+
+// nullptr for an id that names no stream.
+std::atomic<npu_stream>* find_handle(
+    c10::DeviceIndex device, c10::StreamId id) noexcept {
+  DeviceStreams& streams = all_streams[static_cast<std::size_t>(device)];
+  if (id == 0) {
+    return &streams.first;
+  }
+  const c10::StreamId pool = id >> kPositionBits;
+  if (pool != kNormalPool && pool != kHighPool) {
+    return nullptr;
+  }
+  const auto which = static_cast<std::size_t>(pool - kNormalPool);
+  return &streams.pools[which].handles[position_of(id)];
+}
+
+void check_stream(c10::Stream stream) {
+  TORCH_CHECK(
+      stream.device_type() == kDeviceType,
+      "npu: stream: expected a stream of an npu device, got ",
+      stream,
+      pta_error(Code::kParam));
+  check_device_index(stream.device_index());
+  TORCH_CHECK(
+      find_handle(stream.device_index(), stream.id()) != nullptr,
+      "npu: stream: ",
+      stream.id(),
+      " is no stream id. Make streams with torch.npu.Stream().",
+      pta_error(Code::kParam));
+}
+
+npu_stream create(c10::Stream stream, std::atomic<npu_stream>& handle) {
+  const npu_device device = driver_device(stream.device_index());
+  const std::lock_guard<std::mutex> lock(create_mutex);
+  npu_stream made = handle.load();
+  if (made == nullptr) {
+    check_driver(
+        active_driver().stream().create(device, stream_priority(stream), &made),
+        "create stream");
+    handle.store(made, std::memory_order_release);
+  }
+  return made;
+}
+
+std::uint32_t streams_per_pool() {
+  static const std::uint32_t value = use_driver([] {
+    constexpr std::uint32_t sizes[] = {8, 32};
+    return sizes[env::choice("STREAMS_PER_DEVICE", {"8", "32"}, 1)];
+  });
+  return value;
+}
+
+c10::Stream make_stream(c10::StreamId id, c10::DeviceIndex device) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, device), id);
+}
+
+c10::DeviceIndex checked(c10::DeviceIndex device) {
+  device = device_or_current(device);
+  check_device_index(device);
+  return device;
+}
+
+}  // namespace
+
+c10::Stream default_stream(c10::DeviceIndex device) {
+  return make_stream(0, checked(device));
+}
+
+c10::Stream current_stream(c10::DeviceIndex device) {
+  device = checked(device);
+  return make_stream(current_ids[static_cast<std::size_t>(device)], device);
+}
+
+void set_current_stream(c10::Stream stream) {
+  check_stream(stream);
+  current_ids[static_cast<std::size_t>(stream.device_index())] = stream.id();
+}
+
+c10::Stream stream_from_pool(int priority, c10::DeviceIndex device) {
+  device = checked(device);
+  const bool high = priority < 0;
+  DeviceStreams& streams = all_streams[static_cast<std::size_t>(device)];
+  const std::uint32_t position =
+      streams.pools[high ? 1 : 0].next.fetch_add(1) % streams_per_pool();
+  const c10::StreamId pool = high ? kHighPool : kNormalPool;
+  return make_stream((pool << kPositionBits) | position, device);
+}
+
+c10::Stream stream_from_id(c10::StreamId id, c10::DeviceIndex device) {
+  const c10::Stream stream = make_stream(id, checked(device));
+  check_stream(stream);
+  return stream;
+}
+
+int stream_priority(c10::Stream stream) {
+  return stream.id() >> kPositionBits == kHighPool ? kHighPriority : 0;
+}
+
+npu_stream stream_handle(c10::Stream stream) {
+  init();  // a forked child learns here why its streams are gone
+  check_stream(stream);
+  auto& handle = *find_handle(stream.device_index(), stream.id());
+  const npu_stream found = handle.load(std::memory_order_acquire);
+  return found != nullptr ? found : create(stream, handle);
+}
+
+npu_stream current_stream_handle(c10::DeviceIndex device) {
+  return stream_handle(current_stream(device));
+}
+
+void synchronize_stream(c10::Stream stream) {
+  const npu_stream handle = stream_handle(stream);
+  check_driver(
+      active_driver().stream().synchronize(handle), "synchronize stream");
+}
+
+bool query_stream(c10::Stream stream) {
+  const npu_stream handle = stream_handle(stream);
+  const npu_status status = active_driver().stream().query(handle);
+  if (status == NPU_NOT_READY) {
+    return false;
+  }
+  check_driver(status, "query stream");
+  return true;
+}
+
+void* stream_native_handle(c10::Stream stream) {
+  const npu_stream handle = stream_handle(stream);
+  const auto native = active_driver().stream().native_handle;
+  return native != nullptr ? native(handle) : static_cast<void*>(handle);
+}
+
+}  // namespace npu

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that differs between torch 2.11, 2.12 and 2.13, in one place.
+#pragma once
+
+#include <torch/version.h>
+
+#define NPU_TORCH_AT_LEAST(major, minor) \
+  (TORCH_VERSION_MAJOR > (major) ||      \
+   (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
+static_assert(
+    NPU_TORCH_AT_LEAST(2, 11),
+    "npu: this torch is too old: 2.11 to 2.13 are supported");
+
+// Virtual functions that a later torch added to an interface we implement.
+#if NPU_TORCH_AT_LEAST(2, 12)
+#define NPU_OVERRIDE_SINCE_2_12 override
+#else
+#define NPU_OVERRIDE_SINCE_2_12
+#endif
+
+// Named tensors left with 2.13: structured kernels lost the last parameter of
+// set_output_*, and TensorIterator's overrides with it.
+#if NPU_TORCH_AT_LEAST(2, 13)
+#define NPU_NAMES_PARAM
+#define NPU_NAMES_ARG
+#else
+#define NPU_NAMES_PARAM , at::DimnameList names
+#define NPU_NAMES_ARG , names
+#endif
