@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random kinds of the host driver: what each attribute means, which words of
-// the Philox stream each element uses, and the kernels' entry points.
+// the Philox stream each element uses, and what the family's files share.
 //
-// This comment is the executable part of "Random numbers" in the contract: a
+// This comment is the long form of "Random numbers" in the contract: a
 // driver that follows it draws the same numbers. W(j) is word j mod 4 of the
 // Philox block with low counter B + j/4 and high counter 0; B = offset / 4.
 // n = numel of the output; the host side moves its generator by `words`,
@@ -22,7 +22,8 @@
 // gamma        alpha   -      -    -      alpha   -      1024
 // binomial     count   prob   -    -      count   prob   1024
 // kind randperm     n = numel of out                     2n
-// kind multinomial  weights (R, C) or (C)                replacement: 2*R*samples
+// kind multinomial  weights (R, C) or (C)                replacement:
+// 2*R*samples
 //                                                        else: 2*R*C
 // kind dropout      p = chance to be dropped, scale      n
 //
@@ -54,7 +55,98 @@
 // poisson, gamma, binomial: see random_reject.h; low = B + attempt, high =
 //              i + 1, all in f64.
 // randperm     the indices 0..n-1, stably sorted by their double words.
-// multinomial  see random_choice.cpp.
+// multinomial  with replacement: sample s of row r takes double word
+//              r * samples + s as u in [0, 1) (53 bits) and is the first
+//              category at which the running sum of the weights, in f64, is
+//              over u * total. Without: category c of row r takes double word
+//              r * C + c; the `samples` smallest -ln(1 - u) / weight, in order.
 // dropout      kept where W(i) >= floor(p * 2^32): out = in * scale, mask = 1;
 //              else out = in * 0 (a NaN stays), mask = 0. mask may be absent.
 #pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/kernel.h"
+#include "kernels/philox.h"
+#include "kernels/random_isa.h"
+
+namespace npu::host {
+
+// Seed and first block of a call. Reads device memory when the call says so.
+inline PhiloxStream philox_stream(const npu_rng& rng) noexcept {
+  const std::uint64_t offset =
+      rng.offset + (rng.offset_ptr != nullptr ? *rng.offset_ptr : 0);
+  return {rng.seed_ptr != nullptr ? *rng.seed_ptr : rng.seed, offset / 4};
+}
+
+// 53 bits of double word i.
+inline double wide_unit(const std::uint32_t* w, std::int64_t i) noexcept {
+  const std::uint64_t bits =
+      w[2 * i] | (static_cast<std::uint64_t>(w[2 * i + 1]) << 32);
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+// floor(p * 2^32); a probability that is none counts as the nearest that is.
+inline std::uint64_t threshold(double p) noexcept {
+  return p >= 1 ? std::uint64_t{1} << 32
+                : static_cast<std::uint64_t>(p > 0 ? p * 0x1p32 : 0.0);
+}
+
+// body(begin, count, words) over n elements that use words_each (1 or 2) words;
+// on many threads, cut at whole chunks, so that bits do not depend on it.
+template <class Body>
+npu_status for_words(
+    PhiloxStream stream, std::int64_t n, int words_each, Body body) {
+  const std::int64_t chunk = kChunkWords / words_each;
+  const std::int64_t chunks = (n + chunk - 1) / chunk;
+  const RandomIsa& isa = random_isa();
+  return parallel(
+      chunks, kGrain / chunk, [&](std::int64_t first, std::int64_t last) {
+        alignas(64) std::uint32_t words[kChunkWords];
+        for (std::int64_t c = first; c < last; ++c) {
+          const std::int64_t begin = c * chunk;
+          const auto count = static_cast<int>(std::min(chunk, n - begin));
+          const PhiloxStream at{
+              stream.seed,
+              stream.block + static_cast<std::uint64_t>(c) * (kChunkWords / 4)};
+          isa.words(at, (count * words_each + 3) / 4, words);
+          body(begin, count, static_cast<const std::uint32_t*>(words));
+        }
+      });
+}
+
+// The rows of kRandomKernels.
+npu_status random_caps(std::uint32_t code, npu_op_caps& out);
+npu_status random_run(const npu_call& call);
+npu_status dropout_caps(std::uint32_t code, npu_op_caps& out);
+npu_status dropout_run(const npu_call& call);
+npu_status randperm_caps(std::uint32_t code, npu_op_caps& out);
+npu_status randperm_run(const npu_call& call);
+npu_status multinomial_caps(std::uint32_t code, npu_op_caps& out);
+npu_status multinomial_run(const npu_call& call);
+
+inline constexpr std::uint64_t kFloats =
+    NPU_DTYPE_BIT(NPU_F16) | NPU_DTYPE_BIT(NPU_BF16) | NPU_DTYPE_BIT(NPU_F32) |
+    NPU_DTYPE_BIT(NPU_F64);
+inline constexpr std::uint64_t kInts =
+    NPU_DTYPE_BIT(NPU_U8) | NPU_DTYPE_BIT(NPU_I8) | NPU_DTYPE_BIT(NPU_I16) |
+    NPU_DTYPE_BIT(NPU_I32) | NPU_DTYPE_BIT(NPU_I64) | NPU_DTYPE_BIT(NPU_U16) |
+    NPU_DTYPE_BIT(NPU_U32) | NPU_DTYPE_BIT(NPU_U64);
+
+// What every random kind's caps have in common.
+inline void common_caps(npu_op_caps& out) noexcept {
+  out.flags = NPU_CAP_INDEX64 | NPU_CAP_DETERMINISTIC | NPU_CAP_CAPTURE;
+  out.dtype_rule = NPU_DTYPES_FREE;
+  out.plan_use = NPU_PLAN_NONE;
+}
+
+inline bool has_dtype(const npu_tensor* t, std::uint64_t mask) noexcept {
+  return t != nullptr && t->dtype < NPU_DTYPE_COUNT &&
+         (mask & NPU_DTYPE_BIT(t->dtype)) != 0;
+}
+
+// NPU_OK, or the error to return for an rng no generator would hand out.
+npu_status check_rng(const npu_call& call);
+
+}  // namespace npu::host

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kinds randperm and multinomial: orders and choices. Their scratch is ordinary
+// host memory.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <new>
+#include <vector>
+
+#include "kernels/dtype.h"
+#include "kernels/random.h"
+
+namespace npu::host {
+namespace {
+
+struct Keyed {
+  std::uint64_t key;
+  std::int64_t index;
+
+  bool operator<(const Keyed& other) const {
+    return key != other.key ? key < other.key : index < other.index;
+  }
+};
+
+// Stable sort by the top 33 bits in three counting passes, then insertion for
+// the few whose top bits agree: keys are uniform.
+void sort_uniform(std::vector<Keyed>& items) {
+  constexpr int kBits = 11;
+  constexpr std::size_t kBuckets = std::size_t{1} << kBits;
+  if (items.size() < 2 * kBuckets) {
+    std::sort(items.begin(), items.end());
+    return;
+  }
+  std::vector<Keyed> other(items.size());
+  for (int pass = 0; pass < 3; ++pass) {
+    const int shift = 64 - kBits * (3 - pass);
+    std::vector<std::size_t> place(kBuckets + 1, 0);
+    for (const Keyed& item : items) {
+      ++place[((item.key >> shift) & (kBuckets - 1)) + 1];
+    }
+    for (std::size_t b = 0; b < kBuckets; ++b) {
+      place[b + 1] += place[b];
+    }
+    for (const Keyed& item : items) {
+      other[place[(item.key >> shift) & (kBuckets - 1)]++] = item;
+    }
+    items.swap(other);
+  }
+  for (std::size_t i = 1; i < items.size(); ++i) {
+    const Keyed item = items[i];
+    std::size_t j = i;
+    for (; j > 0 && item < items[j - 1]; --j) {
+      items[j] = items[j - 1];
+    }
+    items[j] = item;
+  }
+}
+
+template <class T>
+void store_order(const std::vector<Keyed>& items, void* out) {
+  T* y = static_cast<T*>(out);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, BF16>) {
+      y[i] = T(static_cast<float>(items[i].index));
+    } else {
+      y[i] = static_cast<T>(items[i].index);
+    }
+  }
+}
+
+void store_order(const std::vector<Keyed>& items, npu_dtype dtype, void* out) {
+  switch (dtype) {
+    case NPU_F16:
+      return store_order<F16>(items, out);
+    case NPU_BF16:
+      return store_order<BF16>(items, out);
+    case NPU_F32:
+      return store_order<float>(items, out);
+    case NPU_F64:
+      return store_order<double>(items, out);
+    default:
+      break;
+  }
+  switch (element_bytes(dtype)) {
+    case 1:
+      return store_order<std::uint8_t>(items, out);
+    case 2:
+      return store_order<std::uint16_t>(items, out);
+    case 4:
+      return store_order<std::uint32_t>(items, out);
+    default:
+      return store_order<std::uint64_t>(items, out);
+  }
+}
+
+npu_status permute(const npu_call& call, const npu_tensor& out) {
+  std::vector<Keyed> items(static_cast<std::size_t>(out.numel));
+  const npu_status status = for_words(
+      philox_stream(call.rng),
+      out.numel,
+      2,
+      [&](std::int64_t begin, int count, const std::uint32_t* w) {
+        Keyed* at = items.data() + begin;
+        for (int i = 0; i < count; ++i) {
+          at[i] = {w[2 * i] | (std::uint64_t{w[2 * i + 1]} << 32), begin + i};
+        }
+      });
+  if (status == NPU_OK) {
+    sort_uniform(items);
+    store_order(items, out.dtype, out.data);
+  }
+  return status;
+}
+
+double weight_at(const npu_tensor& weights, std::int64_t i) {
+  switch (weights.dtype) {
+    case NPU_F16:
+      return static_cast<const F16*>(weights.data)[i];
+    case NPU_BF16:
+      return static_cast<const BF16*>(weights.data)[i];
+    case NPU_F32:
+      return static_cast<const float*>(weights.data)[i];
+    default:
+      return static_cast<const double*>(weights.data)[i];
+  }
+}
+
+struct Choice {
+  PhiloxStream stream;
+  const npu_tensor& weights;
+  std::int64_t categories;
+  std::int64_t samples;
+  std::int64_t* out;
+
+  // Double word i as a number in [0, 1), without a chunk around it.
+  double unit(std::int64_t i) const {
+    const auto at = static_cast<std::uint64_t>(i);
+    const PhiloxBlock block = philox(stream.seed, stream.block + at / 2, 0);
+    return wide_unit(block.w, i % 2);
+  }
+
+  npu_status with_replacement(std::int64_t row) const {
+    std::vector<double> sums(static_cast<std::size_t>(categories));
+    double sum = 0;
+    std::size_t last = 0;
+    for (std::size_t c = 0; c < sums.size(); ++c) {
+      const double w =
+          weight_at(weights, row * categories + static_cast<std::int64_t>(c));
+      if (w > 0) {
+        sum += w;
+        last = c;
+      }
+      sums[c] = sum;
+    }
+    return parallel(
+        samples, kGrain / 16, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t s = begin; s < end; ++s) {
+            const double x = unit(row * samples + s) * sum;
+            const auto it = std::upper_bound(sums.begin(), sums.end(), x);
+            const auto c = static_cast<std::size_t>(it - sums.begin());
+            out[row * samples + s] =
+                static_cast<std::int64_t>(std::min(c, last));
+          }
+        });
+  }
+
+  void without_replacement(std::int64_t row) const {
+    using Entry = std::pair<double, std::int64_t>;
+    std::vector<Entry> keys(static_cast<std::size_t>(categories));
+    for (std::int64_t c = 0; c < categories; ++c) {
+      const double w = weight_at(weights, row * categories + c);
+      const double e = -std::log1p(-unit(row * categories + c));
+      keys[static_cast<std::size_t>(c)] = {
+          w > 0 ? e / w : std::numeric_limits<double>::infinity(), c};
+    }
+    std::partial_sort(keys.begin(), keys.begin() + samples, keys.end());
+    for (std::int64_t s = 0; s < samples; ++s) {
+      out[row * samples + s] = keys[static_cast<std::size_t>(s)].second;
+    }
+  }
+};
+
+npu_status check_multinomial(
+    const npu_call& call, const npu_multinomial_args& args) {
+  if (!has_dtype(args.weights, kFloats) ||
+      !has_dtype(args.out, NPU_DTYPE_BIT(NPU_I64))) {
+    return fail(
+        NPU_E_UNSUPPORTED,
+        "multinomial: takes float weights and an int64 output, not %s and %s",
+        dtype_name(args.weights == nullptr ? NPU_ABSENT : args.weights->dtype),
+        dtype_name(args.out == nullptr ? NPU_ABSENT : args.out->dtype));
+  }
+  const npu_tensor& weights = *args.weights;
+  const std::int64_t samples = args.attrs.samples;
+  const std::int64_t categories = weights.ndim == 1 || weights.ndim == 2
+                                      ? weights.sizes[weights.ndim - 1]
+                                      : 0;
+  if (categories <= 0 || samples <= 0 ||
+      args.out->numel != weights.numel / categories * samples ||
+      (args.attrs.replacement == 0 && samples > categories)) {
+    return fail(
+        NPU_E_INVALID,
+        "multinomial: cannot take %lld samples from %lld categories into %lld "
+        "elements",
+        static_cast<long long>(samples),
+        static_cast<long long>(categories),
+        static_cast<long long>(args.out->numel));
+  }
+  return check_rng(call);
+}
+
+npu_status choose(const npu_call& call, const npu_multinomial_args& args) {
+  const npu_tensor& weights = *args.weights;
+  const std::int64_t categories = weights.sizes[weights.ndim - 1];
+  const Choice choice{
+      philox_stream(call.rng),
+      weights,
+      categories,
+      args.attrs.samples,
+      static_cast<std::int64_t*>(args.out->data)};
+  const std::int64_t grain = std::max<std::int64_t>(
+      1, kGrain / (4 * (categories + args.attrs.samples)));
+  return parallel(
+      weights.numel / categories,
+      grain,
+      [&](std::int64_t begin, std::int64_t end) -> npu_status {
+        try {
+          npu_status status = NPU_OK;
+          for (std::int64_t row = begin; row < end && status == NPU_OK; ++row) {
+            if (args.attrs.replacement != 0) {
+              status = choice.with_replacement(row);
+            } else {
+              choice.without_replacement(row);
+            }
+          }
+          return status;
+        } catch (const std::bad_alloc&) {
+          return fail(NPU_E_OUT_OF_MEMORY, "multinomial: no host memory");
+        }
+      });
+}
+
+}  // namespace
+
+npu_status randperm_caps(std::uint32_t code, npu_op_caps& out) {
+  if (code != 0) {
+    return fail(NPU_E_UNSUPPORTED, "randperm: no code %u", code);
+  }
+  common_caps(out);
+  out.dtypes[0] = kInts | kFloats;
+  return NPU_OK;
+}
+
+npu_status randperm_run(const npu_call& call) {
+  const npu_randperm_args args = npu_randperm_unpack(&call);
+  if (!has_dtype(args.out, kInts | kFloats)) {
+    return fail(
+        NPU_E_UNSUPPORTED,
+        "randperm: no kernel for dtype %s",
+        dtype_name(args.out == nullptr ? NPU_ABSENT : args.out->dtype));
+  }
+  if (args.attrs.n != args.out->numel) {
+    return fail(
+        NPU_E_INVALID,
+        "randperm: n = %lld does not fit an output of %lld elements",
+        static_cast<long long>(args.attrs.n),
+        static_cast<long long>(args.out->numel));
+  }
+  if (const npu_status status = check_rng(call); status != NPU_OK) {
+    return status;
+  }
+  try {
+    return permute(call, *args.out);
+  } catch (const std::bad_alloc&) {
+    return fail(
+        NPU_E_OUT_OF_MEMORY,
+        "randperm: no host memory to order %lld numbers",
+        static_cast<long long>(args.out->numel));
+  }
+}
+
+npu_status multinomial_caps(std::uint32_t code, npu_op_caps& out) {
+  if (code != 0) {
+    return fail(NPU_E_UNSUPPORTED, "multinomial: no code %u", code);
+  }
+  common_caps(out);
+  out.dtypes[0] = NPU_DTYPE_BIT(NPU_I64);
+  out.dtypes[1] = kFloats;
+  return NPU_OK;
+}
+
+npu_status multinomial_run(const npu_call& call) {
+  const npu_multinomial_args args = npu_multinomial_unpack(&call);
+  if (const npu_status status = check_multinomial(call, args);
+      status != NPU_OK) {
+    return status;
+  }
+  return choose(call, args);
+}
+
+}  // namespace npu::host
