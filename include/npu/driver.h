@@ -118,6 +118,10 @@ typedef struct npu_host_services {
 
   /* Report device memory the driver took (+) or gave back (-) for itself. */
   void (*account)(npu_device device, int64_t bytes, const char* what);
+
+  /* Say that the calling thread is a stream's worker: parallel_for is serial
+   * on it from now on, because it must not take part in the caller's pool. */
+  void (*stream_worker)(void);
 } npu_host_services;
 
 /* ---- device ---------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 
 namespace npu {
 
+// The functions handed to drivers; none of them throws.
 const npu_host_services* host_services() noexcept;
 
 // Levels as ASCEND_GLOBAL_LOG_LEVEL has them: 0 debug, 1 info, 2 warning,
@@ -16,15 +17,30 @@ const npu_host_services* host_services() noexcept;
 // SLOG_PRINT_TO_STDOUT=1 (else to stderr for errors, nowhere for the rest).
 bool log_enabled(int level) noexcept;
 void log(int level, const std::string& text);
+// Throws Error when one of the two variables has a wrong value; log_enabled
+// then uses the default.
+void check_log_environment();
+// Reads the two variables again, for tests and for programs that set them late.
+void reload_log_environment() noexcept;
 
 // The thread pool parallel_for uses; torch's once the plugin is loaded, plain
-// std::thread before that and in torch-free programs.
+// std::thread before that and in torch-free programs. nullptr = the latter.
 using ParallelFor = npu_status (*)(
     std::int64_t n, std::int64_t grain, npu_range_fn fn, void* context);
 void set_parallel_for(ParallelFor fn) noexcept;
 
-// Marks this thread as a stream's worker: parallel_for is then serial.
+// Named ranges, for a profiler that sets both; nullptr = none runs.
+using RangePush = void (*)(const char* name);
+using RangePop = void (*)();
+void set_ranges(RangePush push, RangePop pop) noexcept;
+
 // Bytes drivers reported as taken for themselves.
 std::int64_t accounted_bytes(npu_device device) noexcept;
+
+// True in a child forked after the first driver was loaded: no driver may be
+// called there.
+bool forked_child() noexcept;
+// Starts watching for forks; the loader calls it before the first driver.
+void watch_forks() noexcept;
 
 }  // namespace npu

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chooses, finds and keeps the drivers of this process.
+#include "driver/registry.h"
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+
+#include "driver/env.h"
+#include "driver/services.h"
+#include "driver/status.h"
+#include "driver/words.h"
+
+namespace npu {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "libnpu_";
+constexpr std::string_view kSuffix = ".so";
+
+// Loads once; a failure is kept and thrown again at each use.
+class Choice {
+ public:
+  Driver& get(const std::function<Driver*()>& load) {
+    if (Driver* driver = driver_.load(std::memory_order_acquire)) {
+      return *driver;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (Driver* driver = driver_.load(std::memory_order_relaxed)) {
+      return *driver;
+    }
+    if (!failed_) {
+      try {
+        Driver* driver = load();
+        driver_.store(driver, std::memory_order_release);
+        return *driver;
+      } catch (const Error& error) {
+        code_ = error.code();
+        text_ = error.what();
+      } catch (const std::exception& error) {
+        code_ = NPU_E_INTERNAL;
+        text_ = std::string("npu: driver: ") + error.what();
+      }
+      failed_ = true;
+    }
+    throw Error(code_, text_);
+  }
+
+ private:
+  std::atomic<Driver*> driver_{nullptr};
+  std::mutex mutex_;
+  bool failed_ = false;
+  npu_status code_ = NPU_OK;
+  std::string text_;
+};
+
+// Never destroyed: used until the process ends.
+struct State {
+  std::mutex mutex;
+  std::string package_dir;
+  Choice active;
+  Choice host;
+};
+
+State& state() {
+  static auto* s = new State;
+  return *s;
+}
+
+bool is_path(const std::string& text) {
+  return text.find('/') != std::string::npos || text.ends_with(kSuffix);
+}
+
+// What a folder holds, by the names NPU_DRIVER takes.
+std::vector<std::string> drivers_in(const std::string& dir) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string file = it->path().filename().string();
+    if (file.starts_with(kPrefix) && file.ends_with(kSuffix) &&
+        file.size() > kPrefix.size() + kSuffix.size()) {
+      names.push_back(file.substr(
+          kPrefix.size(), file.size() - kPrefix.size() - kSuffix.size()));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+[[noreturn]] void not_found(
+    const std::string& name, const std::vector<std::string>& dirs) {
+  std::vector<std::string> searched;
+  std::vector<std::string> there;
+  for (const std::string& dir : dirs) {
+    std::error_code error;
+    searched.push_back(
+        fs::is_directory(dir, error) ? dir : dir + " (no such folder)");
+    for (std::string& driver : drivers_in(dir)) {
+      if (std::find(there.begin(), there.end(), driver) == there.end()) {
+        there.push_back(std::move(driver));
+      }
+    }
+  }
+  const std::string close = nearest(name, there);
+  throw Error(
+      NPU_E_INVALID,
+      "npu: driver '" + name + "' was not found" +
+          (close.empty() ? "" : " (did you mean '" + close + "'?)") +
+          ". Searched: " +
+          (searched.empty() ? "nothing, no folder is known"
+                            : join(searched, ", ")) +
+          ". Drivers there: " + (there.empty() ? "none" : join(there, ", ")) +
+          ". Set NPU_DRIVER to one of them or to the path of a .so, or "
+          "NPU_DRIVER_PATH to its folder.");
+}
+
+Driver* load_by_name(const std::string& name) {
+  const std::vector<std::string> dirs = driver_search_path();
+  for (const std::string& dir : dirs) {
+    const fs::path file =
+        fs::path(dir) / (std::string(kPrefix) + name + std::string(kSuffix));
+    std::error_code error;
+    if (fs::exists(file, error)) {
+      return Driver::load(file.string());
+    }
+  }
+  not_found(name, dirs);
+}
+
+Driver* load_active() {
+  check_log_environment();
+  const std::vector<std::uint32_t> disabled = disabled_kinds();
+  const std::string choice = env::text("NPU_DRIVER").value_or("host");
+  Driver* driver =
+      is_path(choice) ? Driver::load(choice) : load_by_name(choice);
+  driver->disable_kinds(disabled);
+  return driver;
+}
+
+}  // namespace
+
+void set_package_driver_dir(const std::string& dir) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  state().package_dir = dir;
+}
+
+std::vector<std::string> driver_search_path() {
+  std::vector<std::string> dirs =
+      split(env::text("NPU_DRIVER_PATH").value_or(""), ':');
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  if (!state().package_dir.empty()) {
+    dirs.push_back(state().package_dir);
+  }
+  return dirs;
+}
+
+Driver& active_driver() {
+  return state().active.get(&load_active);
+}
+
+Driver* active_driver_or_null() noexcept {
+  try {
+    return &active_driver();
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+std::string driver_failure() {
+  try {
+    active_driver();
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+Driver& host_driver() {
+  return state().host.get([] { return load_by_name("host"); });
+}
+
+}  // namespace npu

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Serialises calls per stream for drivers that ask for it.
+#pragma once
+
+#include "npu/driver.h"
+
+namespace npu {
+
+// When a device sets needs_stream_lock, replaces every slot that takes a stream
+// by one that holds that stream's lock around the driver's own.
+void lock_streams_if_needed(
+    const npu_device_table& device,
+    npu_memory_table& memory,
+    npu_stream_table& stream,
+    npu_event_table& event,
+    npu_op_table& op);
+
+}  // namespace npu

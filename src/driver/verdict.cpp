@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares a call with a kind's capabilities.
+#include "driver/verdict.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include "npu/validate.h"
+
+namespace npu {
+
+namespace {
+
+constexpr std::uint64_t kHalves =
+    NPU_DTYPE_BIT(NPU_F16) | NPU_DTYPE_BIT(NPU_BF16);
+
+// One operand with its place in the frame and in the kind.
+struct Role {
+  const npu_tensor* tensor;
+  const npu_operand_info* info;  // nullptr for a vendor's own kind
+  std::uint32_t place;
+  bool is_output;
+};
+
+template <class Fn>
+void for_each_operand(const npu_call& call, Fn fn) {
+  const npu_kind_info* kind = npu_kind_of(call.slot);
+  for (std::uint32_t i = 0; i < call.n_out + call.n_in; ++i) {
+    const npu_tensor& tensor = call.tensors[i];
+    if (tensor.dtype != NPU_ABSENT) {
+      const bool known = kind != nullptr && i < kind->n_out + kind->n_in;
+      fn(Role{
+          &tensor, known ? &kind->operands[i] : nullptr, i, i < call.n_out});
+    }
+  }
+}
+
+std::uint64_t bit_of(const Role& role) noexcept {
+  return std::uint64_t{1} << role.place;
+}
+
+// The dtypes a driver takes for an operand.
+std::uint64_t allowed_dtypes(
+    const npu_op_caps& caps, const Role& role, npu_dtype first) noexcept {
+  const std::uint64_t own = caps.dtypes[role.place];
+  const bool special = role.info != nullptr && role.info->dtypes != 0;
+  switch (caps.dtype_rule) {
+    case NPU_DTYPES_SAME:
+      // Masks and indices have dtypes of their own in any kind.
+      if (special) {
+        return own != 0 ? own : role.info->dtypes;
+      }
+      return caps.dtypes[0] & NPU_DTYPE_BIT(first);
+    case NPU_DTYPES_CAST:
+      return own != 0 ? own : caps.dtypes[0];
+    default:
+      return own != 0 ? own : (special ? role.info->dtypes : ~UINT64_C(0));
+  }
+}
+
+// A kind whose result in float32, rounded at the end, is the one asked for.
+bool may_compute_wider(const npu_call& call) noexcept {
+  const npu_kind_info* kind = npu_kind_of(call.slot);
+  return kind != nullptr && call.slot != NPU_KIND_COPY &&
+         std::string_view(kind->family) != "random";
+}
+
+npu_verdict check_dtypes(const npu_op_caps& caps, const npu_call& call) {
+  npu_verdict verdict{};
+  npu_dtype first = NPU_ABSENT;
+  std::uint64_t wrong = 0;
+  std::uint64_t halves = 0;
+  bool widening_helps = may_compute_wider(call);
+  for_each_operand(call, [&](const Role& role) {
+    const npu_dtype dtype = role.tensor->dtype;
+    const bool special = role.info != nullptr && role.info->dtypes != 0;
+    if (first == NPU_ABSENT && !special) {
+      first = dtype;
+    }
+    halves |= (NPU_DTYPE_BIT(dtype) & kHalves) != 0 ? bit_of(role) : 0;
+    if ((allowed_dtypes(caps, role, first) & NPU_DTYPE_BIT(dtype)) != 0) {
+      return;
+    }
+    if (wrong == 0) {
+      std::snprintf(
+          verdict.detail,
+          sizeof(verdict.detail),
+          "operand '%s' is %s",
+          role.info != nullptr ? role.info->name : "?",
+          npu_dtype_name(dtype));
+    }
+    wrong |= bit_of(role);
+    widening_helps =
+        widening_helps && (NPU_DTYPE_BIT(dtype) & kHalves) != 0 &&
+        (allowed_dtypes(caps, role, NPU_F32) & NPU_DTYPE_BIT(NPU_F32)) != 0;
+  });
+  if (wrong == 0) {
+    verdict.answer = NPU_VERDICT_YES;
+    return verdict;
+  }
+  verdict.reason = NPU_REASON_DTYPE;
+  if (widening_helps) {
+    verdict.answer = NPU_VERDICT_IF_CAST;
+    verdict.cast_dtype = NPU_F32;
+    verdict.mask = halves;
+  }
+  return verdict;
+}
+
+// A copy of the operand would do: plain, on the device, read as it stands.
+bool needs_copy(
+    const npu_op_caps& caps, const npu_driver& driver, const Role& role) {
+  const std::uint32_t flags = role.tensor->flags;
+  constexpr std::uint32_t kMeaning = NPU_TENSOR_HOST_SCALAR | NPU_TENSOR_CONJ |
+                                     NPU_TENSOR_NEG | NPU_TENSOR_ALIAS;
+  if ((flags & kMeaning & ~driver.tensor_flags_known) != 0) {
+    return true;
+  }
+  if ((flags & NPU_TENSOR_HOST_SCALAR) != 0) {
+    return (caps.flags & NPU_CAP_HOST_SCALAR) == 0;
+  }
+  if ((flags & NPU_TENSOR_ALIAS) != 0 && !role.is_output &&
+      ((caps.flags & NPU_CAP_ALIAS) == 0 ||
+       (caps.alias_mask & bit_of(role)) == 0)) {
+    return true;
+  }
+  const std::uint32_t strided =
+      role.is_output ? NPU_CAP_STRIDED_OUT : NPU_CAP_STRIDED_IN;
+  return (caps.flags & strided) == 0 && !is_contiguous(*role.tensor);
+}
+
+npu_verdict check_layout(
+    const npu_op_caps& caps, const npu_driver& driver, const npu_call& call) {
+  npu_verdict verdict{};
+  std::uint64_t copy = 0;
+  std::uint64_t align = 0;
+  bool wide = false;
+  std::uint32_t ndim = 0;
+  for_each_operand(call, [&](const Role& role) {
+    const npu_tensor& tensor = *role.tensor;
+    copy |= needs_copy(caps, driver, role) ? bit_of(role) : 0;
+    const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
+    if (caps.min_alignment > 1 && address % caps.min_alignment != 0 &&
+        (tensor.flags & NPU_TENSOR_HOST_SCALAR) == 0) {
+      align |= bit_of(role);
+    }
+    wide = wide || !fits_index32(tensor);
+    ndim = std::max<std::uint32_t>(ndim, tensor.ndim);
+  });
+  verdict.answer = NPU_VERDICT_YES;
+  if (caps.max_ndim != 0 && ndim > caps.max_ndim) {
+    return declined(NPU_REASON_NDIM);
+  }
+  if (wide && (caps.flags & NPU_CAP_INDEX64) == 0) {
+    return declined(NPU_REASON_INDEX_WIDTH);
+  }
+  if (copy != 0) {
+    verdict.answer = NPU_VERDICT_IF_CONTIGUOUS;
+    verdict.reason = NPU_REASON_STRIDES;
+    verdict.mask = copy;
+  } else if (align != 0) {
+    verdict.answer = NPU_VERDICT_IF_ALIGNED;
+    verdict.reason = NPU_REASON_ALIGNMENT;
+    verdict.mask = align;
+    verdict.alignment = static_cast<std::uint16_t>(caps.min_alignment);
+  }
+  return verdict;
+}
+
+}  // namespace
+
+npu_verdict declined(npu_reason reason, const char* detail) noexcept {
+  npu_verdict verdict{};
+  verdict.size = sizeof(verdict);
+  verdict.answer = NPU_VERDICT_NO;
+  verdict.reason = reason;
+  std::snprintf(verdict.detail, sizeof(verdict.detail), "%s", detail);
+  return verdict;
+}
+
+npu_verdict verdict_of_caps(
+    const npu_op_caps& caps, const npu_driver& driver, const npu_call& call) {
+  if (call.deterministic != 0 && (caps.flags & NPU_CAP_DETERMINISTIC) == 0) {
+    return declined(NPU_REASON_DETERMINISTIC);
+  }
+  if ((call.flags & NPU_CALL_CAPTURE) != 0 &&
+      (caps.flags & NPU_CAP_CAPTURE) == 0) {
+    return declined(NPU_REASON_CAPTURE);
+  }
+  if ((call.flags & NPU_CALL_COUNT & ~driver.call_flags_known) != 0) {
+    return declined(NPU_REASON_NO_KERNEL, "count calls are not known");
+  }
+  npu_verdict verdict = check_dtypes(caps, call);
+  if (verdict.answer == NPU_VERDICT_YES) {
+    verdict = check_layout(caps, driver, call);
+  }
+  verdict.size = sizeof(verdict);
+  return verdict;
+}
+
+bool fits_index32(const npu_tensor& tensor) noexcept {
+  const auto bytes = static_cast<std::int64_t>(npu_dtype_bytes(tensor.dtype));
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  std::int64_t reach = bytes;
+  for (std::uint32_t d = 0; d < tensor.ndim; ++d) {
+    const std::int64_t size = tensor.sizes[d];
+    const std::int64_t stride =
+        tensor.strides[d] < 0 ? -tensor.strides[d] : tensor.strides[d];
+    if (size > 1 && stride > 0) {
+      // Both factors are bounded first, so that nothing overflows.
+      if (stride > kMost || size - 1 > kMost / stride) {
+        return false;
+      }
+      reach += (size - 1) * stride * bytes;
+    }
+    if (reach > kMost) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool is_contiguous(const npu_tensor& tensor) noexcept {
+  std::int64_t expected = 1;
+  for (std::uint32_t d = tensor.ndim; d-- > 0;) {
+    const std::int64_t size = tensor.sizes[d];
+    if (size == 0) {
+      return true;
+    }
+    if (size != 1 && tensor.strides[d] != expected) {
+      return false;
+    }
+    expected *= size;
+  }
+  return true;
+}
+
+}  // namespace npu

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a driver's declared capabilities say about a call, before it is asked.
+#pragma once
+
+#include "driver/driver.h"
+
+namespace npu {
+
+npu_verdict declined(npu_reason reason, const char* detail = "") noexcept;
+
+// NPU_VERDICT_YES, a verdict that asks for contiguous, cast or aligned
+// operands, or NPU_VERDICT_NO with its reason.
+npu_verdict verdict_of_caps(
+    const npu_op_caps& caps, const npu_driver& driver, const npu_call& call);
+
+// Every byte offset of the view from its first element fits in int32.
+bool fits_index32(const npu_tensor& tensor) noexcept;
+bool is_contiguous(const npu_tensor& tensor) noexcept;
+
+}  // namespace npu
