@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory with a capacity, pinned memory, and the map of both.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+
+#include "host.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace npu::host {
+namespace {
+
+constexpr std::uint64_t kHugePage = UINT64_C(2) << 20;
+constexpr std::uint64_t kRedzone = 512;
+constexpr unsigned char kRedzoneByte = 0xA5;
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kHeapOnly = true;  // the sanitizer watches the heap only
+#else
+constexpr bool kHeapOnly = false;
+#endif
+
+struct Map {
+  std::shared_mutex mutex;
+  std::map<const char*, Block> blocks;  // by base
+};
+// Never destroyed: worker threads may outlive static destructors.
+Map& map() {
+  static Map& instance = *new Map;
+  return instance;
+}
+std::atomic<std::uint64_t> used[64];
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+std::uint64_t page_bytes() {
+  static const auto bytes = static_cast<std::uint64_t>(sysconf(_SC_PAGE_SIZE));
+  return bytes;
+}
+
+// Pages aligned to `alignment`: maps more and gives the ends back.
+char* map_pages(std::uint64_t bytes, std::uint64_t alignment, int access) {
+  const std::uint64_t extra = alignment > page_bytes() ? alignment : 0;
+  void* start =
+      mmap(nullptr, bytes + extra, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) {
+    return nullptr;
+  }
+  char* begin = static_cast<char*>(start);
+  if (extra == 0) {
+    return begin;
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  const std::uint64_t head = round_up(address, alignment) - address;
+  if (head != 0) {
+    munmap(begin, head);
+  }
+  if (extra != head) {
+    munmap(begin + head + bytes, extra - head);
+  }
+  return begin + head;
+}
+
+bool take(Block& block, bool protect) {
+  const std::uint64_t whole = block.bytes + (settings.redzone ? kRedzone : 0);
+  if (protect) {
+    block.mapped = round_up(whole, page_bytes());
+    block.base = map_pages(block.mapped, page_bytes(), PROT_NONE);
+  } else if (!kHeapOnly && whole >= kHugePage) {
+    block.mapped = round_up(whole, page_bytes());
+    block.base = map_pages(block.mapped, kHugePage, PROT_READ | PROT_WRITE);
+    if (block.base) {
+      // Fewer page faults; not having huge pages is no error.
+      madvise(block.base, block.mapped, MADV_HUGEPAGE);
+    }
+  } else {
+    void* ptr = nullptr;
+    block.mapped = 0;
+    if (posix_memalign(&ptr, kAlignment, whole) == 0) {
+      block.base = static_cast<char*>(ptr);
+    }
+  }
+  return block.base != nullptr;
+}
+
+void give_back(const Block& block) {
+  if (block.mapped != 0) {
+    munmap(block.base, block.mapped);
+  } else {
+    std::free(block.base);
+  }
+}
+
+npu_status paint_redzone(const Block& block) {
+  char* end = block.base + block.bytes;
+  PageGuard guard;
+  if (npu_status status =
+          guard.open(block.base, block.bytes + kRedzone, NPU_ACCESS_WRITE)) {
+    return status;
+  }
+  std::memset(end, kRedzoneByte, kRedzone);
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_poison_memory_region(end, kRedzone);
+#endif
+  return NPU_OK;
+}
+
+npu_status check_redzone(const Block& block) {
+  const char* end = block.base + block.bytes;
+  PageGuard guard;
+  if (npu_status status =
+          guard.open(block.base, block.bytes + kRedzone, NPU_ACCESS_READ)) {
+    return status;
+  }
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_unpoison_memory_region(end, kRedzone);
+#endif
+  for (std::uint64_t i = 0; i < kRedzone; ++i) {
+    if (static_cast<unsigned char>(end[i]) != kRedzoneByte) {
+      return fail(
+          NPU_E_INTERNAL,
+          "npu: host driver: the block of %llu bytes at %p was written %llu "
+          "bytes past its end.",
+          static_cast<unsigned long long>(block.bytes),
+          static_cast<void*>(block.base),
+          static_cast<unsigned long long>(i + 1));
+    }
+  }
+  return NPU_OK;
+}
+
+npu_status out_of_memory(npu_device device, std::uint64_t bytes) {
+  return fail(
+      NPU_E_OUT_OF_MEMORY,
+      "npu: host driver: cannot allocate %llu bytes on npu:%d (used %llu, "
+      "capacity %llu). Free memory, or raise NPU_HOST_MEMORY.",
+      static_cast<unsigned long long>(bytes),
+      device,
+      static_cast<unsigned long long>(used_memory(device)),
+      static_cast<unsigned long long>(settings.capacity));
+}
+
+// Takes `bytes` from the capacity of a device, if they fit.
+bool charge(npu_device device, std::uint64_t bytes) {
+  std::atomic<std::uint64_t>& counter = used[device];
+  std::uint64_t now = counter.load(std::memory_order_relaxed);
+  do {
+    if (bytes > settings.capacity - now) {
+      return false;
+    }
+  } while (!counter.compare_exchange_weak(now, now + bytes));
+  return true;
+}
+
+std::uint64_t charged(const Block& block) {
+  return block.device < 0 ? 0 : round_up(block.bytes, kAlignment);
+}
+
+void remember(const Block& block) {
+  const std::unique_lock lock(map().mutex);
+  map().blocks.emplace(block.base, block);
+}
+
+npu_status take_and_remember(Block& block, void** out) {
+  try {
+    remember(block);
+  } catch (...) {
+    give_back(block);
+    throw;
+  }
+  npu_status status = settings.redzone ? paint_redzone(block) : NPU_OK;
+  *out = status == NPU_OK ? block.base : nullptr;
+  return status;
+}
+
+npu_status alloc(npu_device device, std::uint64_t bytes, void** out) {
+  return entry([&]() -> npu_status {
+    if (npu_status status = check_device(device)) {
+      return status;
+    }
+    if (bytes == 0) {
+      return fail(NPU_E_INVALID, "npu: host driver: alloc of 0 bytes.");
+    }
+    // Before rounding: a request near 2^64 would wrap around.
+    if (bytes > settings.capacity ||
+        !charge(device, round_up(bytes, kAlignment))) {
+      return out_of_memory(device, bytes);
+    }
+    Block block{nullptr, bytes, 0, device};
+    if (!take(block, settings.protect)) {
+      used[device] -= charged(block);
+      return out_of_memory(device, bytes);
+    }
+    return take_and_remember(block, out);
+  });
+}
+
+npu_status host_alloc(std::uint64_t bytes, void** out) {
+  return entry([&]() -> npu_status {
+    if (bytes == 0) {
+      return fail(NPU_E_INVALID, "npu: host driver: host_alloc of 0 bytes.");
+    }
+    Block block{nullptr, bytes, 0, -1};
+    if (bytes > (UINT64_C(1) << 47) || !take(block, false)) {
+      return fail(
+          NPU_E_OUT_OF_MEMORY,
+          "npu: host driver: cannot allocate %llu bytes of pinned memory.",
+          static_cast<unsigned long long>(bytes));
+    }
+    return take_and_remember(block, out);
+  });
+}
+
+npu_status release(npu_device device, void* ptr) {
+  Block block;
+  {
+    const std::unique_lock lock(map().mutex);
+    const auto found = map().blocks.find(static_cast<const char*>(ptr));
+    if (found == map().blocks.end() || found->second.device != device) {
+      return fail(
+          NPU_E_INVALID,
+          device < 0 ? "npu: host driver: host_free of %p, which host_alloc "
+                       "did not return."
+                     : "npu: host driver: free of %p, which alloc did not "
+                       "return for that device.",
+          ptr);
+    }
+    block = found->second;
+    if (!settings.redzone) {
+      map().blocks.erase(found);
+    }
+  }
+  npu_status status = NPU_OK;
+  if (settings.redzone) {
+    status = check_redzone(block);
+    const std::unique_lock lock(map().mutex);
+    map().blocks.erase(block.base);
+  }
+  if (settings.protect && device >= 0) {
+    forget_pages(block.base, block.mapped);
+  }
+  give_back(block);
+  if (device >= 0) {
+    used[device] -= charged(block);
+  }
+  return status;
+}
+
+npu_status free_device(npu_device device, void* ptr) {
+  return entry([&] {
+    const npu_status status = check_device(device);
+    return status ? status : release(device, ptr);
+  });
+}
+
+npu_status host_free(void* ptr) {
+  return entry([&] { return release(-1, ptr); });
+}
+
+bool look_up(const void* ptr, Block& out) {
+  const auto& blocks = map().blocks;
+  auto next = blocks.upper_bound(static_cast<const char*>(ptr));
+  if (next == blocks.begin()) {
+    return false;
+  }
+  const Block& block = std::prev(next)->second;
+  if (static_cast<const char*>(ptr) >= block.base + block.bytes) {
+    return false;
+  }
+  out = block;
+  return true;
+}
+
+npu_status pointer_info(const void* ptr, npu_pointer_info* out) {
+  return entry([&] {
+    Block block;
+    const bool known = find_block(ptr, block);
+    out->kind = !known             ? NPU_MEMORY_UNKNOWN
+                : block.device < 0 ? NPU_MEMORY_HOST
+                                   : NPU_MEMORY_DEVICE;
+    out->device = block.device;
+    out->base = block.base;
+    out->bytes = block.bytes;
+    return NPU_OK;
+  });
+}
+
+// With coherent memory both are allowed and have nothing to do.
+npu_status host_open(void* ptr, std::uint64_t bytes, std::uint32_t access) {
+  return entry([&] {
+    return settings.protect ? open_pages(ptr, bytes, access) : NPU_OK;
+  });
+}
+
+npu_status host_close(void* ptr, std::uint64_t bytes, std::uint32_t access) {
+  return entry([&] {
+    return settings.protect ? close_pages(ptr, bytes, access) : NPU_OK;
+  });
+}
+
+}  // namespace
+
+bool find_block(const void* ptr, Block& out) noexcept {
+  const std::shared_lock lock(map().mutex);
+  return look_up(ptr, out);
+}
+
+bool try_find_block(const void* ptr, Block& out) noexcept {
+  const std::shared_lock lock(map().mutex, std::try_to_lock);
+  return lock.owns_lock() && look_up(ptr, out);
+}
+
+npu_status check_range(
+    const char* where,
+    npu_device device,
+    const void* ptr,
+    std::uint64_t bytes) {
+  Block block;
+  const bool inside =
+      find_block(ptr, block) && block.device >= 0 &&
+      (device < 0 || block.device == device) &&
+      bytes <= block.bytes - static_cast<std::uint64_t>(
+                                 static_cast<const char*>(ptr) - block.base);
+  if (inside) {
+    return NPU_OK;
+  }
+  return fail(
+      NPU_E_INVALID,
+      "npu: host driver: %s: %llu bytes at %p are not in one block of npu:%d.",
+      where,
+      static_cast<unsigned long long>(bytes),
+      ptr,
+      device);
+}
+
+std::uint64_t used_memory(npu_device device) noexcept {
+  return used[device].load(std::memory_order_relaxed);
+}
+
+const npu_memory_table memory_table = {
+    sizeof(memory_table),
+    0,
+    alloc,
+    free_device,
+    host_alloc,
+    host_free,
+    copy_to_device,
+    copy_to_host,
+    copy_on_device,
+    copy_peer,
+    set_bytes,
+    pointer_info,
+    host_open,
+    host_close,
+};
+
+}  // namespace npu::host

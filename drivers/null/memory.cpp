@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the null driver: ordinary memory, and a map of what it handed out.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "null.h"
+
+namespace npu::null {
+namespace {
+
+struct Block {
+  uint64_t bytes;
+  uint32_t kind;
+};
+std::mutex mutex;
+std::map<const char*, Block> blocks;  // by address
+std::atomic<uint64_t> used{0};
+
+npu_status take(uint64_t bytes, uint32_t kind, void** out) {
+  if (npu_status status = check_alive()) {
+    return status;
+  }
+  const bool device = kind == NPU_MEMORY_DEVICE;
+  if (device && bytes > total_memory() - used) {
+    return fail(NPU_E_OUT_OF_MEMORY, "npu: null: device memory is full.");
+  }
+  void* ptr = nullptr;
+  if (bytes == 0 || posix_memalign(&ptr, 512, bytes) != 0) {
+    return fail(NPU_E_OUT_OF_MEMORY, "npu: null: no memory of that size.");
+  }
+  const std::lock_guard lock(mutex);
+  blocks[static_cast<char*>(ptr)] = {bytes, kind};
+  used += device ? bytes : 0;
+  *out = ptr;
+  return NPU_OK;
+}
+
+npu_status give_back(void* ptr, uint32_t kind) {
+  if (npu_status status = check_alive()) {
+    return status;
+  }
+  const std::lock_guard lock(mutex);
+  const auto block = blocks.find(static_cast<char*>(ptr));
+  if (block == blocks.end() || block->second.kind != kind) {
+    return fail(NPU_E_INVALID, "npu: null: freed what it did not allocate.");
+  }
+  used -= kind == NPU_MEMORY_DEVICE ? block->second.bytes : 0;
+  blocks.erase(block);
+  std::free(ptr);
+  return NPU_OK;
+}
+
+npu_status copy(npu_stream, void* dst, const void* src, uint64_t bytes) {
+  const npu_status status = check_alive();
+  if (status == NPU_OK) {
+    std::memmove(dst, src, bytes);
+  }
+  return status;
+}
+
+npu_status pointer_info(const void* ptr, npu_pointer_info* out) {
+  out->kind = NPU_MEMORY_UNKNOWN;
+  out->device = -1;
+  out->base = nullptr;
+  out->bytes = 0;
+  const std::lock_guard lock(mutex);
+  auto block = blocks.upper_bound(static_cast<const char*>(ptr));
+  if (block != blocks.begin() && ptr < (--block)->first + block->second.bytes) {
+    out->kind = block->second.kind;
+    out->device = out->kind == NPU_MEMORY_DEVICE ? 0 : -1;
+    out->base = const_cast<char*>(block->first);
+    out->bytes = block->second.bytes;
+  }
+  return NPU_OK;
+}
+
+}  // namespace
+
+uint64_t total_memory() {
+  static const uint64_t ram =
+      uint64_t(sysconf(_SC_PHYS_PAGES)) * uint64_t(sysconf(_SC_PAGE_SIZE));
+  return ram / 2;
+}
+uint64_t used_memory() {
+  return used;
+}
+
+const npu_memory_table memory_table = {
+    sizeof(memory_table),
+    0,
+    [](npu_device device, uint64_t bytes, void** out) {
+      const npu_status status = check_device(device);
+      return status ? status : take(bytes, NPU_MEMORY_DEVICE, out);
+    },
+    [](npu_device, void* p) { return give_back(p, NPU_MEMORY_DEVICE); },
+    [](uint64_t n, void** out) { return take(n, NPU_MEMORY_HOST, out); },
+    [](void* p) { return give_back(p, NPU_MEMORY_HOST); },
+    copy,  // to device, to host, on the device: all the same memory here
+    copy,
+    copy,
+    nullptr,  // copy_peer: there is one device
+    [](npu_stream, void* dst, int32_t value, uint64_t bytes) {
+      const npu_status status = check_alive();
+      if (status == NPU_OK) {
+        std::memset(dst, value, bytes);
+      }
+      return status;
+    },
+    pointer_info,
+    nullptr,  // host_open, host_close: coherent
+    nullptr};
+
+}  // namespace npu::null

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams and events of the null driver: work is done when a call returns.
+#include <chrono>
+#include <new>
+
+#include "null.h"
+
+struct npu_stream_s {};
+struct npu_event_s {
+  uint32_t flags;
+  std::atomic<int64_t> nanoseconds;  // 0 = never recorded
+};
+
+namespace npu::null {
+namespace {
+
+template <class T, class... Args>
+npu_status make(npu_device device, T** out, Args... args) {
+  if (npu_status status = check_device(device)) {
+    return status;
+  }
+  *out = new (std::nothrow) T{args...};
+  return *out ? NPU_OK : fail(NPU_E_OUT_OF_MEMORY, "npu: null: no memory.");
+}
+
+template <class T>
+npu_status destroy(T* object) {
+  delete object;
+  return check_alive();
+}
+
+npu_status idle(npu_stream) {
+  return check_alive();
+}
+npu_status done(npu_event) {
+  return check_alive();
+}
+
+npu_status record(npu_event event, npu_stream) {
+  event->nanoseconds =
+      std::chrono::steady_clock::now().time_since_epoch().count();
+  return check_alive();
+}
+
+npu_status elapsed_ms(npu_event start, npu_event end, double* out) {
+  if (!(start->flags & end->flags & NPU_EVENT_TIMING) || !start->nanoseconds ||
+      !end->nanoseconds) {
+    return fail(
+        NPU_E_INVALID,
+        "npu: null: elapsed time needs two recorded events with timing.");
+  }
+  *out = double(end->nanoseconds - start->nanoseconds) * 1e-6;
+  return check_alive();
+}
+
+}  // namespace
+
+const npu_stream_table stream_table = {
+    sizeof(stream_table),
+    0,
+    [](npu_device device, int32_t, npu_stream* out) {
+      return make(device, out);
+    },
+    destroy<npu_stream_s>,
+    idle,  // synchronize
+    idle,  // query
+    [](npu_stream, npu_event) { return check_alive(); },
+    [](npu_stream, npu_host_fn fn, void* context) {
+      const npu_status status = check_alive();
+      if (status == NPU_OK) {
+        fn(context);
+      }
+      return status;
+    },
+    nullptr,
+    nullptr};
+
+const npu_event_table event_table = {
+    sizeof(event_table),
+    0,
+    [](npu_device device, uint32_t flags, npu_event* out) {
+      return make(device, out, flags, int64_t{0});
+    },
+    destroy<npu_event_s>,
+    record,
+    done,  // query
+    done,  // synchronize
+    elapsed_ms,
+    nullptr};
+
+}  // namespace npu::null
