@@ -11,6 +11,7 @@ namespace {
 // Pointers, because the tables may be initialised after this one.
 const std::span<const KernelRow>* const kFamilies[] = {
     &kMoveKernels,
+    &kRandomKernels,
 };
 
 std::array<const KernelRow*, NPU_KIND_LIMIT> index_by_slot() {
