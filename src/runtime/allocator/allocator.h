@@ -26,4 +26,4 @@ c10::DeviceIndex device_of_pointer(const void* ptr) noexcept;
 
 void record_stream(const c10::DataPtr& ptr, c10::Stream stream);
 
-} // namespace npu
+}  // namespace npu

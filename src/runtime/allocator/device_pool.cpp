@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks: the fast path, splitting, merging, statistics. See Note [Two locks].
+#include "runtime/allocator/device_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/allocator/oom.h"
+
+namespace npu::memory {
+
+using Guard = std::lock_guard<SpinLock>;
+
+DevicePool::DevicePool(
+    int device, Backend& backend, SegmentTable& table, const Config& config)
+    : device_(device), backend_(backend), table_(table), config_(config) {
+  attend(kUncached, !config.caching);
+}
+
+DevicePool::~DevicePool() {
+  backend_.synchronize(device_);
+  for (auto& [stream, queue] : waiting_) {
+    for (Waiting& waiting : queue) {
+      backend_.release(stream, waiting.event);
+    }
+  }
+  for (const auto& segment : segments_) {
+    table_.erase(segment->base);
+    backend_.free(device_, segment->base);
+  }
+}
+
+void* DevicePool::allocate(StreamId stream, std::size_t bytes) {
+  if (bytes >= kAbsurd) [[unlikely]] {
+    out_of_memory({stream, bytes, bytes, nullptr});
+  }
+  if (attention_.load(std::memory_order_relaxed) == 0) [[likely]] {
+    const Guard guard(lock_);
+    Request request{stream, bytes, config_.rounded(bytes), nullptr};
+    if (Block* block = take(request, false)) {
+      hand_out(block, request);
+      return block->ptr;
+    }
+  }
+  Context context = context_if(Record::kState);
+  std::size_t rounded = 0;
+  {
+    const Guard guard(lock_);
+    rounded = config_.rounded(bytes);
+  }
+  return allocate_slow({stream, bytes, rounded, std::move(context)});
+}
+
+std::size_t DevicePool::free(Segment* segment, void* ptr) {
+  const unsigned attention = attention_.load(std::memory_order_relaxed);
+  Context context;
+  if ((attention & kTracing) != 0) [[unlikely]] {
+    context = context_if(Record::kAll);
+  }
+  Context dropped;  // its destructor is user code: not under the lock
+  Block* block = nullptr;
+  std::size_t size = 0;
+  {
+    const Guard guard(lock_);
+    block = block_at(segment, ptr, false);
+    if (block == nullptr) [[unlikely]] {
+      return 0;
+    }
+    size = block->size;
+    dropped = std::move(block->context);
+    count_freed(*block);
+    if (attention == 0 && block->uses == nullptr) [[likely]] {
+      count_inactive(*block);
+      put_back(block);
+      return size;
+    }
+    block->state = Block::State::kPending;
+    trace(
+        Action::kFreeRequested,
+        reinterpret_cast<std::uintptr_t>(ptr),
+        size,
+        segment->pool->stream,
+        std::move(context));
+  }
+  free_slow(block);
+  return size;
+}
+
+bool DevicePool::record_stream(Segment* segment, void* ptr, StreamKey stream) {
+  const Guard guard(lock_);
+  Block* block = block_at(segment, ptr, true);
+  if (block == nullptr) {
+    return false;
+  }
+  if (stream == StreamKey{device_, segment->pool->stream}) {
+    return true;
+  }
+  if (block->uses == nullptr) {
+    block->uses = std::make_unique<std::vector<StreamKey>>();
+  }
+  auto& uses = *block->uses;
+  if (std::find(uses.begin(), uses.end(), stream) == uses.end()) {
+    uses.push_back(stream);
+  }
+  return true;
+}
+
+Block* DevicePool::block_at(Segment* segment, void* ptr, bool interior) {
+  auto offset =
+      static_cast<std::size_t>(static_cast<std::byte*>(ptr) - segment->base);
+  if (interior) {
+    while (offset >= kUnit && segment->blocks[offset] == nullptr) {
+      offset -= kUnit;
+    }
+  }
+  Block* block = segment->blocks[offset];
+  if (block == nullptr || block->state != Block::State::kAllocated ||
+      (!interior && block->ptr != ptr)) {
+    return nullptr;
+  }
+  return block;
+}
+
+StreamPools& DevicePool::pools_of(StreamId stream) {
+  const bool direct = stream >= 0 && stream < kDirect;
+  StreamPools*& found = direct ? direct_[stream] : others_[stream];
+  if (found == nullptr) {
+    pools_.push_back(std::make_unique<StreamPools>(stream));
+    found = pools_.back().get();
+  }
+  return *found;
+}
+
+Block* DevicePool::take(const Request& request, bool flush) {
+  StreamPools& pools = pools_of(request.stream);
+  ++tick_;
+  if (Block* block = pools.bins.pop(request.rounded)) {
+    leave_free(*block);
+    return block;
+  }
+  Pool& pool = pools.of(request.rounded);
+  Block* block = pool.index.find(request.rounded, config_);
+  if (block == nullptr && flush) {
+    flush_bins(pools);
+    block = pool.index.find(request.rounded, config_);
+  }
+  if (block == nullptr) {
+    return nullptr;
+  }
+  leave_free(*block);
+  pool.index.remove(block);
+  return carve(pool, block, request.rounded);
+}
+
+bool DevicePool::may_split(
+    const Pool& pool, const Block& block, std::size_t rounded) {
+  const std::size_t rest = block.size - rounded;
+  if (pool.small) {
+    return rest >= kUnit;
+  }
+  return rest > kSmallLimit && block.size < config_.max_split_size;
+}
+
+// `block` is in no list. What is left of it becomes a free block.
+Block* DevicePool::carve(Pool& pool, Block* block, std::size_t rounded) {
+  if (!may_split(pool, *block, rounded)) {
+    return block;
+  }
+  Block* rest = store_.take();
+  Segment* segment = block->segment;
+  rest->segment = segment;
+  rest->ptr = block->ptr + rounded;
+  rest->size = block->size - rounded;
+  rest->before = block;
+  rest->after = block->after;
+  if (rest->after != nullptr) {
+    rest->after->before = rest;
+  }
+  block->after = rest;
+  block->size = rounded;
+  segment->start(*rest) = rest;
+  rest->state = Block::State::kIndexed;
+  enter_free(*rest);
+  pool.index.insert(rest);
+  return block;
+}
+
+void DevicePool::hand_out(Block* block, const Request& request) {
+  block->state = Block::State::kAllocated;
+  block->requested = request.bytes;
+  block->rounded = request.rounded;
+  block->next = nullptr;
+  block->oversize = block->size >= config_.max_split_size;
+  ++block->segment->live;
+  count_allocated(*block);
+}
+
+// The block is free from here on: into its bin, or merged.
+void DevicePool::put_back(Block* block) {
+  Segment* segment = block->segment;
+  if (--segment->live == 0) {
+    segment->idle_since = tick_;
+  }
+  StreamPools& pools = pools_of(segment->pool->stream);
+  if (block->size < config_.max_split_size && pools.bins.push(block)) {
+    block->state = Block::State::kBinned;
+    enter_free(*block);
+    return;
+  }
+  merge(block);
+}
+
+// `block` is in no list and not counted as free.
+void DevicePool::merge(Block* block) {
+  FreeIndex& index = block->segment->pool->index;
+  if (Block* left = block->before;
+      left != nullptr && left->state == Block::State::kIndexed) {
+    leave_free(*left);
+    index.remove(left);
+    block = absorb(left, block);
+  }
+  if (Block* right = block->after;
+      right != nullptr && right->state == Block::State::kIndexed) {
+    leave_free(*right);
+    index.remove(right);
+    block = absorb(block, right);
+  }
+  block->state = Block::State::kIndexed;
+  enter_free(*block);
+  index.insert(block);
+}
+
+Block* DevicePool::absorb(Block* left, Block* right) {
+  left->size += right->size;
+  left->after = right->after;
+  if (left->after != nullptr) {
+    left->after->before = left;
+  }
+  right->segment->start(*right) = nullptr;
+  store_.put(right);
+  return left;
+}
+
+void DevicePool::flush_bins(StreamPools& pools) {
+  pools.bins.flush([this](Block* block) {
+    leave_free(*block);
+    merge(block);
+  });
+}
+
+void DevicePool::enter_free(const Block& block) {
+  if (block.is_split()) {
+    const bool small = block.segment->pool->small;
+    increase(stats_.inactive_split, small, 1);
+    increase(
+        stats_.inactive_split_bytes,
+        small,
+        static_cast<std::int64_t>(block.size));
+  }
+}
+
+void DevicePool::leave_free(const Block& block) {
+  if (block.is_split()) {
+    const bool small = block.segment->pool->small;
+    decrease(stats_.inactive_split, small, 1);
+    decrease(
+        stats_.inactive_split_bytes,
+        small,
+        static_cast<std::int64_t>(block.size));
+  }
+}
+
+void DevicePool::count_allocated(const Block& block) {
+  const bool small = block.segment->pool->small;
+  const auto size = static_cast<std::int64_t>(block.size);
+  increase(stats_.allocation, small, 1);
+  increase(stats_.active, small, 1);
+  increase(stats_.allocated_bytes, small, size);
+  increase(stats_.active_bytes, small, size);
+  increase(
+      stats_.requested_bytes,
+      small,
+      static_cast<std::int64_t>(block.requested));
+  if (block.oversize) [[unlikely]] {
+    stats_.oversize_allocations.increase(1);
+  }
+}
+
+void DevicePool::count_freed(const Block& block) {
+  const bool small = block.segment->pool->small;
+  decrease(stats_.allocation, small, 1);
+  decrease(
+      stats_.allocated_bytes, small, static_cast<std::int64_t>(block.size));
+  decrease(
+      stats_.requested_bytes,
+      small,
+      static_cast<std::int64_t>(block.requested));
+  if (block.oversize) [[unlikely]] {
+    stats_.oversize_allocations.decrease(1);
+  }
+}
+
+void DevicePool::count_inactive(const Block& block) {
+  const bool small = block.segment->pool->small;
+  decrease(stats_.active, small, 1);
+  decrease(stats_.active_bytes, small, static_cast<std::int64_t>(block.size));
+}
+
+}  // namespace npu::memory

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of one device: hands out blocks, takes them back, talks to the
+// driver only when it must.
+//
+// Note [Two locks]
+// `lock_` guards blocks, pools, statistics and history; it is held for a few
+// dozen instructions and never across a driver call or user code. `driver_`
+// is a mutex around everything that calls the driver: growing, releasing,
+// events. Order: driver_, then lock_.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/allocator/backend.h"
+#include "runtime/allocator/block.h"
+#include "runtime/allocator/config.h"
+#include "runtime/allocator/pool.h"
+#include "runtime/allocator/segment_table.h"
+#include "runtime/allocator/spin_lock.h"
+#include "runtime/allocator/stats.h"
+#include "runtime/allocator/trace.h"
+
+namespace npu::memory {
+
+class DevicePool {
+ public:
+  DevicePool(
+      int device, Backend& backend, SegmentTable& table, const Config& config);
+  // Gives all memory back; only tests destroy a pool.
+  ~DevicePool();
+  DevicePool(const DevicePool&) = delete;
+  DevicePool& operator=(const DevicePool&) = delete;
+
+  // Never null; throws OutOfMemory, or what the backend's failure was.
+  void* allocate(StreamId stream, std::size_t bytes);
+  // Bytes the block had, 0 when `ptr` is not a live block's start.
+  std::size_t free(Segment* segment, void* ptr);
+  // `ptr` may be interior; false when it lies in no live block.
+  bool record_stream(Segment* segment, void* ptr, StreamKey stream);
+
+  void empty_cache();
+  // Caching stays as it began, a fraction set for this device as it is.
+  void set_config(const Config& config);
+  void set_memory_fraction(double fraction);
+  double memory_fraction();
+
+  DeviceStats stats();
+  void reset_accumulated_stats();
+  void reset_peak_stats();
+
+  std::vector<SegmentInfo> snapshot();
+  // Keeps the last `limit` events; 0 stops and forgets them.
+  void record_history(std::size_t limit, Record when, ContextFn context);
+  bool recording() const {
+    return (attention_.load(std::memory_order_relaxed) & kTracing) != 0;
+  }
+  std::vector<TraceEntry> history(bool clear);
+
+ private:
+  struct Request {
+    StreamId stream;
+    std::size_t bytes;  // as asked
+    std::size_t rounded;
+    Context context;
+  };
+  struct Waiting {
+    npu_event event;
+    Block* block;
+  };
+  struct StreamKeyHash {
+    std::size_t operator()(const StreamKey& key) const {
+      return static_cast<std::size_t>(key.id) * 64 +
+             static_cast<std::size_t>(key.device);
+    }
+  };
+  // Reasons to leave the fast path.
+  static constexpr unsigned kTracing = 1;
+  static constexpr unsigned kWaiting = 2;
+  static constexpr unsigned kUncached = 4;
+  static constexpr unsigned kFailed = 8;
+
+  // device_pool.cpp: blocks, under lock_.
+  StreamPools& pools_of(StreamId stream);
+  Block* take(const Request& request, bool flush);
+  Block* carve(Pool& pool, Block* block, std::size_t rounded);
+  void hand_out(Block* block, const Request& request);
+  void put_back(Block* block);
+  void merge(Block* block);
+  Block* absorb(Block* left, Block* right);
+  void flush_bins(StreamPools& pools);
+  void enter_free(const Block& block);
+  void leave_free(const Block& block);
+  void count_allocated(const Block& block);
+  void count_freed(const Block& block);
+  void count_inactive(const Block& block);
+  Block* block_at(Segment* segment, void* ptr, bool interior);
+  bool may_split(const Pool& pool, const Block& block, std::size_t rounded);
+
+  // device_pool_slow.cpp: driver work, under driver_.
+  void* allocate_slow(Request request);
+  void* finish(Block* block, const Request& request);
+  Block* grow(const Request& request, std::size_t bytes);
+  Block* grow_after_release(const Request& request, std::size_t bytes);
+  Block* add_segment(const Request& request, void* base, std::size_t bytes);
+  void collect_garbage(std::size_t needed);
+  void release_idle(std::size_t enough);
+  std::unique_ptr<Segment> detach(Segment* segment);
+  void release(std::vector<std::unique_ptr<Segment>> segments);
+  void free_slow(Block* block);
+  void complete(Block* block);
+  void poll_events(bool wait);
+  void defer_failure(npu_status status, const char* what) noexcept;
+  void raise_deferred();
+  [[noreturn]] void out_of_memory(const Request& request);
+  std::size_t limit();
+  std::size_t total_memory();
+
+  // device_trace.cpp
+  Context context_if(Record least);
+  void trace(
+      Action action,
+      std::uintptr_t address,
+      std::size_t size,
+      StreamId stream,
+      Context context);
+  void attend(unsigned bit, bool on);
+
+  const int device_;
+  Backend& backend_;
+  SegmentTable& table_;
+
+  alignas(64) SpinLock lock_;
+  std::atomic<unsigned> attention_{0};
+  std::uint64_t tick_ = 0;
+  Config config_;
+  BlockStore store_;
+  static constexpr StreamId kDirect = 256;  // ids in practice are below
+  std::vector<std::unique_ptr<StreamPools>> pools_;
+  StreamPools* direct_[kDirect] = {};
+  std::unordered_map<StreamId, StreamPools*> others_;
+  std::vector<std::unique_ptr<Segment>> segments_;
+  DeviceStats stats_;
+  TraceRing ring_;
+  Record record_ = Record::kNever;
+
+  std::mutex driver_;
+  std::unordered_map<StreamKey, std::deque<Waiting>, StreamKeyHash> waiting_;
+  std::exception_ptr failure_;
+  std::size_t total_memory_ = 0;
+
+  std::mutex context_mutex_;  // context_fn_ is user code: copied, then called
+  ContextFn context_fn_;
+};
+
+}  // namespace npu::memory

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making the process's allocator: environment, fork.
+#include "runtime/allocator/global.h"
+
+#include <c10/core/AllocatorConfig.h>
+#include <c10/util/Exception.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdlib>
+
+#include "driver/env.h"
+#include "driver/status.h"
+#include "runtime/allocator/allocator_api.h"
+#include "runtime/allocator/driver_backend.h"
+#include "runtime/device.h"
+
+namespace npu::memory {
+namespace {
+
+constexpr const char* kOwnVariable = "PYTORCH_NPU_ALLOC_CONF";
+constexpr const char* kSharedVariable = "PYTORCH_ALLOC_CONF";
+
+std::atomic<CachingAllocator*> g_allocator{nullptr};
+std::atomic<bool> g_abandoned{false};
+
+Config config_from_environment() {
+  Config config;
+  const auto own = env::text(kOwnVariable);
+  const auto shared = env::text(kSharedVariable);
+  if (own && shared) {
+    throw Error(
+        NPU_E_INVALID,
+        "npu: PYTORCH_NPU_ALLOC_CONF and PYTORCH_ALLOC_CONF are both set. "
+        "Keep one of them.");
+  }
+  if (own) {
+    parse_config(*own, kOwnVariable, config);
+  } else if (shared) {
+    parse_config(*shared, kSharedVariable, config);
+  }
+  config.caching = !env::flag("PYTORCH_NO_NPU_MEMORY_CACHING", false);
+  return config;
+}
+
+void before_fork() {
+  g_allocator.load()->table().writer_mutex().lock();
+}
+
+void after_fork_in_parent() {
+  g_allocator.load()->table().writer_mutex().unlock();
+}
+
+void after_fork_in_child() {
+  g_allocator.load()->table().writer_mutex().unlock();
+  g_abandoned.store(true);
+}
+
+CachingAllocator& make_allocator() {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (CachingAllocator* made = g_allocator.load(std::memory_order_acquire)) {
+    return *made;
+  }
+  try {
+    static auto& backend = *new DriverBackend;
+    g_allocator.store(
+        new CachingAllocator(backend, config_from_environment()),
+        std::memory_order_release);
+  } catch (const Error& error) {
+    TORCH_CHECK_VALUE(false, error.what());
+  }
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  return *g_allocator.load(std::memory_order_acquire);
+}
+
+// PyTorch checks PYTORCH_ALLOC_CONF too (for pinned memory) and refuses names
+// it does not know: tell it ours. In a build with CUDA the hook is taken.
+const bool g_keys_known = [] {
+  using c10::CachingAllocator::AcceleratorAllocatorConfig;
+  for (std::string& key : config_keys()) {
+    AcceleratorAllocatorConfig::getMutableKeys().insert(std::move(key));
+  }
+  auto& hook = AcceleratorAllocatorConfig::getConfigParserHook();
+  if (!hook) {
+    hook = [](const std::string& text) { set_settings(text); };
+  }
+  return true;
+}();
+
+}  // namespace
+
+CachingAllocator& global_allocator() {
+  CachingAllocator* found = g_allocator.load(std::memory_order_acquire);
+  return found != nullptr ? *found : make_allocator();
+}
+
+CachingAllocator* global_allocator_or_null() noexcept {
+  return g_allocator.load(std::memory_order_acquire);
+}
+
+bool abandoned() noexcept {
+  return g_abandoned.load(std::memory_order_relaxed);
+}
+
+DevicePool& device_pool(c10::DeviceIndex device) {
+  CachingAllocator& allocator = global_allocator();
+  const auto at = static_cast<unsigned>(device);
+  if (abandoned() || at >= CachingAllocator::kDevices ||
+      allocator.existing(device) == nullptr) {
+    init();
+    driver_device(device);
+  }
+  return allocator.pool(device);
+}
+
+}  // namespace npu::memory
