@@ -2,14 +2,13 @@
 // The calls behind torch.npu.memory.
 #include "runtime/allocator/allocator_api.h"
 
-#include <c10/core/Allocator.h>
 #include <c10/util/Exception.h>
 
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 #include "driver/registry.h"
-#include "driver/status.h"
 #include "runtime/allocator/allocator.h"
 #include "runtime/allocator/global.h"
 #include "runtime/allocator/oom.h"
@@ -109,11 +108,7 @@ void set_settings(const std::string& text) {
   }
   CachingAllocator& allocator = global_allocator();
   Config config = allocator.config();
-  try {
-    parse_config(text, "allocator settings", config);
-  } catch (const Error& error) {
-    TORCH_CHECK_VALUE(false, error.what());
-  }
+  use_driver([&] { parse_config(text, "allocator settings", config); });
   allocator.set_config(config);
 }
 

@@ -3,17 +3,19 @@
 #include "runtime/allocator/global.h"
 
 #include <c10/core/AllocatorConfig.h>
-#include <c10/util/Exception.h>
 #include <pthread.h>
 
 #include <atomic>
-#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <utility>
 
 #include "driver/env.h"
 #include "driver/status.h"
 #include "runtime/allocator/allocator_api.h"
 #include "runtime/allocator/driver_backend.h"
 #include "runtime/device.h"
+#include "runtime/error.h"
 
 namespace npu::memory {
 namespace {
@@ -62,14 +64,10 @@ CachingAllocator& make_allocator() {
   if (CachingAllocator* made = g_allocator.load(std::memory_order_acquire)) {
     return *made;
   }
-  try {
-    static auto& backend = *new DriverBackend;
-    g_allocator.store(
-        new CachingAllocator(backend, config_from_environment()),
-        std::memory_order_release);
-  } catch (const Error& error) {
-    TORCH_CHECK_VALUE(false, error.what());
-  }
+  static auto& backend = *new DriverBackend;
+  const Config config = use_driver(config_from_environment);
+  g_allocator.store(
+      new CachingAllocator(backend, config), std::memory_order_release);
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   return *g_allocator.load(std::memory_order_acquire);
 }

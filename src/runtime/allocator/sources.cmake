@@ -18,3 +18,18 @@ set(NPU_ALLOCATOR_SOURCES
   ${_dir}/allocator_api.cpp
   ${_dir}/driver_backend.cpp
   ${_dir}/global.cpp)
+
+if(NPU_BUILD_TESTS AND NOT TARGET npu_allocator_test)
+  enable_testing()
+  find_package(GTest REQUIRED)
+  add_executable(npu_allocator_test
+    ${NPU_ALLOCATOR_CORE_SOURCES}
+    ${_dir}/caching_allocator_test.cpp
+    ${_dir}/config_test.cpp
+    ${_dir}/stress_test.cpp)
+  target_include_directories(npu_allocator_test
+    PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+  target_link_libraries(npu_allocator_test PRIVATE GTest::gtest_main)
+  npu_warnings(npu_allocator_test)
+  add_test(NAME npu_allocator_test COMMAND npu_allocator_test)
+endif()
