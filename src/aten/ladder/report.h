@@ -41,5 +41,17 @@ void set_call_site_provider(CallSiteFn provider) noexcept;
 void set_data_dir(const std::string& dir);
 // "ascend910b", "none" or the path of a profile file.
 std::string profile_name();
+// One line: "ascend910b: 1100 overloads native, policy warn".
+std::string profile_info();
+
+// What the profile says about an overload, or about all overloads of a name;
+// empty when there is no such operator.
+struct Explanation {
+  std::string overload;
+  std::string resolved;
+  bool falls_back;
+  std::string profile;
+};
+std::vector<Explanation> explain_operator(const std::string& name);
 
 } // namespace npu::ladder

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of a CPU call: wrapping, identity, device checks, lists.
+#include "aten/ladder/call.h"
+
+#include <ATen/core/List.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/GradMode.h>
+
+#include "aten/ladder/shim.h"
+#include "aten/ladder/wrapper_pool.h"
+#include "runtime/device.h"
+#include "runtime/error.h"
+
+namespace npu::ladder {
+namespace {
+
+// Up to here a linear search is faster than a hash map.
+constexpr std::size_t kLinear = 16;
+
+const c10::Device kCpu(c10::DeviceType::CPU);
+
+template <class Items, class Pointer>
+std::uint32_t find_linear(
+    const Items& items, const Pointer& pointer, std::uint32_t none) {
+  for (std::uint32_t i = 0; i < items.size(); ++i) {
+    if (pointer(items[i])) {
+      return i;
+    }
+  }
+  return none;
+}
+
+} // namespace
+
+CpuCall::CpuCall(
+    const Entry& entry, c10::Device device, bool copies, bool opens)
+    : entry_(entry), device_(device), copies_(copies), opens_(opens) {}
+
+CpuCall::~CpuCall() {
+  if (opens_) {
+    for (const Mapped& mapped : storages_) {
+      if (mapped.opened != nullptr) {
+        close_range(mapped.opened, mapped.opened_bytes);
+      }
+    }
+  }
+}
+
+std::uint32_t CpuCall::find_original(const c10::TensorImpl* impl) const {
+  if (tensors_.size() <= kLinear) {
+    return find_linear(
+        tensors_,
+        [impl](const Wrapped& w) {
+          return w.original.unsafeGetTensorImpl() == impl;
+        },
+        kNone);
+  }
+  const auto found = tensor_index_.find(impl);
+  return found == tensor_index_.end() ? kNone : found->second;
+}
+
+std::uint32_t CpuCall::find_cpu(const c10::TensorImpl* impl) const {
+  if (tensors_.size() <= kLinear) {
+    return find_linear(
+        tensors_,
+        [impl](const Wrapped& w) {
+          return w.cpu.unsafeGetTensorImpl() == impl;
+        },
+        kNone);
+  }
+  return find_original(impl); // one index holds both sides
+}
+
+std::uint32_t CpuCall::find_storage(const c10::StorageImpl* original) const {
+  if (storages_.size() <= kLinear) {
+    return find_linear(
+        storages_,
+        [original](const Mapped& m) { return m.original == original; }, kNone);
+  }
+  const auto found = storage_index_.find(original);
+  return found == storage_index_.end() ? kNone : found->second;
+}
+
+std::uint32_t CpuCall::find_cpu_storage(const c10::StorageImpl* cpu) const {
+  if (storages_.size() <= kLinear) {
+    return find_linear(
+        storages_, [cpu](const Mapped& m) { return m.cpu == cpu; }, kNone);
+  }
+  return find_storage(cpu);
+}
+
+void CpuCall::append(Wrapped wrapped) {
+  tensors_.push_back(std::move(wrapped));
+  if (C10_LIKELY(tensors_.size() <= kLinear)) {
+    return;
+  }
+  const std::size_t first = tensor_index_.empty() ? 0 : tensors_.size() - 1;
+  for (std::size_t i = first; i < tensors_.size(); ++i) {
+    const auto at = static_cast<std::uint32_t>(i);
+    tensor_index_[tensors_[i].original.unsafeGetTensorImpl()] = at;
+    tensor_index_[tensors_[i].cpu.unsafeGetTensorImpl()] = at;
+  }
+}
+
+void CpuCall::remember(
+    const at::Tensor& original, const at::Tensor& cpu, bool written) {
+  append({original, cpu, kNone, written, false});
+}
+
+void CpuCall::check_device(const at::Tensor& tensor, const Arg& arg) const {
+  const c10::Device found = tensor.device();
+  if (C10_LIKELY(found == device_)) {
+    return;
+  }
+  // A number in a tensor may come from the host; anything else that is read,
+  // and everything that is written, must be here.
+  if (found.is_cpu() &&
+      ((tensor.dim() == 0 && !arg.written) || arg.cpu_allowed)) {
+    return;
+  }
+  const auto& schema = entry_.op.schema();
+  TORCH_CHECK(
+      false,
+      "Expected all tensors to be on the same device. Expected NPU tensor, "
+      "please check whether the input tensor device is correct. Argument '",
+      schema.arguments()[arg.index].name(), "' of ",
+      full_name(entry_.op.operator_name()), " is on ", found,
+      ", other tensors are on npu:", static_cast<int>(device_.index()), ".",
+      ops_error(Code::kParam));
+}
+
+std::uint32_t CpuCall::append_storage(const Mapped& mapped) {
+  storages_.push_back(mapped);
+  if (C10_UNLIKELY(storages_.size() > kLinear)) {
+    const std::size_t first = storage_index_.empty() ? 0 : storages_.size() - 1;
+    for (std::size_t i = first; i < storages_.size(); ++i) {
+      const auto at = static_cast<std::uint32_t>(i);
+      storage_index_[storages_[i].original] = at;
+      storage_index_[storages_[i].cpu] = at;
+    }
+  }
+  return static_cast<std::uint32_t>(storages_.size() - 1);
+}
+
+std::uint32_t CpuCall::map_storage(
+    c10::StorageImpl* original, c10::StorageImpl* cpu, const Arg& arg) {
+  Mapped mapped{};
+  mapped.original = original;
+  mapped.cpu = cpu;
+  mapped.bytes = original->nbytes();
+  mapped.holders = 1;
+  mapped.written = arg.written;
+  mapped.out_only = arg.out;
+  cpu->set_nbytes(mapped.bytes);
+  cpu->set_resizable(original->resizable());
+  if (C10_LIKELY(!copies_)) {
+    // Asking for writable bytes unshares a lazily cloned storage.
+    mapped.data = arg.written ? original->mutable_data()
+                              : const_cast<void*>(original->data());
+    cpu->set_data_ptr_noswap(c10::DataPtr(mapped.data, kCpu));
+  }
+  if (opens_ && mapped.data != nullptr && mapped.bytes != 0) {
+    open_range(mapped.data, mapped.bytes);
+    mapped.opened = mapped.data;
+    mapped.opened_bytes = mapped.bytes;
+  }
+  return append_storage(mapped);
+}
+
+c10::Storage CpuCall::storage_to_cpu(
+    const c10::Storage& original, const Arg& arg) {
+  const std::uint32_t known =
+      find_storage(original.unsafeGetStorageImpl());
+  if (known != kNone) {
+    Mapped& mapped = storages_[known];
+    mapped.holders += 1;
+    mapped.written |= arg.written;
+    mapped.out_only = false;
+    return c10::Storage(
+        c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(mapped.cpu));
+  }
+  c10::Storage cpu(
+      c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, kCpu),
+      c10::GetCPUAllocator(), /*resizable=*/true);
+  map_storage(original.unsafeGetStorageImpl(), cpu.unsafeGetStorageImpl(), arg);
+  return cpu;
+}
+
+at::Tensor CpuCall::wrap_dense(const at::Tensor& original, const Arg& arg) {
+  c10::TensorImpl& from = *original.unsafeGetTensorImpl();
+  TORCH_CHECK(
+      from.has_storage(), "npu: ", entry_.label, ": argument '",
+      entry_.op.schema().arguments()[arg.index].name(),
+      "' has no memory of its own (a tensor subclass?), so no CPU kernel can "
+      "read it. Pass a plain tensor.");
+  const c10::Storage& storage = from.unsafe_storage();
+  const std::uint32_t known = find_storage(storage.unsafeGetStorageImpl());
+  TensorImplPtr wrapper;
+  std::uint32_t index = known;
+  if (C10_LIKELY(known == kNone)) {
+    wrapper = WrapperPool::here().take(from.dtype());
+    index = map_storage(
+        storage.unsafeGetStorageImpl(),
+        wrapper->unsafe_storage().unsafeGetStorageImpl(), arg);
+  } else {
+    wrapper = c10::make_intrusive<c10::TensorImpl>(
+        storage_to_cpu(storage, arg),
+        c10::DispatchKeySet(c10::DispatchKey::CPU), from.dtype());
+  }
+  wrapper->set_sizes_and_strides(
+      from.sizes(), from.strides(), from.storage_offset());
+  if (C10_UNLIKELY(from.is_conj())) {
+    wrapper->_set_conj(true);
+  }
+  if (C10_UNLIKELY(from.is_neg())) {
+    wrapper->_set_neg(true);
+  }
+  if (wrapper->is_wrapped_number() != from.is_wrapped_number()) {
+    wrapper->set_wrapped_number(from.is_wrapped_number());
+  }
+  // Some kernels prepare for their backward only when they see this.
+  if (from.requires_grad() && c10::GradMode::is_enabled()) {
+    wrapper->set_requires_grad(true);
+  }
+  bytes_ += static_cast<std::uint64_t>(from.numel()) * from.itemsize();
+  at::Tensor cpu(std::move(wrapper));
+  append(
+      {original, cpu, index, arg.written,
+       /*pooled=*/known == kNone && entry_.builtin});
+  return cpu;
+}
+
+at::Tensor CpuCall::to_cpu(const at::Tensor& original, const Arg& arg) {
+  if (!original.defined()) {
+    return original;
+  }
+  const std::uint32_t known = find_original(original.unsafeGetTensorImpl());
+  if (C10_UNLIKELY(known != kNone)) {
+    Wrapped& wrapped = tensors_[known];
+    if (arg.written) {
+      check_device(original, arg);
+      wrapped.written = true;
+    }
+    if (wrapped.storage != kNone) {
+      storages_[wrapped.storage].written |= arg.written;
+      storages_[wrapped.storage].out_only = false;
+    }
+    return wrapped.cpu;
+  }
+  check_device(original, arg);
+  if (C10_UNLIKELY(original.device().is_cpu())) {
+    remember(original, original, false);
+    return original;
+  }
+  if (C10_UNLIKELY(has_components(*original.unsafeGetTensorImpl()))) {
+    const at::Tensor cpu = components_to_cpu(*this, original, arg);
+    remember(original, cpu, arg.written);
+    return cpu;
+  }
+  return wrap_dense(original, arg);
+}
+
+void CpuCall::convert_list(c10::IValue& value, const Arg& arg) {
+  if (arg.kind == ArgKind::kTensorList) {
+    c10::List<at::Tensor> converted;
+    const auto items = value.toListRef();
+    converted.reserve(items.size());
+    for (const c10::IValue& item : items) {
+      converted.push_back(to_cpu(item.toTensor(), arg));
+    }
+    value = std::move(converted);
+    return;
+  }
+  c10::List<std::optional<at::Tensor>> converted;
+  const auto items = value.toListRef();
+  converted.reserve(items.size());
+  for (const c10::IValue& item : items) {
+    if (item.isTensor()) {
+      converted.push_back(to_cpu(item.toTensor(), arg));
+    } else {
+      converted.push_back(std::nullopt);
+    }
+  }
+  value = std::move(converted);
+}
+
+void CpuCall::convert_arguments(c10::IValue* args) {
+  for (const Arg& arg : entry_.args) {
+    c10::IValue& value = args[arg.index];
+    switch (arg.kind) {
+      case ArgKind::kTensor:
+        if (value.isTensor()) {
+          const at::Tensor original = std::move(value).toTensor();
+          value = to_cpu(original, arg);
+        }
+        break;
+      case ArgKind::kTensorList:
+      case ArgKind::kOptionalList:
+        if (value.isList()) {
+          convert_list(value, arg);
+        }
+        break;
+      case ArgKind::kDevice:
+        if (value.isDevice()) {
+          value = kCpu;
+        }
+        break;
+      case ArgKind::kGenerator:
+        value = c10::IValue();
+        break;
+      case ArgKind::kPinMemory:
+        TORCH_CHECK(
+            !value.isBool() || !value.toBool(),
+            "Only dense CPU tensors can be pinned");
+        break;
+      case ArgKind::kStorage:
+        TORCH_CHECK(
+            false, "npu: ", entry_.label,
+            ": takes a storage, which no CPU kernel can use for an npu "
+            "tensor. Use the tensor form of this operator.");
+    }
+  }
+  if (C10_UNLIKELY(copies_)) {
+    download();
+  }
+}
+
+} // namespace npu::ladder

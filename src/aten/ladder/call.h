@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// One CPU call: npu arguments become CPU tensors, results become npu tensors.
+//
+// Note [One to one]: within a call one npu storage has one CPU storage and one
+// npu tensor one CPU tensor. PyTorch's overlap checks compare storages, and
+// cat((x, y), out=x) compares tensors; with a wrapper per use they see
+// nothing and compute garbage.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Storage.h>
+#include <c10/util/SmallVector.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <cstdint>
+
+#include "aten/ladder/entry.h"
+
+namespace npu::ladder {
+
+class CpuCall {
+ public:
+  // `copies`: rung 5, host code cannot read the device's memory.
+  // `opens`: rung 4 with memory that has to be opened first.
+  CpuCall(const Entry& entry, c10::Device device, bool copies, bool opens);
+  ~CpuCall();
+  CpuCall(const CpuCall&) = delete;
+  CpuCall& operator=(const CpuCall&) = delete;
+
+  // Replaces the operator's arguments by their CPU twins.
+  void convert_arguments(c10::IValue* args);
+  // After the kernel, also after one that threw: what it did to the shape and
+  // the memory of written tensors is done to the npu ones.
+  void write_back();
+  // Replaces results by npu tensors: an argument's twin by the argument, a
+  // view of one by a view of the argument, new memory by moving it.
+  void convert_results(c10::IValue* results, std::size_t n);
+  // Gives wrappers back, or device memory to the ones a kernel kept.
+  void finish();
+
+  std::uint64_t bytes() const {
+    return bytes_;
+  }
+  c10::Device device() const {
+    return device_;
+  }
+
+  // Used by the other layouts (components.cpp): their members go through the
+  // same maps.
+  at::Tensor to_cpu(const at::Tensor& original, const Arg& arg);
+  at::Tensor to_npu(at::Tensor cpu);
+  // Remembers a pair that is no plain tensor with bytes.
+  void remember(const at::Tensor& original, const at::Tensor& cpu, bool written);
+  // The npu storage for a CPU one: the argument's, or a new one.
+  c10::Storage storage_to_npu(const c10::Storage& cpu);
+  // A wrapper's own storage, for tensors that are more than a TensorImpl.
+  c10::Storage storage_to_cpu(const c10::Storage& original, const Arg& arg);
+
+ private:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+  struct Wrapped {
+    at::Tensor original;
+    at::Tensor cpu;        // the same tensor for a CPU argument
+    std::uint32_t storage; // in storages_, or kNone
+    bool written;
+    bool pooled;
+  };
+  struct Mapped {
+    c10::StorageImpl* original;
+    c10::StorageImpl* cpu;
+    void* data;        // of the CPU storage, as we gave it to the kernel
+    std::size_t bytes; // of both
+    std::uint32_t holders; // wrappers of ours that share it
+    bool written;
+    bool out_only; // nothing of its content is needed (rung 5)
+    bool kept;     // a kernel holds on to it
+    void* opened;  // what to close in the end
+    std::size_t opened_bytes;
+  };
+
+  void check_device(const at::Tensor& tensor, const Arg& arg) const;
+  at::Tensor wrap_dense(const at::Tensor& original, const Arg& arg);
+  std::uint32_t map_storage(
+      c10::StorageImpl* original, c10::StorageImpl* cpu, const Arg& arg);
+  std::uint32_t find_original(const c10::TensorImpl* impl) const;
+  std::uint32_t find_cpu(const c10::TensorImpl* impl) const;
+  std::uint32_t find_storage(const c10::StorageImpl* original) const;
+  std::uint32_t find_cpu_storage(const c10::StorageImpl* cpu) const;
+  void append(Wrapped wrapped);
+  std::uint32_t append_storage(const Mapped& mapped);
+  void convert_list(c10::IValue& list, const Arg& arg);
+
+  at::Tensor adopt_dense(at::Tensor cpu);
+  c10::Storage upload(const c10::Storage& cpu);
+  void take_new_memory(Mapped& mapped);
+  void write_back_one(Wrapped& wrapped);
+  void keep_alive(Mapped& mapped) const;
+
+  // Rung 5 (copies.cpp): bytes come down in one go, and go up again.
+  void download();
+  void upload_written();
+
+  const Entry& entry_;
+  const c10::Device device_;
+  const bool copies_;
+  const bool opens_;
+  std::uint64_t bytes_ = 0;
+  c10::SmallVector<Wrapped, 6> tensors_;
+  c10::SmallVector<Mapped, 6> storages_; // arguments', then new results'
+  c10::SmallVector<c10::Storage, 0> kept_; // of results, while maps hold them
+  // Only filled when lists make linear search slow.
+  ska::flat_hash_map<const void*, std::uint32_t> tensor_index_;
+  ska::flat_hash_map<const void*, std::uint32_t> storage_index_;
+};
+
+// Any tensor but a plain strided one.
+bool has_components(const c10::TensorImpl& impl);
+at::Tensor components_to_cpu(
+    CpuCall& call, const at::Tensor& original, const Arg& arg);
+at::Tensor components_to_npu(CpuCall& call, const at::Tensor& cpu);
+// After an in-place operator: members of `cpu` that changed, into `original`.
+void write_back_components(
+    CpuCall& call, const at::Tensor& original, const at::Tensor& cpu);
+
+} // namespace npu::ladder

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counters as rows.
+#include "aten/ladder/report.h"
+
+#include <algorithm>
+
+#include "aten/ladder/entry.h"
+#include "aten/ladder/ticks.h"
+#include "driver/registry.h"
+#include "driver/status.h"
+
+namespace npu::ladder {
+namespace {
+
+bool on_host_driver() {
+  const Driver* const driver = active_driver_or_null();
+  return driver != nullptr && std::string(driver->name()) == "host";
+}
+
+} // namespace
+
+std::vector<Row> report_rows() {
+  std::vector<Row> rows;
+  const double seconds = seconds_per_tick();
+  const bool host = on_host_driver();
+  for_each_entry([&](Entry& entry) {
+    Row row;
+    row.calls = entry.counters.calls.load();
+    if (row.calls == 0) {
+      return;
+    }
+    row.overload = entry.label;
+    row.rung = entry.counters.rung.load();
+    row.bytes = entry.counters.bytes.load();
+    row.seconds = static_cast<double>(entry.counters.ticks.load()) * seconds;
+    {
+      const std::lock_guard<std::mutex> lock(entry.mutex);
+      row.reported = entry.reported;
+      row.native = host && row.rung == 4 && !entry.falls_back;
+      row.call_site = entry.call_site;
+    }
+    row.reason = row.native ? "PyTorch's CPU kernel is this device's own"
+                            : reason_text(entry.counters.reason.load());
+    rows.push_back(std::move(row));
+  });
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return a.seconds > b.seconds;
+  });
+  return rows;
+}
+
+void report_reset() {
+  for_each_entry([](Entry& entry) {
+    entry.counters.calls = 0;
+    entry.counters.bytes = 0;
+    entry.counters.ticks = 0;
+    const std::lock_guard<std::mutex> lock(entry.mutex);
+    entry.call_site.clear();
+    // So that the next call leaves its call site.
+    entry.settled.store(false);
+  });
+}
+
+} // namespace npu::ladder

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ladder registers with PyTorch's dispatcher.
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <atomic>
+#include <string_view>
+#include <vector>
+
+#include "aten/ladder/entry.h"
+#include "aten/ladder/ladder.h"
+#include "aten/ladder/run.h"
+#include "aten/ladder/shim.h"
+#include "runtime/error.h"
+
+namespace npu::ladder {
+namespace {
+
+using c10::DispatchKey;
+
+// A key of the npu device, and where the same kind of tensor lives on the CPU.
+struct Twin {
+  DispatchKey npu;
+  DispatchKey cpu;
+};
+constexpr Twin kTwins[] = {
+    {DispatchKey::PrivateUse1, DispatchKey::CPU},
+    {DispatchKey::SparsePrivateUse1, DispatchKey::SparseCPU},
+    {DispatchKey::SparseCsrPrivateUse1, DispatchKey::SparseCsrCPU},
+    {DispatchKey::QuantizedPrivateUse1, DispatchKey::QuantizedCPU},
+    {DispatchKey::NestedTensorPrivateUse1, DispatchKey::NestedTensorCPU},
+};
+
+[[noreturn]] void refuse(const c10::OperatorHandle& op, const Twin& twin) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "npu: ", full_name(op.operator_name()),
+      ": has no kernel for the npu device (dispatch key ", twin.npu,
+      ") and none for the CPU to run instead. Rewrite the call with operators "
+      "that have one, or move its inputs to the CPU.",
+      ops_error(Code::kNotSupported));
+}
+
+void fall_back(
+    Entry& entry, const c10::OperatorHandle& op, const Twin& twin,
+    torch::jit::Stack* stack) {
+  if (C10_UNLIKELY(!entry.has_kernel(twin.cpu))) {
+    refuse(op, twin);
+  }
+  run_on_cpu(entry, twin.cpu, stack, NPU_REASON_NO_KERNEL);
+}
+
+template <std::size_t kTwin>
+void fallback(
+    const c10::OperatorHandle& op, c10::DispatchKeySet,
+    torch::jit::Stack* stack) {
+  fall_back(entry_for(op), op, kTwins[kTwin], stack);
+}
+
+// The same for one operator, which saves finding its entry.
+class Kernel final : public c10::OperatorKernel {
+ public:
+  explicit Kernel(const Twin& twin) : twin_(twin) {}
+  void operator()(
+      const c10::OperatorHandle& op, c10::DispatchKeySet,
+      torch::jit::Stack* stack) {
+    Entry* entry = entry_.load(std::memory_order_acquire);
+    if (C10_UNLIKELY(entry == nullptr)) {
+      entry = &entry_for(op);
+      entry_.store(entry, std::memory_order_release);
+    }
+    fall_back(*entry, op, twin_, stack);
+  }
+
+ private:
+  const Twin twin_;
+  std::atomic<Entry*> entry_{nullptr};
+};
+
+// Composite kernels that ask for the device by name, or call a stub that only
+// CPU and CUDA have.
+bool composite_needs_cpu(const c10::OperatorName& name) {
+  return name.name == "aten::kaiser_window" ||
+      (name.name == "aten::mode" && name.overload_name == "values");
+}
+
+// A composite kernel shadows the fallback. Where the CPU has a kernel of its
+// own we want that one; where a composite is meant to be differentiated
+// through (implicit), never.
+bool shadowed(const c10::OperatorHandle& op, const Twin& twin) {
+  const c10::OperatorName& name = op.operator_name();
+  if (std::string_view(name.name).substr(0, 6) != "aten::" ||
+      op.hasKernelForDispatchKey(twin.npu) ||
+      op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) {
+    return false;
+  }
+  if (twin.npu == DispatchKey::PrivateUse1 && composite_needs_cpu(name)) {
+    return true;
+  }
+  return op.hasKernelForDispatchKey(twin.cpu) &&
+      (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+       op.hasKernelForDispatchKey(
+           DispatchKey::CompositeExplicitAutogradNonFunctional));
+}
+
+using Registrations = std::vector<c10::RegistrationHandleRAII>;
+
+void register_fallbacks(Registrations& made) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const auto add = [&](const Twin& twin, c10::KernelFunction kernel) {
+    made.push_back(dispatcher.registerFallback(
+        twin.npu, std::move(kernel), "npu ladder"));
+  };
+  using c10::KernelFunction;
+  add(kTwins[0], KernelFunction::makeFromBoxedFunction<&fallback<0>>());
+  add(kTwins[1], KernelFunction::makeFromBoxedFunction<&fallback<1>>());
+  add(kTwins[2], KernelFunction::makeFromBoxedFunction<&fallback<2>>());
+  add(kTwins[3], KernelFunction::makeFromBoxedFunction<&fallback<3>>());
+  add(kTwins[4], KernelFunction::makeFromBoxedFunction<&fallback<4>>());
+}
+
+void register_shadowed(Registrations& made) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op) {
+      continue;
+    }
+    for (const Twin& twin : kTwins) {
+      if (shadowed(*op, twin)) {
+        made.push_back(dispatcher.registerImpl(
+            name, twin.npu,
+            c10::KernelFunction::makeFromBoxedFunctor(
+                std::make_unique<Kernel>(twin)),
+            std::nullopt, nullptr, "npu ladder"));
+      }
+    }
+  }
+}
+
+} // namespace
+
+void install() {
+  static const bool installed = [] {
+    install_shim();
+    save_cpu_kernels();
+    // For ever: dropping a handle would deregister its kernel.
+    auto* const made = new Registrations;
+    register_fallbacks(*made);
+    register_shadowed(*made);
+    return true;
+  }();
+  (void)installed;
+}
+
+} // namespace npu::ladder
