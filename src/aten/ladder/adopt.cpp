@@ -36,13 +36,14 @@ void drop_storage(void* context) {
 
 bool same_geometry(const c10::TensorImpl& a, const c10::TensorImpl& b) {
   return a.sizes() == b.sizes() && a.strides() == b.strides() &&
-      a.storage_offset() == b.storage_offset();
+         a.storage_offset() == b.storage_offset();
 }
 
 // An npu tensor over `storage` with the geometry and bits of `like`.
 at::Tensor tensor_like(c10::Storage storage, const c10::TensorImpl& like) {
   auto impl = c10::make_intrusive<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      std::move(storage),
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
       like.dtype());
   impl->set_sizes_and_strides(
       like.sizes(), like.strides(), like.storage_offset());
@@ -56,11 +57,14 @@ at::Tensor tensor_like(c10::Storage storage, const c10::TensorImpl& like) {
 
 c10::Storage npu_storage(c10::DataPtr data, std::size_t bytes) {
   return c10::Storage(
-      c10::Storage::use_byte_size_t(), bytes, std::move(data),
-      device_allocator(), /*resizable=*/true);
+      c10::Storage::use_byte_size_t(),
+      bytes,
+      std::move(data),
+      device_allocator(),
+      /*resizable=*/true);
 }
 
-} // namespace
+}  // namespace
 
 c10::Storage CpuCall::upload(const c10::Storage& cpu) {
   const std::size_t bytes = cpu.nbytes();
@@ -68,7 +72,9 @@ c10::Storage CpuCall::upload(const c10::Storage& cpu) {
   if (bytes != 0) {
     check_driver(
         active_driver().memory().copy_to_device(
-            current_stream_handle(device_.index()), data.get(), cpu.data(),
+            current_stream_handle(device_.index()),
+            data.get(),
+            cpu.data(),
             bytes),
         "copy a result to the device");
   }
@@ -181,10 +187,10 @@ void CpuCall::take_new_memory(Mapped& mapped) {
   } else {
     const c10::Storage made = upload(c10::Storage(
         c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(mapped.cpu)));
-    original.set_data_ptr_noswap(std::move(
-        made.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks()));
+    original.set_data_ptr_noswap(
+        std::move(made.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks()));
     original.set_nbytes(cpu.nbytes());
-    mapped.written = false; // all of it has gone up
+    mapped.written = false;  // all of it has gone up
   }
   mapped.data = data.get();
   mapped.bytes = cpu.nbytes();
@@ -200,7 +206,7 @@ void CpuCall::write_back_one(Wrapped& wrapped) {
   Mapped& mapped = storages_[wrapped.storage];
   const c10::Storage& now = cpu.unsafe_storage();
   if (C10_UNLIKELY(now.unsafeGetStorageImpl() != mapped.cpu)) {
-    mapped.cpu = nullptr; // set_(): may be gone, its address used again
+    mapped.cpu = nullptr;  // set_(): may be gone, its address used again
     original.set_storage_keep_dtype(storage_to_npu(now));
   } else {
     take_new_memory(mapped);
@@ -232,16 +238,17 @@ void CpuCall::write_back() {
 }
 
 void CpuCall::keep_alive(Mapped& mapped) const {
-  auto* const context = new KeepAlive{
-      c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-          mapped.original))};
+  auto* const context = new KeepAlive{c10::Storage(
+      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(mapped.original))};
   if (opens_ && mapped.data != nullptr && mapped.bytes != 0) {
     open_range(mapped.data, mapped.bytes);
     context->opened = mapped.data;
     context->bytes = mapped.bytes;
   }
   mapped.cpu->set_data_ptr_noswap(c10::DataPtr(
-      mapped.data, context, &KeepAlive::drop,
+      mapped.data,
+      context,
+      &KeepAlive::drop,
       c10::Device(c10::DeviceType::CPU)));
 }
 
@@ -264,10 +271,10 @@ void CpuCall::finish() {
         keep_alive(mapped);
       }
     } else if (C10_LIKELY(wrapped.pooled && mapped.holders == 1)) {
-      WrapperPool::here().give(TensorImplPtr::reclaim(
-          wrapped.cpu.unsafeReleaseTensorImpl()));
+      WrapperPool::here().give(
+          TensorImplPtr::reclaim(wrapped.cpu.unsafeReleaseTensorImpl()));
     }
   }
 }
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

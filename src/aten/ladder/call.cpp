@@ -30,7 +30,7 @@ std::uint32_t find_linear(
   return none;
 }
 
-} // namespace
+}  // namespace
 
 CpuCall::CpuCall(
     const Entry& entry, c10::Device device, bool copies, bool opens)
@@ -68,14 +68,15 @@ std::uint32_t CpuCall::find_cpu(const c10::TensorImpl* impl) const {
         },
         kNone);
   }
-  return find_original(impl); // one index holds both sides
+  return find_original(impl);  // one index holds both sides
 }
 
 std::uint32_t CpuCall::find_storage(const c10::StorageImpl* original) const {
   if (storages_.size() <= kLinear) {
     return find_linear(
         storages_,
-        [original](const Mapped& m) { return m.original == original; }, kNone);
+        [original](const Mapped& m) { return m.original == original; },
+        kNone);
   }
   const auto found = storage_index_.find(original);
   return found == storage_index_.end() ? kNone : found->second;
@@ -123,9 +124,14 @@ void CpuCall::check_device(const at::Tensor& tensor, const Arg& arg) const {
       false,
       "Expected all tensors to be on the same device. Expected NPU tensor, "
       "please check whether the input tensor device is correct. Argument '",
-      schema.arguments()[arg.index].name(), "' of ",
-      full_name(entry_.op.operator_name()), " is on ", found,
-      ", other tensors are on npu:", static_cast<int>(device_.index()), ".",
+      schema.arguments()[arg.index].name(),
+      "' of ",
+      full_name(entry_.op.operator_name()),
+      " is on ",
+      found,
+      ", other tensors are on npu:",
+      static_cast<int>(device_.index()),
+      ".",
       ops_error(Code::kParam));
 }
 
@@ -169,8 +175,7 @@ std::uint32_t CpuCall::map_storage(
 
 c10::Storage CpuCall::storage_to_cpu(
     const c10::Storage& original, const Arg& arg) {
-  const std::uint32_t known =
-      find_storage(original.unsafeGetStorageImpl());
+  const std::uint32_t known = find_storage(original.unsafeGetStorageImpl());
   if (known != kNone) {
     Mapped& mapped = storages_[known];
     mapped.holders += 1;
@@ -180,8 +185,11 @@ c10::Storage CpuCall::storage_to_cpu(
         c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(mapped.cpu));
   }
   c10::Storage cpu(
-      c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, kCpu),
-      c10::GetCPUAllocator(), /*resizable=*/true);
+      c10::Storage::use_byte_size_t(),
+      0,
+      c10::DataPtr(nullptr, kCpu),
+      c10::GetCPUAllocator(),
+      /*resizable=*/true);
   map_storage(original.unsafeGetStorageImpl(), cpu.unsafeGetStorageImpl(), arg);
   return cpu;
 }
@@ -189,7 +197,10 @@ c10::Storage CpuCall::storage_to_cpu(
 at::Tensor CpuCall::wrap_dense(const at::Tensor& original, const Arg& arg) {
   c10::TensorImpl& from = *original.unsafeGetTensorImpl();
   TORCH_CHECK(
-      from.has_storage(), "npu: ", entry_.label, ": argument '",
+      from.has_storage(),
+      "npu: ",
+      entry_.label,
+      ": argument '",
       entry_.op.schema().arguments()[arg.index].name(),
       "' has no memory of its own (a tensor subclass?), so no CPU kernel can "
       "read it. Pass a plain tensor.");
@@ -201,11 +212,13 @@ at::Tensor CpuCall::wrap_dense(const at::Tensor& original, const Arg& arg) {
     wrapper = WrapperPool::here().take(from.dtype());
     index = map_storage(
         storage.unsafeGetStorageImpl(),
-        wrapper->unsafe_storage().unsafeGetStorageImpl(), arg);
+        wrapper->unsafe_storage().unsafeGetStorageImpl(),
+        arg);
   } else {
     wrapper = c10::make_intrusive<c10::TensorImpl>(
         storage_to_cpu(storage, arg),
-        c10::DispatchKeySet(c10::DispatchKey::CPU), from.dtype());
+        c10::DispatchKeySet(c10::DispatchKey::CPU),
+        from.dtype());
   }
   wrapper->set_sizes_and_strides(
       from.sizes(), from.strides(), from.storage_offset());
@@ -225,7 +238,10 @@ at::Tensor CpuCall::wrap_dense(const at::Tensor& original, const Arg& arg) {
   bytes_ += static_cast<std::uint64_t>(from.numel()) * from.itemsize();
   at::Tensor cpu(std::move(wrapper));
   append(
-      {original, cpu, index, arg.written,
+      {original,
+       cpu,
+       index,
+       arg.written,
        /*pooled=*/known == kNone && entry_.builtin});
   return cpu;
 }
@@ -315,7 +331,9 @@ void CpuCall::convert_arguments(c10::IValue* args) {
         break;
       case ArgKind::kStorage:
         TORCH_CHECK(
-            false, "npu: ", entry_.label,
+            false,
+            "npu: ",
+            entry_.label,
             ": takes a storage, which no CPU kernel can use for an npu "
             "tensor. Use the tensor form of this operator.");
     }
@@ -325,4 +343,4 @@ void CpuCall::convert_arguments(c10::IValue* args) {
   }
 }
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

@@ -51,7 +51,8 @@ class CpuCall {
   at::Tensor to_cpu(const at::Tensor& original, const Arg& arg);
   at::Tensor to_npu(at::Tensor cpu);
   // Remembers a pair that is no plain tensor with bytes.
-  void remember(const at::Tensor& original, const at::Tensor& cpu, bool written);
+  void remember(
+      const at::Tensor& original, const at::Tensor& cpu, bool written);
   // The npu storage for a CPU one: the argument's, or a new one.
   c10::Storage storage_to_npu(const c10::Storage& cpu);
   // A wrapper's own storage, for tensors that are more than a TensorImpl.
@@ -61,21 +62,21 @@ class CpuCall {
   static constexpr std::uint32_t kNone = UINT32_MAX;
   struct Wrapped {
     at::Tensor original;
-    at::Tensor cpu;        // the same tensor for a CPU argument
-    std::uint32_t storage; // in storages_, or kNone
+    at::Tensor cpu;         // the same tensor for a CPU argument
+    std::uint32_t storage;  // in storages_, or kNone
     bool written;
     bool pooled;
   };
   struct Mapped {
     c10::StorageImpl* original;
     c10::StorageImpl* cpu;
-    void* data;        // of the CPU storage, as we gave it to the kernel
-    std::size_t bytes; // of both
-    std::uint32_t holders; // wrappers of ours that share it
+    void* data;             // of the CPU storage, as we gave it to the kernel
+    std::size_t bytes;      // of both
+    std::uint32_t holders;  // wrappers of ours that share it
     bool written;
-    bool out_only; // nothing of its content is needed (rung 5)
-    bool kept;     // a kernel holds on to it
-    void* opened;  // what to close in the end
+    bool out_only;  // nothing of its content is needed (rung 5)
+    bool kept;      // a kernel holds on to it
+    void* opened;   // what to close in the end
     std::size_t opened_bytes;
   };
 
@@ -107,15 +108,23 @@ class CpuCall {
   const bool opens_;
   std::uint64_t bytes_ = 0;
   c10::SmallVector<Wrapped, 6> tensors_;
-  c10::SmallVector<Mapped, 6> storages_; // arguments', then new results'
-  c10::SmallVector<c10::Storage, 0> kept_; // of results, while maps hold them
+  c10::SmallVector<Mapped, 6> storages_;    // arguments', then new results'
+  c10::SmallVector<c10::Storage, 0> kept_;  // of results, while maps hold them
   // Only filled when lists make linear search slow.
   ska::flat_hash_map<const void*, std::uint32_t> tensor_index_;
   ska::flat_hash_map<const void*, std::uint32_t> storage_index_;
 };
 
 // Any tensor but a plain strided one.
-bool has_components(const c10::TensorImpl& impl);
+inline bool has_components(const c10::TensorImpl& impl) {
+  constexpr c10::DispatchKeySet kKeys =
+      c10::DispatchKeySet(c10::DispatchKey::Sparse) |
+      c10::DispatchKeySet(c10::DispatchKey::SparseCsr) |
+      c10::DispatchKeySet(c10::DispatchKey::Quantized) |
+      c10::DispatchKeySet(c10::DispatchKey::NestedTensor) |
+      c10::DispatchKeySet(c10::DispatchKey::MkldnnCPU);
+  return impl.key_set().has_any(kKeys);
+}
 at::Tensor components_to_cpu(
     CpuCall& call, const at::Tensor& original, const Arg& arg);
 at::Tensor components_to_npu(CpuCall& call, const at::Tensor& cpu);
@@ -123,4 +132,4 @@ at::Tensor components_to_npu(CpuCall& call, const at::Tensor& cpu);
 void write_back_components(
     CpuCall& call, const at::Tensor& original, const at::Tensor& cpu);
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

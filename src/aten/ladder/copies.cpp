@@ -43,7 +43,7 @@ c10::DataPtr staging(std::size_t bytes) {
   return at::getHostAllocator(kDeviceType)->allocate(bytes);
 }
 
-} // namespace
+}  // namespace
 
 void CpuCall::download() {
   std::vector<Extent> extents(storages_.size());
@@ -59,7 +59,7 @@ void CpuCall::download() {
     // Gaps between the elements of an output must survive its upload.
     Mapped& mapped = storages_[wrapped.storage];
     mapped.out_only &= tensor.is_non_overlapping_and_dense() &&
-        one.begin == 0 && one.end == mapped.bytes;
+                       one.begin == 0 && one.end == mapped.bytes;
   }
   const npu_stream stream = current_stream_handle(device_.index());
   bool queued = false;
@@ -105,7 +105,9 @@ void CpuCall::upload_written() {
     }
     check_driver(
         active_driver().memory().copy_to_device(
-            stream_handle(stream), mapped.original->mutable_data(), mapped.data,
+            stream_handle(stream),
+            mapped.original->mutable_data(),
+            mapped.data,
             mapped.bytes),
         "copy a written argument to the device");
     // The staging buffer is pinned: it must outlive the copy.
@@ -115,4 +117,4 @@ void CpuCall::upload_written() {
   }
 }
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

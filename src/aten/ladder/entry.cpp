@@ -73,8 +73,8 @@ std::optional<ArgKind> kind_of(const c10::Argument& argument) {
       return ArgKind::kStorage;
     case c10::TypeKind::BoolType:
       return argument.name() == "pin_memory"
-          ? std::optional(ArgKind::kPinMemory)
-          : std::nullopt;
+                 ? std::optional(ArgKind::kPinMemory)
+                 : std::nullopt;
     default:
       return std::nullopt;
   }
@@ -84,8 +84,10 @@ std::optional<ArgKind> kind_of(const c10::Argument& argument) {
 // not say so (the "legit" variants were made for that reason).
 bool secretly_written(const std::string& op, const std::string& argument) {
   static constexpr std::array<std::string_view, 4> kOperators = {
-      "aten::native_batch_norm", "aten::cudnn_batch_norm",
-      "aten::miopen_batch_norm", "aten::batch_norm_gather_stats_with_counts"};
+      "aten::native_batch_norm",
+      "aten::cudnn_batch_norm",
+      "aten::miopen_batch_norm",
+      "aten::batch_norm_gather_stats_with_counts"};
   if (argument != "running_mean" && argument != "running_var") {
     return false;
   }
@@ -101,9 +103,15 @@ bool secretly_written(const std::string& op, const std::string& argument) {
 // optional list, lengths of CTC, shapes of nested and packed tensors.
 bool may_be_cpu(const std::string& op, const std::string& argument) {
   static constexpr std::array<std::string_view, 9> kArguments = {
-      "input_lengths", "target_lengths", "lengths",
-      "nested_size",   "nested_strides", "nested_shape_example",
-      "offsets_cpu",   "min_seqlen",     "max_seqlen"};
+      "input_lengths",
+      "target_lengths",
+      "lengths",
+      "nested_size",
+      "nested_strides",
+      "nested_shape_example",
+      "offsets_cpu",
+      "min_seqlen",
+      "max_seqlen"};
   for (const std::string_view name : kArguments) {
     if (argument == name) {
       return true;
@@ -115,7 +123,7 @@ bool may_be_cpu(const std::string& op, const std::string& argument) {
   return op.rfind("aten::tensor_split", 0) == 0;
 }
 
-} // namespace
+}  // namespace
 
 std::string full_name(const c10::OperatorName& name) {
   return name.overload_name.empty() ? name.name
@@ -138,13 +146,12 @@ Entry::Entry(const c10::OperatorHandle& handle, std::string counted_as)
     Arg arg{};
     arg.index = static_cast<std::uint16_t>(i);
     arg.kind = *kind;
-    arg.written =
-        (argument.alias_info() != nullptr &&
-         argument.alias_info()->isWrite()) ||
-        secretly_written(schema.name(), argument.name());
+    arg.written = (argument.alias_info() != nullptr &&
+                   argument.alias_info()->isWrite()) ||
+                  secretly_written(schema.name(), argument.name());
     arg.out = argument.is_out();
     arg.cpu_allowed = *kind == ArgKind::kOptionalList ||
-        may_be_cpu(schema.name(), argument.name());
+                      may_be_cpu(schema.name(), argument.name());
     any_written |= arg.written;
     args.push_back(arg);
   }
@@ -239,4 +246,4 @@ void for_each_entry(const std::function<void(Entry&)>& visit) {
   }
 }
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

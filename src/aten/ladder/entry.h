@@ -32,9 +32,9 @@ enum class ArgKind : std::uint8_t {
 struct Arg {
   std::uint16_t index;
   ArgKind kind;
-  bool written;     // in-place and out=, and what a schema forgets to say
-  bool out;         // only written
-  bool cpu_allowed; // may be a CPU tensor of any size (trap 10)
+  bool written;      // in-place and out=, and what a schema forgets to say
+  bool out;          // only written
+  bool cpu_allowed;  // may be a CPU tensor of any size (trap 10)
 };
 
 struct Counters {
@@ -55,17 +55,17 @@ struct Entry {
   bool has_kernel(c10::DispatchKey cpu_key) const;
 
   const c10::OperatorHandle op;
-  const std::string label; // "aten::add.Tensor"
+  const std::string label;  // "aten::add.Tensor"
   c10::SmallVector<Arg, 8> args;
   std::uint32_t n_args = 0;
   std::uint32_t n_returns = 0;
   bool any_written = false;
-  bool seeded = false;  // tagged nondeterministic_seeded
-  bool builtin = false; // of aten: its kernels keep no Python references
+  bool seeded = false;   // tagged nondeterministic_seeded
+  bool builtin = false;  // of aten: its kernels keep no Python references
 
   // False until the first call was judged; see policy.cpp.
   std::atomic<bool> settled{false};
-  std::mutex mutex; // guards what follows
+  std::mutex mutex;  // guards what follows
   bool judged = false;
   bool falls_back = false;
   bool warned = false;
@@ -88,4 +88,4 @@ void for_each_entry(const std::function<void(Entry&)>& visit);
 
 std::string full_name(const c10::OperatorName& name);
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

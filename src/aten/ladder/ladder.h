@@ -23,7 +23,8 @@ void install();
 // results there. Counted, warned about and refused as the user's policy says.
 // Throws what the CPU kernel throws, and for tensors of different devices.
 void call_on_cpu(
-    const c10::OperatorHandle& op, torch::jit::Stack* stack,
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack,
     npu_reason reason = NPU_REASON_NO_KERNEL);
 
 struct Entry;
@@ -32,8 +33,9 @@ struct Entry;
 // device has for it itself. `label` is the operator it is counted as and
 // looked up in the profile by ("aten::convolution_overrideable").
 //
-//   static const ladder::CpuOp op("aten::convolution", "", "aten::convolution");
-//   return op.call<at::Tensor>(input, weight, bias, stride, ...);
+//   static const ladder::CpuOp op("aten::convolution", "",
+//   "aten::convolution"); return op.call<at::Tensor>(input, weight, bias,
+//   stride, ...);
 //
 // Arguments have the types of the operator's C++ signature (SymInt lists may
 // be plain), results are values: a tensor, a vector of them, or a tuple.
@@ -57,4 +59,4 @@ class CpuOp {
   Entry* entry_;
 };
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

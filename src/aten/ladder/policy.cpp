@@ -19,7 +19,7 @@ std::atomic<CallSiteFn> call_site{nullptr};
 
 struct Switches {
   std::atomic<Policy> policy;
-  std::atomic<const char*> forbidden_by; // what the error names
+  std::atomic<const char*> forbidden_by;  // what the error names
 
   Switches() {
     try {
@@ -44,8 +44,9 @@ Switches& switches() {
 // The warning of the fault page, byte for byte.
 std::string caution(const std::string& name) {
   return "CAUTION: The operator '" + name +
-      "' is not currently supported on the NPU backend and will fall back to "
-      "run on the CPU. This may have performance implications.";
+         "' is not currently supported on the NPU backend and will fall back "
+         "to "
+         "run on the CPU. This may have performance implications.";
 }
 
 // True for the first asker: fmax and fmax.out are one overload to the user.
@@ -68,7 +69,7 @@ Judgement judge_label(const Entry& entry) {
   return named ? judge(*named) : Judgement{entry.label, false};
 }
 
-} // namespace
+}  // namespace
 
 void settle_first(Entry& entry) {
   const Policy what = policy();
@@ -89,12 +90,15 @@ void settle_first(Entry& entry) {
       entry.call_site = std::move(site);
     }
     TORCH_CHECK(
-        what != Policy::kError || !entry.falls_back, "The operator '",
+        what != Policy::kError || !entry.falls_back,
+        "The operator '",
         entry.reported,
         "' would execute its main computation on CPU through dispatcher "
         "backend fallback because no kernel is registered for the NPU "
         "PrivateUse1 backend, but CPU fallback is disabled by ",
-        switches().forbidden_by.load(), ".", ops_error(Code::kNotSupported));
+        switches().forbidden_by.load(),
+        ".",
+        ops_error(Code::kNotSupported));
     warns = what == Policy::kWarn && entry.falls_back && !entry.warned;
     entry.warned |= warns;
     entry.settled.store(true, std::memory_order_release);
@@ -118,4 +122,4 @@ void set_call_site_provider(CallSiteFn provider) noexcept {
   call_site.store(provider);
 }
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

@@ -17,4 +17,4 @@ inline void settle(Entry& entry) {
   }
 }
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

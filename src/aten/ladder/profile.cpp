@@ -59,9 +59,14 @@ class Profile {
   void read(const std::string& path) {
     std::ifstream file(path);
     TORCH_CHECK(
-        file, "npu: NPU_PROFILE: '", name_, "' is not a profile (no file ",
-        path, "). Use ascend910b, none, or the path of a file with one "
-        "overload per line.", pta_error(Code::kValue));
+        file,
+        "npu: NPU_PROFILE: '",
+        name_,
+        "' is not a profile (no file ",
+        path,
+        "). Use ascend910b, none, or the path of a file with one "
+        "overload per line.",
+        pta_error(Code::kValue));
     for (std::string line; std::getline(file, line);) {
       line.erase(line.find_last_not_of(" \t\r") + 1);
       if (!line.empty() && line.front() != '#') {
@@ -133,7 +138,7 @@ std::string structured_target(const c10::OperatorHandle& op) {
   return full_name(name);
 }
 
-} // namespace
+}  // namespace
 
 Judgement judge(const c10::OperatorHandle& op) {
   using c10::DispatchKey;
@@ -161,11 +166,12 @@ std::string profile_name() {
 
 std::string profile_info() {
   static constexpr const char* kPolicies[] = {"warn", "silent", "error"};
-  const std::string what = profile().all_native()
-      ? "everything is native"
-      : std::to_string(profile().size()) + " overloads native";
+  const std::string what =
+      profile().all_native()
+          ? "everything is native"
+          : std::to_string(profile().size()) + " overloads native";
   return profile().name() + ": " + what + ", policy " +
-      kPolicies[static_cast<int>(policy())];
+         kPolicies[static_cast<int>(policy())];
 }
 
 std::vector<Explanation> explain_operator(const std::string& name) {
@@ -174,7 +180,8 @@ std::vector<Explanation> explain_operator(const std::string& name) {
   if (wanted.find("::") == std::string::npos) {
     wanted = "aten::" + wanted;
   }
-  const std::string base = wanted.substr(0, wanted.find('.', wanted.find("::")));
+  const std::string base =
+      wanted.substr(0, wanted.find('.', wanted.find("::")));
   for (const c10::OperatorName& candidate : overloads_of(base)) {
     const auto op = c10::Dispatcher::singleton().findSchema(candidate);
     const std::string full = full_name(candidate);
@@ -187,4 +194,4 @@ std::vector<Explanation> explain_operator(const std::string& name) {
   return rows;
 }
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

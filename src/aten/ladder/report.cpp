@@ -17,7 +17,7 @@ bool on_host_driver() {
   return driver != nullptr && std::string(driver->name()) == "host";
 }
 
-} // namespace
+}  // namespace
 
 std::vector<Row> report_rows() {
   std::vector<Row> rows;
@@ -61,4 +61,4 @@ void report_reset() {
   });
 }
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

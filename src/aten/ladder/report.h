@@ -9,17 +9,17 @@
 namespace npu::ladder {
 
 struct Row {
-  std::string overload; // as it was called: "aten::fmax"
-  std::string reported; // as Ascend's dispatcher reaches it: "aten::fmax.out"
+  std::string overload;  // as it was called: "aten::fmax"
+  std::string reported;  // as Ascend's dispatcher reaches it: "aten::fmax.out"
   int rung = 4;
   // The device counts it as its own: on the host driver rung 4 is the native
   // way for what the profile lists.
   bool native = false;
   std::string reason;
   std::uint64_t calls = 0;
-  std::uint64_t bytes = 0; // of all operands and results
-  double seconds = 0;      // on the calling thread, arguments and results included
-  std::string call_site;   // "train.py:31 in step"; empty when not from Python
+  std::uint64_t bytes = 0;  // of all operands and results
+  double seconds = 0;  // on the calling thread, arguments and results included
+  std::string call_site;  // "train.py:31 in step"; empty when not from Python
 };
 
 // Most time first.
@@ -54,4 +54,4 @@ struct Explanation {
 };
 std::vector<Explanation> explain_operator(const std::string& name);
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

@@ -70,14 +70,16 @@ bool draws_nothing(const Entry& entry, const c10::IValue* args) {
 
 void refuse_random(const Entry& entry, const c10::IValue* args) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      draws_nothing(entry, args), "npu: ", entry.label,
+      draws_nothing(entry, args),
+      "npu: ",
+      entry.label,
       ": draws random numbers and has no kernel for the npu device; the CPU's "
       "generator is never used in its place. Draw on the CPU and move the "
-      "result with .to(\"npu\").", ops_error(Code::kNotSupported));
+      "result with .to(\"npu\").",
+      ops_error(Code::kNotSupported));
 }
 
-void print_call(
-    const Entry& entry, const c10::IValue* args, bool copies) {
+void print_call(const Entry& entry, const c10::IValue* args, bool copies) {
   std::ostringstream line;
   line << "npu: " << entry.label << ": rung " << (copies ? 5 : 4) << ":";
   for (const Arg& arg : entry.args) {
@@ -99,8 +101,12 @@ const c10::DispatchKeySet kExcluded =
     c10::autocast_dispatch_keyset;
 
 void call_kernel(
-    const Entry& entry, c10::DispatchKey cpu_key, CpuCall& call, bool copies,
-    bool opens, torch::jit::Stack* stack) {
+    const Entry& entry,
+    c10::DispatchKey cpu_key,
+    CpuCall& call,
+    bool copies,
+    bool opens,
+    torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
   try {
     if (C10_LIKELY(!copies)) {
@@ -116,10 +122,12 @@ void call_kernel(
   }
 }
 
-} // namespace
+}  // namespace
 
 void run_on_cpu(
-    Entry& entry, c10::DispatchKey cpu_key, torch::jit::Stack* stack,
+    Entry& entry,
+    c10::DispatchKey cpu_key,
+    torch::jit::Stack* stack,
     npu_reason reason) {
   settle(entry);
   const std::uint64_t start = read_ticks();
@@ -157,7 +165,8 @@ void run_on_cpu(
 }
 
 void call_on_cpu(
-    const c10::OperatorHandle& op, torch::jit::Stack* stack,
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack,
     npu_reason reason) {
   run_on_cpu(entry_for(op), c10::DispatchKey::CPU, stack, reason);
 }
@@ -168,8 +177,7 @@ CpuOp::CpuOp(const char* name, const char* overload, const char* label)
           label)) {}
 
 void CpuOp::run(torch::jit::Stack* stack) const {
-  run_on_cpu(
-      *entry_, c10::DispatchKey::CPU, stack, NPU_REASON_NO_KERNEL);
+  run_on_cpu(*entry_, c10::DispatchKey::CPU, stack, NPU_REASON_NO_KERNEL);
 }
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

@@ -8,7 +8,9 @@ namespace npu::ladder {
 
 // `cpu_key`: whose kernel to call (CPU, SparseCPU, ...).
 void run_on_cpu(
-    Entry& entry, c10::DispatchKey cpu_key, torch::jit::Stack* stack,
+    Entry& entry,
+    c10::DispatchKey cpu_key,
+    torch::jit::Stack* stack,
     npu_reason reason);
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

@@ -17,7 +17,7 @@ namespace {
 
 // Every CPU allocation of the process reads this: keep it one load.
 struct State {
-  c10::DeviceIndex device = -1; // -1: pass through
+  c10::DeviceIndex device = -1;  // -1: pass through
   bool opens = false;
 };
 thread_local State state __attribute__((tls_model("initial-exec")));
@@ -89,7 +89,9 @@ class Shim final : public c10::Allocator {
     void* const ptr = allocate_raw(bytes, state.device);
     const bool opens = state.opens;
     c10::DataPtr block(
-        ptr, ptr, opens ? &delete_open_block : block_deleter(),
+        ptr,
+        ptr,
+        opens ? &delete_open_block : block_deleter(),
         c10::Device(c10::DeviceType::CPU));
     if (opens) {
       open_blocks().add(ptr, bytes);
@@ -104,7 +106,7 @@ class Shim final : public c10::Allocator {
   }
 };
 
-} // namespace
+}  // namespace
 
 void install_shim() {
   static const bool installed = [] {
@@ -154,4 +156,4 @@ void close_range(void* ptr, std::uint64_t bytes) noexcept {
   }
 }
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

@@ -36,4 +36,4 @@ void hand_over(c10::DataPtr& ptr, c10::Device device);
 void open_range(void* ptr, std::uint64_t bytes);
 void close_range(void* ptr, std::uint64_t bytes) noexcept;
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

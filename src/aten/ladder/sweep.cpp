@@ -33,15 +33,20 @@ constexpr Twin kTwins[] = {
 
 [[noreturn]] void refuse(const c10::OperatorHandle& op, const Twin& twin) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "npu: ", full_name(op.operator_name()),
-      ": has no kernel for the npu device (dispatch key ", twin.npu,
+      false,
+      "npu: ",
+      full_name(op.operator_name()),
+      ": has no kernel for the npu device (dispatch key ",
+      twin.npu,
       ") and none for the CPU to run instead. Rewrite the call with operators "
       "that have one, or move its inputs to the CPU.",
       ops_error(Code::kNotSupported));
 }
 
 void fall_back(
-    Entry& entry, const c10::OperatorHandle& op, const Twin& twin,
+    Entry& entry,
+    const c10::OperatorHandle& op,
+    const Twin& twin,
     torch::jit::Stack* stack) {
   if (C10_UNLIKELY(!entry.has_kernel(twin.cpu))) {
     refuse(op, twin);
@@ -51,7 +56,8 @@ void fall_back(
 
 template <std::size_t kTwin>
 void fallback(
-    const c10::OperatorHandle& op, c10::DispatchKeySet,
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet,
     torch::jit::Stack* stack) {
   fall_back(entry_for(op), op, kTwins[kTwin], stack);
 }
@@ -61,7 +67,8 @@ class Kernel final : public c10::OperatorKernel {
  public:
   explicit Kernel(const Twin& twin) : twin_(twin) {}
   void operator()(
-      const c10::OperatorHandle& op, c10::DispatchKeySet,
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet,
       torch::jit::Stack* stack) {
     Entry* entry = entry_.load(std::memory_order_acquire);
     if (C10_UNLIKELY(entry == nullptr)) {
@@ -80,7 +87,7 @@ class Kernel final : public c10::OperatorKernel {
 // CPU and CUDA have.
 bool composite_needs_cpu(const c10::OperatorName& name) {
   return name.name == "aten::kaiser_window" ||
-      (name.name == "aten::mode" && name.overload_name == "values");
+         (name.name == "aten::mode" && name.overload_name == "values");
 }
 
 // A composite kernel shadows the fallback. Where the CPU has a kernel of its
@@ -97,9 +104,9 @@ bool shadowed(const c10::OperatorHandle& op, const Twin& twin) {
     return true;
   }
   return op.hasKernelForDispatchKey(twin.cpu) &&
-      (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
-       op.hasKernelForDispatchKey(
-           DispatchKey::CompositeExplicitAutogradNonFunctional));
+         (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+          op.hasKernelForDispatchKey(
+              DispatchKey::CompositeExplicitAutogradNonFunctional));
 }
 
 using Registrations = std::vector<c10::RegistrationHandleRAII>;
@@ -107,8 +114,8 @@ using Registrations = std::vector<c10::RegistrationHandleRAII>;
 void register_fallbacks(Registrations& made) {
   auto& dispatcher = c10::Dispatcher::singleton();
   const auto add = [&](const Twin& twin, c10::KernelFunction kernel) {
-    made.push_back(dispatcher.registerFallback(
-        twin.npu, std::move(kernel), "npu ladder"));
+    made.push_back(
+        dispatcher.registerFallback(twin.npu, std::move(kernel), "npu ladder"));
   };
   using c10::KernelFunction;
   add(kTwins[0], KernelFunction::makeFromBoxedFunction<&fallback<0>>());
@@ -128,16 +135,19 @@ void register_shadowed(Registrations& made) {
     for (const Twin& twin : kTwins) {
       if (shadowed(*op, twin)) {
         made.push_back(dispatcher.registerImpl(
-            name, twin.npu,
+            name,
+            twin.npu,
             c10::KernelFunction::makeFromBoxedFunctor(
                 std::make_unique<Kernel>(twin)),
-            std::nullopt, nullptr, "npu ladder"));
+            std::nullopt,
+            nullptr,
+            "npu ladder"));
       }
     }
   }
 }
 
-} // namespace
+}  // namespace
 
 void install() {
   static const bool installed = [] {
@@ -152,4 +162,4 @@ void install() {
   (void)installed;
 }
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

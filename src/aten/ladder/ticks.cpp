@@ -15,7 +15,7 @@ struct Origin {
 };
 const Origin origin;
 
-} // namespace
+}  // namespace
 
 double seconds_per_tick() {
   constexpr std::chrono::milliseconds kEnough(5);
@@ -27,4 +27,4 @@ double seconds_per_tick() {
   return ticks == 0 ? 0.0 : passed.count() / static_cast<double>(ticks);
 }
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

@@ -25,4 +25,4 @@ inline std::uint64_t read_ticks() noexcept {
 // it gets better with time. Waits a little when asked right after that.
 double seconds_per_tick();
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

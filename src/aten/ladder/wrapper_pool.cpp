@@ -9,9 +9,11 @@ namespace npu::ladder {
 TensorImplPtr WrapperPool::take(caffe2::TypeMeta dtype) {
   if (C10_UNLIKELY(n_ == 0)) {
     c10::Storage storage(
-        c10::Storage::use_byte_size_t(), 0,
+        c10::Storage::use_byte_size_t(),
+        0,
         c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)),
-        c10::GetCPUAllocator(), /*resizable=*/true);
+        c10::GetCPUAllocator(),
+        /*resizable=*/true);
     return c10::make_intrusive<c10::TensorImpl>(
         std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), dtype);
   }
@@ -40,4 +42,4 @@ void WrapperPool::give(TensorImplPtr wrapper) {
   free_[n_++] = std::move(wrapper);
 }
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

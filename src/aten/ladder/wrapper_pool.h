@@ -31,4 +31,4 @@ class WrapperPool {
   std::size_t n_ = 0;
 };
 
-} // namespace npu::ladder
+}  // namespace npu::ladder

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sparse, compressed, quantised and nested tensors, member by member.
+//
+// Their public constructors go through the dispatcher and would come back
+// here, so the Impl is built directly.
+#include <ATen/NestedTensorImpl.h>
+#include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/SparseTensorImpl.h>
+#include <ATen/quantized/QTensorImpl.h>
+#include <ATen/quantized/Quantizer.h>
+#include <c10/core/DeviceGuard.h>
+
+#include "aten/ladder/call.h"
+#include "runtime/device.h"
+#include "runtime/error.h"
+
+namespace npu::ladder {
+namespace {
+
+using at::QTensorImpl;
+using at::SparseCsrTensorImpl;
+using at::SparseTensorImpl;
+using at::native::NestedTensorImpl;
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+
+// Where a tensor is going.
+struct Side {
+  c10::Device device;
+  DispatchKey sparse, compressed, quantized, nested;
+};
+
+Side cpu_side() {
+  return {
+      c10::Device(c10::DeviceType::CPU),
+      DispatchKey::SparseCPU,
+      DispatchKey::SparseCsrCPU,
+      DispatchKey::QuantizedCPU,
+      DispatchKey::NestedTensorCPU};
+}
+
+Side npu_side(c10::Device device) {
+  return {
+      device,
+      DispatchKey::SparsePrivateUse1,
+      DispatchKey::SparseCsrPrivateUse1,
+      DispatchKey::QuantizedPrivateUse1,
+      DispatchKey::NestedTensorPrivateUse1};
+}
+
+bool is_compressed(const at::Tensor& tensor) {
+  const c10::Layout layout = tensor.layout();
+  return layout == c10::kSparseCsr || layout == c10::kSparseCsc ||
+         layout == c10::kSparseBsr || layout == c10::kSparseBsc;
+}
+
+template <class Convert>
+at::Tensor move_sparse(
+    const SparseTensorImpl& from, const Side& to, const Convert& convert) {
+  const c10::DeviceGuard guard(to.device);
+  auto impl = c10::make_intrusive<SparseTensorImpl>(
+      DispatchKeySet(to.sparse), from.dtype());
+  impl->raw_resize_(from.sparse_dim(), from.dense_dim(), from.sizes());
+  impl->set_indices_and_values_unsafe(
+      convert(from.indices_), convert(from.values_));
+  impl->set_coalesced(from.coalesced());
+  return at::Tensor(std::move(impl));
+}
+
+template <class Convert>
+at::Tensor move_compressed(
+    const at::Tensor& tensor, const Side& to, const Convert& convert) {
+  auto& from = static_cast<SparseCsrTensorImpl&>(*tensor.unsafeGetTensorImpl());
+  const c10::DeviceGuard guard(to.device);
+  auto impl = c10::make_intrusive<SparseCsrTensorImpl>(
+      DispatchKeySet(to.compressed), to.device, from.layout(), from.dtype());
+  impl->set_member_tensors(
+      convert(from.compressed_indices()),
+      convert(from.plain_indices()),
+      convert(from.values()),
+      from.sizes());
+  return at::Tensor(std::move(impl));
+}
+
+// Scale and zero point are numbers, or tensors that have to move too.
+template <class Convert>
+at::QuantizerPtr move_quantizer(
+    const at::QuantizerPtr& quantizer, const Convert& convert) {
+  if (quantizer->qscheme() != at::kPerChannelAffine &&
+      quantizer->qscheme() != at::kPerChannelAffineFloatQParams) {
+    return quantizer;
+  }
+  const auto& from =
+      static_cast<const at::PerChannelAffineQuantizer&>(*quantizer);
+  at::Tensor scales = convert(from.scales());
+  at::Tensor zero_points = convert(from.zero_points());
+  if (quantizer->qscheme() == at::kPerChannelAffine) {
+    return c10::make_intrusive<at::PerChannelAffineQuantizer>(
+        quantizer->scalar_type(), scales, zero_points, from.axis());
+  }
+  return c10::make_intrusive<at::PerChannelAffineFloatQParamsQuantizer>(
+      quantizer->scalar_type(), scales, zero_points, from.axis());
+}
+
+template <class Convert>
+at::Tensor move_quantized(
+    const at::Tensor& tensor,
+    const Side& to,
+    c10::Storage storage,
+    const Convert& convert) {
+  auto& from = static_cast<QTensorImpl&>(*tensor.unsafeGetTensorImpl());
+  auto impl = c10::make_intrusive<QTensorImpl>(
+      std::move(storage),
+      DispatchKeySet(to.quantized),
+      from.dtype(),
+      move_quantizer(from.quantizer(), convert));
+  impl->set_sizes_and_strides(
+      from.sizes(), from.strides(), from.storage_offset());
+  return at::Tensor(std::move(impl));
+}
+
+// Sizes, strides and offsets of a nested tensor are CPU tensors everywhere.
+at::Tensor move_nested(
+    CpuCall& call,
+    const at::Tensor& tensor,
+    const Side& to,
+    c10::Storage storage) {
+  const NestedTensorImpl& from = *at::native::get_nested_tensor_impl(tensor);
+  for (const at::Tensor& shape :
+       {from.get_nested_sizes(),
+        from.get_nested_strides(),
+        from.get_storage_offsets()}) {
+    call.remember(shape, shape, false);
+  }
+  return at::Tensor(c10::make_intrusive<NestedTensorImpl>(
+      std::move(storage),
+      DispatchKeySet(to.nested),
+      from.dtype(),
+      from.get_nested_sizes(),
+      from.get_nested_strides(),
+      from.get_storage_offsets()));
+}
+
+[[noreturn]] void refuse_layout(const at::Tensor& tensor) {
+  TORCH_CHECK(
+      false,
+      "npu: layout ",
+      tensor.layout(),
+      " is not available on the npu device. Keep the tensor strided, or work "
+      "on the CPU.",
+      ops_error(Code::kNotSupported));
+}
+
+}  // namespace
+
+at::Tensor components_to_cpu(
+    CpuCall& call, const at::Tensor& original, const Arg& arg) {
+  const auto convert = [&](const at::Tensor& member) {
+    return call.to_cpu(member, arg);
+  };
+  const Side side = cpu_side();
+  const c10::TensorImpl& impl = *original.unsafeGetTensorImpl();
+  if (original.is_sparse()) {
+    return move_sparse(
+        static_cast<const SparseTensorImpl&>(impl), side, convert);
+  }
+  if (is_compressed(original)) {
+    return move_compressed(original, side, convert);
+  }
+  if (original.is_quantized()) {
+    return move_quantized(
+        original,
+        side,
+        call.storage_to_cpu(impl.unsafe_storage(), arg),
+        convert);
+  }
+  if (original.is_nested()) {
+    return move_nested(
+        call, original, side, call.storage_to_cpu(impl.unsafe_storage(), arg));
+  }
+  refuse_layout(original);
+}
+
+at::Tensor components_to_npu(CpuCall& call, const at::Tensor& cpu) {
+  const auto convert = [&](const at::Tensor& member) {
+    return call.to_npu(member);
+  };
+  const Side side = npu_side(call.device());
+  const c10::TensorImpl& impl = *cpu.unsafeGetTensorImpl();
+  if (cpu.is_sparse()) {
+    return move_sparse(
+        static_cast<const SparseTensorImpl&>(impl), side, convert);
+  }
+  if (is_compressed(cpu)) {
+    return move_compressed(cpu, side, convert);
+  }
+  if (cpu.is_quantized()) {
+    return move_quantized(
+        cpu, side, call.storage_to_npu(impl.unsafe_storage()), convert);
+  }
+  if (cpu.is_nested()) {
+    return move_nested(
+        call, cpu, side, call.storage_to_npu(impl.unsafe_storage()));
+  }
+  refuse_layout(cpu);
+}
+
+void write_back_components(
+    CpuCall& call, const at::Tensor& original, const at::Tensor& cpu) {
+  if (original.is_same(cpu)) {
+    return;
+  }
+  if (original.is_sparse()) {
+    const auto& from =
+        static_cast<const SparseTensorImpl&>(*cpu.unsafeGetTensorImpl());
+    auto& to = static_cast<SparseTensorImpl&>(*original.unsafeGetTensorImpl());
+    to.raw_resize_(from.sparse_dim(), from.dense_dim(), from.sizes());
+    to.set_indices_and_values_unsafe(
+        call.to_npu(from.indices_), call.to_npu(from.values_));
+    to.set_coalesced(from.coalesced());
+  } else if (is_compressed(original)) {
+    auto& from = static_cast<SparseCsrTensorImpl&>(*cpu.unsafeGetTensorImpl());
+    auto& to =
+        static_cast<SparseCsrTensorImpl&>(*original.unsafeGetTensorImpl());
+    to.set_member_tensors(
+        call.to_npu(from.compressed_indices()),
+        call.to_npu(from.plain_indices()),
+        call.to_npu(from.values()),
+        from.sizes());
+  } else if (original.is_quantized()) {
+    auto& from = static_cast<QTensorImpl&>(*cpu.unsafeGetTensorImpl());
+    auto& to = static_cast<QTensorImpl&>(*original.unsafeGetTensorImpl());
+    to.set_quantizer_(move_quantizer(
+        from.quantizer(),
+        [&](const at::Tensor& member) { return call.to_npu(member); }));
+  }
+}
+
+}  // namespace npu::ladder
