@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's OpInfo samples, run on the CPU and on npu:0, compared bit by bit."""
+
+import contextlib
+import warnings
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+DTYPES = (torch.float32, torch.int64, torch.bfloat16, torch.complex64)
+MODES = ("forward", "gradient", "inplace", "out")
+DEVICE = "npu:0"
+
+# Their result is memory nobody has written.
+UNINITIALISED = {
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+}
+
+
+class Mismatch(Exception):
+    """The npu device answered something else than the CPU."""
+
+
+def to_npu(tensor):
+    """A copy with the same strides, bits and requires_grad."""
+    if tensor.layout != torch.strided:
+        copy = tensor.detach().to(DEVICE)
+    else:
+        conj, neg = tensor.is_conj(), tensor.is_neg()
+        plain = tensor.detach()
+        plain = plain.conj() if conj else plain
+        plain = torch._neg_view(plain) if neg else plain
+        memory = torch.empty(0, dtype=plain.dtype)
+        memory.set_(plain.untyped_storage())
+        copy = memory.to(DEVICE).as_strided(plain.shape, plain.stride(), plain.storage_offset())
+        copy = torch._neg_view(copy) if neg else copy
+        copy = copy.conj() if conj else copy
+    return copy.requires_grad_(tensor.requires_grad)
+
+
+class Mover:
+    """Moves a tree of arguments; the same tensor stays one tensor."""
+
+    def __init__(self):
+        self.moved = {}
+
+    def __call__(self, value):
+        if isinstance(value, torch.Tensor):
+            if id(value) not in self.moved:
+                self.moved[id(value)] = (value, to_npu(value))
+            return self.moved[id(value)][1]
+        if isinstance(value, torch.device) or value == "cpu":
+            return torch.device(DEVICE)
+        return value
+
+    def tree(self, value):
+        return tree_map(self, value)
+
+
+def same_bits(expected, got):
+    if not isinstance(expected, torch.Tensor):
+        return expected == got or (expected != expected and got != got)
+    if expected.layout != torch.strided:
+        return same_sparse(expected, got.cpu())
+    got = got.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    expected = expected.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return torch.equal(expected.view(torch.uint8), got.view(torch.uint8))
+
+
+def same_sparse(expected, got):
+    if expected.layout == torch.sparse_coo:
+        names = ("_indices", "_values")
+    elif expected.layout in (torch.sparse_csr, torch.sparse_bsr):
+        names = ("crow_indices", "col_indices", "values")
+    else:
+        names = ("ccol_indices", "row_indices", "values")
+    pairs = ((getattr(expected, n)(), getattr(got, n)()) for n in names)
+    return all(same_bits(e, g) for e, g in pairs)
+
+
+def check(expected, got, what):
+    expected, got = tree_flatten(expected)[0], tree_flatten(got)[0]
+    if len(expected) != len(got):
+        raise Mismatch(f"{what}: {len(expected)} results on the CPU, {len(got)} here")
+    for i, (e, g) in enumerate(zip(expected, got)):
+        if isinstance(e, torch.Tensor):
+            if g.device.type != "npu":
+                raise Mismatch(f"{what}: result {i} is on {g.device}")
+            facts = [(t.dtype, tuple(t.shape), t.layout) for t in (e, g)]
+            if facts[0] != facts[1]:
+                raise Mismatch(f"{what}: result {i} is {facts[1]}, CPU's {facts[0]}")
+            if e.layout == torch.strided and e.numel() and e.stride() != g.stride():
+                raise Mismatch(f"{what}: result {i} strides {g.stride()}, CPU's {e.stride()}")
+        if not same_bits(e, g):
+            raise Mismatch(f"{what}: result {i} differs")
+
+
+def repeatable(function):
+    """The CPU's answer, or None when it depends on random numbers or on chance."""
+    torch.manual_seed(0)
+    first = function()
+    torch.manual_seed(1)
+    second = function()
+    flat = zip(tree_flatten(first)[0], tree_flatten(second)[0])
+    return first if all(same_bits(a, b) for a, b in flat) else None
+
+
+def run_pair(on_cpu, on_npu, what):
+    """Both sides; returns False when there is nothing to compare."""
+    try:
+        expected = repeatable(on_cpu)
+    except Exception as error:
+        try:
+            on_npu()
+        except Exception:
+            return True
+        raise Mismatch(f"{what}: the CPU raises {type(error).__name__}, here nothing") from error
+    if expected is None:
+        return False
+    check(expected, on_npu(), what)
+    return True
+
+
+def grads(call, tree, seed_on):
+    result = call()
+    outputs = [t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor)]
+    outputs = [t for t in outputs if t.requires_grad]
+    leaves = [t for t in tree_flatten(tree)[0] if isinstance(t, torch.Tensor)]
+    leaves = [t for t in leaves if t.requires_grad]
+    if not outputs or not leaves:
+        return []
+    generator = torch.Generator().manual_seed(7)
+    seeds = []
+    for t in outputs:
+        seed = torch.randn(t.shape, dtype=t.dtype, generator=generator)
+        seeds.append(seed.to(seed_on))
+    found = torch.autograd.grad(outputs, leaves, seeds, allow_unused=True)
+    return [g for g in found if g is not None]
+
+
+def case_forward(op, sample, what):
+    move = Mover()
+    args, kwargs = move.tree(sample.args), move.tree(sample.kwargs)
+    value = move.tree(sample.input)
+    return run_pair(
+        lambda: op(sample.input, *sample.args, **sample.kwargs),
+        lambda: op(value, *args, **kwargs),
+        what,
+    )
+
+
+def case_gradient(op, sample, what):
+    move = Mover()
+    args, kwargs = move.tree(sample.args), move.tree(sample.kwargs)
+    value = move.tree(sample.input)
+    trees = (sample.input, sample.args, sample.kwargs), (value, args, kwargs)
+    after = sample.output_process_fn_grad
+    return run_pair(
+        lambda: grads(
+            lambda: after(op(sample.input, *sample.args, **sample.kwargs)), trees[0], "cpu"
+        ),
+        lambda: grads(lambda: after(op(value, *args, **kwargs)), trees[1], DEVICE),
+        what,
+    )
+
+
+def case_inplace(op, sample, what):
+    variant = op.inplace_variant
+    if not isinstance(sample.input, torch.Tensor) or sample.broadcasts_input:
+        return False
+
+    def run(move):
+        value = move(sample.input.detach().clone())
+        return variant(value, *move_tree(move, sample.args), **move_tree(move, sample.kwargs))
+
+    def move_tree(move, tree):
+        return tree_map(move, tree)
+
+    return run_pair(lambda: run(lambda v: v), lambda: run(Mover()), what)
+
+
+def out_tensors(result, how, device):
+    def make(t):
+        if how == "empty":
+            return torch.empty(0, dtype=t.dtype, device=device)
+        if how == "exact":
+            return torch.full(t.shape, 1, dtype=t.dtype, device=device)
+        wide = torch.full((*t.shape, 2), 1, dtype=t.dtype, device=device)
+        return wide[..., 0]
+
+    return tree_map(lambda t: make(t) if isinstance(t, torch.Tensor) else t, result)
+
+
+def case_out(op, sample, what):
+    try:
+        plain = op(sample.input, *sample.args, **sample.kwargs)
+    except Exception:
+        return False
+    flat = tree_flatten(plain)[0]
+    if not flat or not all(isinstance(t, torch.Tensor) for t in flat):
+        return False
+    compared = False
+    for how in ("empty", "exact", "strided"):
+        move = Mover()
+        args, kwargs = move.tree(sample.args), move.tree(sample.kwargs)
+        value = move.tree(sample.input)
+
+        def on_cpu(how=how):
+            out = out_tensors(plain, how, "cpu")
+            return op(sample.input, *sample.args, **sample.kwargs, out=out), out
+
+        def on_npu(how=how, value=value, args=args, kwargs=kwargs):
+            out = out_tensors(plain, how, DEVICE)
+            return op(value, *args, **kwargs, out=out), out
+
+        compared |= run_pair(on_cpu, on_npu, f"{what} out={how}")
+    return compared
+
+
+CASES = {
+    "forward": case_forward,
+    "gradient": case_gradient,
+    "inplace": case_inplace,
+    "out": case_out,
+}
+
+
+def applies(op, mode, dtype):
+    if dtype not in op.supported_dtypes("cpu"):
+        return False
+    if mode == "gradient":
+        return op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+    if mode == "inplace":
+        return op.inplace_variant is not None and dtype == torch.float32
+    if mode == "out":
+        return op.supports_out and dtype == torch.float32
+    return True
+
+
+def run_operator(op, mode, dtype, most):
+    """(samples compared, samples that had nothing to compare, first failure)."""
+    compared = skipped = 0
+    wants_grad = mode == "gradient"
+    samples = op.sample_inputs("cpu", dtype, requires_grad=wants_grad)
+    for i, sample in enumerate(samples):
+        if most and i >= most:
+            break
+        what = f"sample {i}"
+        grad_off = contextlib.nullcontext() if wants_grad else torch.no_grad()
+        try:
+            with grad_off, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                done = CASES[mode](op, sample, what)
+        except Mismatch as error:
+            return compared, skipped, str(error)
+        except Exception as error:
+            first = str(error).splitlines()[0] if str(error) else ""
+            return compared, skipped, f"{what}: {type(error).__name__}: {first}"
+        compared += done
+        skipped += not done
+    return compared, skipped, None
