@@ -119,7 +119,10 @@ def key(row):
 
 
 def known_failures():
-    return {key(row): row["reason"] for row in yaml.safe_load(Path(HERE / "expected.yaml").read_text()) or []}
+    return {
+        key(row): row["reason"]
+        for row in yaml.safe_load(Path(HERE / "expected.yaml").read_text()) or []
+    }
 
 
 def judge(rows, complete):

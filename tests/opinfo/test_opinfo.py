@@ -24,7 +24,6 @@ def test_every_operator_answers_what_the_cpu_answers():
 def test_a_wrong_result_is_noticed():
     import cases
     import torch
-
     import torch_npu  # noqa: F401
 
     right = torch.tensor([1.0, 2.0])
