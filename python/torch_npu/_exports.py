@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of torch_npu that are found when first asked for, so that import stays quick."""
+
+import importlib
+
+_SUBMODULES = {"contrib", "utils"}
+
+# Known names of torch_npu that come with later parts of the product.
+_LATER = {
+    "profiler": "the profiler",
+    "optim": "fused optimizers",
+    "dynamo": "graph mode",
+    "distributed": "distributed training",
+    "testing": "the testing helpers",
+    "onnx": "ONNX export",
+    "jit": "jit optimisation",
+    "op_plugin": "npu operators",
+    "HiFloat8Tensor": "npu operators",
+    "erase_stream": "npu operators",
+    "matmul_checksum": "npu operators",
+}
+
+
+def lazy_attribute(name: str):
+    import torch
+
+    if name in _SUBMODULES:
+        return importlib.import_module(f"torch_npu.{name}")
+    if not name.startswith("__") and hasattr(torch.ops.npu, name):
+        return getattr(torch.ops.npu, name)
+    if name in _LATER:
+        raise AttributeError(
+            f"torch_npu.{name} is not in this version: it comes with {_LATER[name]}."
+        )
+    raise AttributeError(f"module 'torch_npu' has no attribute '{name}'")

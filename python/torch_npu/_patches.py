@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The places where PyTorch's Python side does not know PrivateUse1 yet.
+
+Each patch touches npu tensors only; for any other it calls what was there.
+"""
+
+import functools
+
+import torch
+
+
+def apply() -> None:
+    _allow_uninitialized_parameters()
+    _patch_dlpack()
+    _patch_forking_pickler()
+    _name_profiler_activity()
+
+
+def _allow_uninitialized_parameters() -> None:
+    from torch.nn.parameter import UninitializedTensorMixin
+
+    UninitializedTensorMixin._allowed_methods.append(torch.Tensor.npu)
+
+
+def _name_profiler_activity() -> None:
+    """torch 2.13 renames the activity itself; older ones do not."""
+    activity = torch._C._profiler.ProfilerActivity
+    if not hasattr(activity, "NPU"):
+        activity.NPU = activity.PrivateUse1
+
+
+def _patch_dlpack() -> None:
+    """`__dlpack_device__` compares with the literal "privateuse1" and so refuses npu tensors."""
+    original = torch.Tensor.__dlpack_device__
+
+    @functools.wraps(original)
+    def dlpack_device(self):
+        if type(self) is torch.Tensor and self.device.type == "npu":
+            return (_ext_dev(), self.device.index)
+        return original(self)
+
+    torch.Tensor.__dlpack_device__ = dlpack_device
+
+
+def _ext_dev():
+    from torch.utils.dlpack import DLDeviceType
+
+    return DLDeviceType.kDLExtDev
+
+
+def _patch_forking_pickler() -> None:
+    """Npu tensors travel between processes as copies.
+
+    Device memory cannot be shared with another process, and PyTorch's reducer
+    would end in an error about storages; the bytes go through CPU instead.
+    """
+    from torch.multiprocessing import reductions
+
+    original = reductions.reduce_tensor
+
+    @functools.wraps(original)
+    def reduce_tensor(tensor):
+        if tensor.device.type != "npu":
+            return original(tensor)
+        if tensor.requires_grad and not tensor.is_leaf:
+            return original(tensor)  # PyTorch's own refusal
+        return _rebuild_npu, (
+            tensor.detach().cpu(),
+            str(tensor.device),
+            tensor.requires_grad,
+            type(tensor),
+        )
+
+    reductions.reduce_tensor = reduce_tensor
+    for kind in (torch.Tensor, torch.nn.Parameter, *torch._tensor_classes):
+        reductions.ForkingPickler.register(kind, reduce_tensor)
+
+
+def _rebuild_npu(on_cpu, device, requires_grad, kind):
+    moved = on_cpu.to(device)
+    if issubclass(kind, torch.nn.Parameter):
+        return torch.nn.Parameter(moved, requires_grad=requires_grad)
+    return moved.requires_grad_(requires_grad) if requires_grad else moved

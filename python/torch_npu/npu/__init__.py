@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.npu: devices, streams, memory, random numbers and switches of the npu device."""
+
+import torch as _torch
+
+from torch_npu import _C
+
+from . import _utils, amp, memory, mstx, random
+from ._device import *  # noqa: F403
+from ._device import (
+    _exchange_device,
+    _is_in_bad_fork,
+    _lazy_call,
+    _lazy_init,
+    _maybe_exchange_device,
+    _NPUDeviceProperties,
+    _sleep,
+)
+from ._fallback import *  # noqa: F403
+from ._later import *  # noqa: F403
+from ._options import *  # noqa: F403
+from ._options import config, conv, matmul
+from ._precision import *  # noqa: F403
+from ._types import *  # noqa: F403
+from .memory import *  # noqa: F403
+from .random import *  # noqa: F403
+from .random import default_generators
+from .streams import *  # noqa: F403
+
+from . import _device, _fallback, _later, _options, _precision, _types, streams  # isort: skip
+
+OutOfMemoryError = _torch.OutOfMemoryError
+
+__all__ = sorted({
+    "OutOfMemoryError", "amp", "config", "conv", "default_generators", "matmul", "memory", "mstx",
+    "random", "streams", *_device.__all__, *_fallback.__all__, *_later.__all__, *memory.__all__,
+    *_options.__all__, *_precision.__all__, *random.__all__, *streams.__all__, *_types.__all__,
+})  # fmt: skip
+
+
+def __getattr__(name: str):
+    # torch.utils.checkpoint saves the device's random state only where this is true.
+    if name == "_initialized":
+        return _C._is_initialized()
+    raise AttributeError(f"module 'torch.npu' has no attribute '{name}'")

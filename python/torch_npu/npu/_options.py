@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switches of Ascend's compiler and libraries.
+
+They are checked as torch_npu checks them and remembered; what has no meaning
+for a driver other than Ascend's changes nothing.
+"""
+
+import os
+
+from torch_npu.utils._error_code import ErrCode, pta_error
+
+__all__ = [
+    "are_compatible_impl_enabled", "disable_deterministic_with_backward",
+    "enable_deterministic_with_backward", "finalize_dump", "get_mm_bmm_format_nd",
+    "get_sync_debug_mode", "init_dump", "is_jit_compile_false", "set_aoe", "set_compile_mode",
+    "set_deterministic_level", "set_dump", "set_mm_bmm_format_nd", "set_option",
+    "set_sync_debug_mode", "use_compatible_impl",
+]  # fmt: skip
+
+_CHOICES = {
+    "ACL_OP_SELECT_IMPL_MODE": ("high_performance", "high_precision"),
+    "ACL_OP_DEBUG_LEVEL": ("0", "1", "2", "3", "4"),
+    "ACL_OP_COMPILER_CACHE_MODE": ("disable", "enable", "force"),
+    "ACL_PRECISION_MODE": (
+        "allow_fp32_to_fp16",
+        "must_keep_origin_dtype",
+        "force_fp32",
+        "force_fp16",
+        "allow_mix_precision",
+        "cube_fp16in_fp32out",
+    ),
+    "ALLOW_INTERNAL_FORMAT": ("enable", "disable"),
+    "ALLOW_CONV_HF32": ("enable", "disable"),
+    "ALLOW_MATMUL_HF32": ("enable", "disable"),
+    "jitCompile": ("enable", "disable"),
+}
+_FREE_TEXT = {
+    "ACL_AICORE_NUM",
+    "ACL_DEBUG_DIR",
+    "ACL_OP_COMPILER_CACHE_DIR",
+    "ACL_OP_DEBUG_OPTION",
+    "ACL_OPTYPELIST_FOR_IMPLMODE",
+    "MM_BMM_ND_ENABLE",
+    "autotune",
+    "aoe_config",
+    "deviceId",
+    "mdldumpconfig",
+    "mdldumpswitch",
+}
+
+_values = {
+    "ALLOW_INTERNAL_FORMAT": "disable",
+    "ALLOW_CONV_HF32": "enable",
+    "ALLOW_MATMUL_HF32": "disable",
+    "MM_BMM_ND_ENABLE": "enable",
+    "jitCompile": "disable",
+}
+
+
+def _check(name: str, value: str) -> None:
+    if name in _CHOICES:
+        if value not in _CHOICES[name]:
+            raise ValueError(
+                f"value of {name} should be in {list(_CHOICES[name])}, but got {value!r}"
+                + pta_error(ErrCode.VALUE)
+            )
+    elif name == "ACL_AICORE_NUM":
+        from ._device import get_device_properties
+
+        most = get_device_properties().cube_core_num
+        if not value.isdigit() or not 0 < int(value) <= most:
+            raise ValueError(
+                f"value of ACL_AICORE_NUM should be in 1 to {most}, but got {value!r}"
+                + pta_error(ErrCode.VALUE)
+            )
+    elif name not in _FREE_TEXT:
+        raise RuntimeError(f"invalid npu option name:{name}" + pta_error(ErrCode.PARAM))
+
+
+def set_option(option: dict) -> None:
+    """Sets several switches; none is set when one of them is wrong."""
+    if not isinstance(option, dict):
+        raise TypeError("npu option must be a dict" + pta_error(ErrCode.TYPE))
+    texts = {str(name): str(value) for name, value in option.items()}
+    for name, value in texts.items():
+        _check(name, value)
+    _values.update(texts)
+
+
+def set_compile_mode(jit_compile: bool = False) -> None:
+    set_option({"jitCompile": "enable" if jit_compile else "disable"})
+
+
+def is_jit_compile_false() -> bool:
+    return _values["jitCompile"] == "disable"
+
+
+def set_mm_bmm_format_nd(enabled: bool) -> None:
+    set_option({"MM_BMM_ND_ENABLE": "enable" if enabled else "disable"})
+
+
+def get_mm_bmm_format_nd() -> bool:
+    return _values["MM_BMM_ND_ENABLE"] == "enable"
+
+
+def set_aoe(dump_path: str) -> None:
+    """Accepted for compatibility: there is no tuner to feed."""
+    if not os.path.exists(dump_path):
+        os.makedirs(dump_path)
+    set_option({"autotune": "enable", "aoe_config": dump_path})
+
+
+def init_dump() -> None:
+    set_option({"mdldumpswitch": "enable"})
+
+
+def set_dump(cfg_file: str) -> None:
+    if not os.path.isfile(cfg_file):
+        raise AssertionError(f"cfg_file {cfg_file!r} does not exist" + pta_error(ErrCode.NOT_FOUND))
+    set_option({"mdldumpconfig": os.path.abspath(cfg_file)})
+
+
+def finalize_dump() -> None:
+    set_option({"mdldumpswitch": "disable"})
+
+
+class _Switch:
+    """An on/off option as an attribute."""
+
+    def __init__(self, option: str):
+        self._option = option
+
+    def __get__(self, instance, owner=None) -> bool:
+        return _values[self._option] == "enable"
+
+    def __set__(self, instance, value: bool) -> None:
+        set_option({self._option: "enable" if value else "disable"})
+
+
+class _Config:
+    allow_internal_format = _Switch("ALLOW_INTERNAL_FORMAT")
+
+
+class _Matmul:
+    allow_hf32 = _Switch("ALLOW_MATMUL_HF32")
+    cube_math_type = -1
+
+
+class _Conv:
+    allow_hf32 = _Switch("ALLOW_CONV_HF32")
+
+
+config = _Config()
+matmul = _Matmul()
+conv = _Conv()
+
+_deterministic_level = 0
+_compatible_impl = False
+_sync_debug_mode = 0
+_SYNC_DEBUG_MODES = {"default": 0, "warn": 1, "error": 2}
+
+
+def set_deterministic_level(level: int) -> None:
+    """0: as PyTorch's own switch says; 1 and 2 turn deterministic algorithms on."""
+    global _deterministic_level
+    import torch
+
+    if level not in (0, 1, 2):
+        raise ValueError(f"deterministic level should be 0, 1 or 2, but got {level!r}")
+    _deterministic_level = level
+    torch.use_deterministic_algorithms(level > 0)
+
+
+def enable_deterministic_with_backward(tensor):
+    """Turns deterministic algorithms on; gives `tensor` back."""
+    import torch
+
+    torch.use_deterministic_algorithms(True)
+    return tensor
+
+
+def disable_deterministic_with_backward(tensor):
+    import torch
+
+    torch.use_deterministic_algorithms(False)
+    return tensor
+
+
+def use_compatible_impl(is_enable: bool) -> None:
+    global _compatible_impl
+    _compatible_impl = bool(is_enable)
+
+
+def are_compatible_impl_enabled() -> bool:
+    return _compatible_impl or os.environ.get("TORCH_NPU_USE_COMPATIBLE_IMPL") == "1"
+
+
+def set_sync_debug_mode(debug_mode) -> None:
+    """0 "default", 1 "warn", 2 "error": remembered; drivers do not report implicit waits."""
+    global _sync_debug_mode
+    mode = _SYNC_DEBUG_MODES.get(debug_mode, debug_mode)
+    if isinstance(mode, bool) or mode not in (0, 1, 2):
+        raise RuntimeError(
+            "invalid value of debug_mode, expected one of `default`, `warn`, `error`, "
+            f"but got {debug_mode!r}" + pta_error(ErrCode.PARAM)
+        )
+    _sync_debug_mode = mode
+
+
+def get_sync_debug_mode() -> int:
+    return _sync_debug_mode

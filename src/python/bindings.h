@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of torch_npu._C, one function per file. They convert and call;
+// decisions are made in src/runtime, src/aten or in Python.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace npu {
+
+void bind_device(pybind11::module_& m);
+void bind_error(pybind11::module_& m);
+void bind_fallback(pybind11::module_& m);
+void bind_memory(pybind11::module_& m);
+void bind_stream(pybind11::module_& m);
+void bind_tensor(pybind11::module_& m);
+
+} // namespace npu

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch_npu._C: what fell back, and the policy about it.
+#include "aten/ladder/ladder.h"
+#include "aten/ladder/report.h"
+#include "python/bindings.h"
+#include "python/call_site.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+py::list fallback_rows() {
+  py::list out;
+  for (const auto& row : ladder::report_rows()) {
+    py::dict entry;
+    entry["overload"] = row.overload;
+    entry["reported"] = row.reported;
+    entry["rung"] = row.rung;
+    entry["native"] = row.native;
+    entry["reason"] = row.reason;
+    entry["calls"] = row.calls;
+    entry["bytes"] = row.bytes;
+    entry["seconds"] = row.seconds;
+    entry["call_site"] = row.call_site;
+    out.append(std::move(entry));
+  }
+  return out;
+}
+
+} // namespace
+
+void bind_fallback(py::module_& m) {
+  m.def("_fallback_rows", &fallback_rows);
+  m.def("_fallback_reset", &ladder::report_reset);
+  // 0 warn, 1 silent, 2 error.
+  m.def("_fallback_policy", [] {
+    return static_cast<int>(ladder::policy());
+  });
+  m.def("_set_fallback_policy", [](int policy) {
+    ladder::set_policy(static_cast<ladder::Policy>(policy));
+  });
+  m.def("_profile_info", &ladder::profile_name);
+  // Once, with the folder of the package's data files.
+  m.def("_install_ladder", [](const std::string& data_dir) {
+    ladder::set_data_dir(data_dir);
+    ladder::set_call_site_provider(&python_call_site);
+    ladder::install();
+  });
+}
+
+} // namespace npu

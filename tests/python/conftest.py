@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every test sees the npu backend; a child process is one call away."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch_npu  # noqa: F401
+
+
+@pytest.fixture
+def run_python(tmp_path):
+    """Runs `code` in a fresh interpreter, outside the source folder; extra variables as keywords."""
+
+    def run(code: str, check: bool = True, timeout: int = 120, **variables):
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        env.update(variables)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path, env=env, capture_output=True, text=True, timeout=timeout,
+        )
+        if check:
+            assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def two_devices():
+    if torch.npu.device_count() < 2:
+        pytest.skip("needs two devices: NPU_HOST_DEVICES=2")
