@@ -65,3 +65,8 @@ if _state == "loaded":
 
     __all__ = ["Format", "npu", "unsupported_dtype", "__version__", *_dtypes.__all__]
     __getattr__ = _exports.lazy_attribute
+
+    import os
+
+    if os.environ.get("TORCH_TRANSFER_TO_NPU") == "1":
+        import torch_npu.contrib.transfer_to_npu  # noqa: F401

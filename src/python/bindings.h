@@ -10,8 +10,9 @@ namespace npu {
 void bind_device(pybind11::module_& m);
 void bind_error(pybind11::module_& m);
 void bind_fallback(pybind11::module_& m);
+void bind_host_memory(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
 void bind_stream(pybind11::module_& m);
 void bind_tensor(pybind11::module_& m);
 
-} // namespace npu
+}  // namespace npu

@@ -9,53 +9,61 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-bool is_library(const std::string& file) {
-  return file.find("/torch/") != std::string::npos ||
-      file.find("/torch_npu/") != std::string::npos || file.rfind("<", 0) == 0;
+template <class T>
+py::object steal(T* object) {
+  return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(object));
 }
 
-std::string describe(PyFrameObject* frame, const std::string& file) {
-  const auto code =
-      py::reinterpret_steal<py::object>((PyObject*)PyFrame_GetCode(frame));
-  const auto name = code.attr("co_name").cast<std::string>();
-  const auto slash = file.rfind('/');
-  return file.substr(slash == std::string::npos ? 0 : slash + 1) + ":" +
-      std::to_string(PyFrame_GetLineNumber(frame)) + " in " + name;
-}
-
-std::string search() {
+std::vector<PythonFrame> walk() {
+  std::vector<PythonFrame> frames;
   auto frame = py::reinterpret_borrow<py::object>(
       reinterpret_cast<PyObject*>(PyEval_GetFrame()));
-  std::string innermost;
   while (frame) {
     auto* raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-    const auto code =
-        py::reinterpret_steal<py::object>((PyObject*)PyFrame_GetCode(raw));
-    const auto file = code.attr("co_filename").cast<std::string>();
-    if (!is_library(file)) {
-      return describe(raw, file);
-    }
-    if (innermost.empty()) {
-      innermost = describe(raw, file);
-    }
-    frame = py::reinterpret_steal<py::object>(
-        reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
+    const py::object code = steal(PyFrame_GetCode(raw));
+    frames.push_back(
+        {code.attr("co_filename").cast<std::string>(),
+         PyFrame_GetLineNumber(raw),
+         code.attr("co_name").cast<std::string>()});
+    frame = steal(PyFrame_GetBack(raw));
   }
-  return innermost;
+  return frames;
 }
 
-} // namespace
+bool is_library(const std::string& file) {
+  return file.find("/torch/") != std::string::npos ||
+         file.find("/torch_npu/") != std::string::npos;
+}
 
-std::string python_call_site() {
+}  // namespace
+
+std::vector<PythonFrame> python_frames() noexcept {
   if (!Py_IsInitialized()) {
     return {};
   }
   py::gil_scoped_acquire gil;
   try {
-    return search();
+    return walk();
   } catch (const std::exception&) {
-    return {}; // a report without a place is better than a failed operator
+    return {};  // a report without a place is better than a failed operator
   }
 }
 
-} // namespace npu
+std::string python_call_site() {
+  const auto frames = python_frames();
+  if (frames.empty()) {
+    return {};
+  }
+  const PythonFrame* best = &frames.front();
+  for (const auto& frame : frames) {
+    if (!is_library(frame.file)) {
+      best = &frame;
+      break;
+    }
+  }
+  const auto slash = best->file.rfind('/');
+  return best->file.substr(slash == std::string::npos ? 0 : slash + 1) + ":" +
+         std::to_string(best->line) + " in " + best->function;
+}
+
+}  // namespace npu

@@ -3,12 +3,22 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace npu {
 
+struct PythonFrame {
+  std::string file;
+  int line = 0;
+  std::string function;
+};
+
+// Innermost first; empty on a thread that runs no Python. Takes the GIL, never
+// throws.
+std::vector<PythonFrame> python_frames() noexcept;
+
 // "train.py:31 in step": the innermost frame outside PyTorch and this package,
-// or the innermost of all. Empty on a thread that runs no Python. Takes the
-// GIL.
+// or the innermost of all; empty where there is none.
 std::string python_call_site();
 
-} // namespace npu
+}  // namespace npu

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C: devices, their properties and the driver behind them.
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/device_lazy_init.h>
 
 #include "driver/registry.h"
 #include "python/bindings.h"
+#include "runtime/allocator/allocator_api.h"
 #include "runtime/backend.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -50,22 +52,8 @@ py::dict driver_info() {
   out["version"] = table.version;
   out["path"] = driver->path();
   out["abi"] = std::to_string(table.abi >> 16) + "." +
-      std::to_string(table.abi & 0xffffu);
+               std::to_string(table.abi & 0xffffu);
   return out;
-}
-
-py::tuple memory_info(int device) {
-  std::uint64_t free = 0;
-  std::uint64_t total = 0;
-  {
-    py::gil_scoped_release no_gil;
-    const npu_device number =
-        driver_device(static_cast<c10::DeviceIndex>(device));
-    check_driver(
-        active_driver().device().memory_info(number, &free, &total),
-        "memory_info");
-  }
-  return py::make_tuple(free, total);
 }
 
 bool can_access_peer(int device, int peer) {
@@ -90,7 +78,7 @@ int exchange(int device) {
   return device >= 0 ? previous : -1;
 }
 
-} // namespace
+}  // namespace
 
 void bind_device(py::module_& m) {
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
@@ -102,20 +90,26 @@ void bind_device(py::module_& m) {
   m.def("_in_bad_fork", &in_bad_fork);
   m.def("_device_count", [] { return static_cast<int>(device_count()); });
   m.def("_get_device", [] { return static_cast<int>(current_device()); });
-  m.def("_set_device", [](int device) {
-    set_device(static_cast<c10::DeviceIndex>(device));
-  }, no_gil);
+  m.def(
+      "_set_device",
+      [](int device) { set_device(static_cast<c10::DeviceIndex>(device)); },
+      no_gil);
   m.def("_exchange_device", &exchange, no_gil);
   m.def("_check_device_index", [](int device) {
     check_device_index(static_cast<c10::DeviceIndex>(device));
   });
-  m.def("_synchronize", [](int device) {
-    synchronize_device(
-        device_or_current(static_cast<c10::DeviceIndex>(device)));
-  }, no_gil);
+  m.def(
+      "_synchronize",
+      [](int device) {
+        synchronize_device(
+            device_or_current(static_cast<c10::DeviceIndex>(device)));
+      },
+      no_gil);
   m.def("_device_properties", &properties);
-  m.def("_memory_info", &memory_info);
+  m.def("_memory_info", [](int device) {
+    return memory::memory_info(static_cast<c10::DeviceIndex>(device));
+  });
   m.def("_can_access_peer", &can_access_peer);
 }
 
-} // namespace npu
+}  // namespace npu

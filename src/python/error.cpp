@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C: torch_npu's error codes and its warnings.
-#include "python/bindings.h"
 #include "runtime/error.h"
+#include "python/bindings.h"
 
 namespace py = pybind11;
 
@@ -14,4 +14,4 @@ void bind_error(py::module_& m) {
   m.def("_warnings_enabled", &warnings_enabled);
 }
 
-} // namespace npu
+}  // namespace npu

@@ -28,15 +28,13 @@ py::list fallback_rows() {
   return out;
 }
 
-} // namespace
+}  // namespace
 
 void bind_fallback(py::module_& m) {
   m.def("_fallback_rows", &fallback_rows);
   m.def("_fallback_reset", &ladder::report_reset);
   // 0 warn, 1 silent, 2 error.
-  m.def("_fallback_policy", [] {
-    return static_cast<int>(ladder::policy());
-  });
+  m.def("_fallback_policy", [] { return static_cast<int>(ladder::policy()); });
   m.def("_set_fallback_policy", [](int policy) {
     ladder::set_policy(static_cast<ladder::Policy>(policy));
   });
@@ -49,4 +47,4 @@ void bind_fallback(py::module_& m) {
   });
 }
 
-} // namespace npu
+}  // namespace npu

@@ -38,14 +38,15 @@ void translate(std::exception_ptr thrown) {
   }
 }
 
-} // namespace
-} // namespace npu
+}  // namespace
+}  // namespace npu
 
 PYBIND11_MODULE(_C, m) {
   py::register_local_exception_translator(&npu::translate);
   npu::bind_device(m);
   npu::bind_error(m);
   npu::bind_fallback(m);
+  npu::bind_host_memory(m);
   npu::bind_memory(m);
   npu::bind_stream(m);
   npu::bind_tensor(m);

@@ -37,10 +37,10 @@ void sleep_current_stream(std::int64_t nanoseconds) {
       active_driver().stream().host_call(
           handle, &sleep_on_stream, context.get()),
       "_sleep");
-  context.release(); // sleep_on_stream frees it
+  context.release();  // sleep_on_stream frees it
 }
 
-} // namespace
+}  // namespace
 
 void bind_stream(py::module_& m) {
   // The driver's handle as a number; an id that is no stream raises.
@@ -57,4 +57,4 @@ void bind_stream(py::module_& m) {
       py::call_guard<py::gil_scoped_release>());
 }
 
-} // namespace npu
+}  // namespace npu

@@ -28,7 +28,7 @@ at::Tensor weak_ref_tensor(const at::Tensor& tensor) {
       .make_tensor();
 }
 
-} // namespace
+}  // namespace
 
 void bind_tensor(py::module_& m) {
   // `storage` is the address of a StorageImpl: UntypedStorage._cdata.
@@ -43,4 +43,4 @@ void bind_tensor(py::module_& m) {
   });
 }
 
-} // namespace npu
+}  // namespace npu

@@ -19,7 +19,11 @@ def run_python(tmp_path):
         env.update(variables)
         done = subprocess.run(
             [sys.executable, "-c", code],
-            cwd=tmp_path, env=env, capture_output=True, text=True, timeout=timeout,
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
         )
         if check:
             assert done.returncode == 0, done.stdout + done.stderr

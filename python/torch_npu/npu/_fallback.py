@@ -3,7 +3,13 @@
 
 from torch_npu import _C
 
-__all__ = ["fallback_report", "fallback_stats", "get_fallback", "reset_fallback_stats", "set_fallback"]
+__all__ = [
+    "fallback_report",
+    "fallback_stats",
+    "get_fallback",
+    "reset_fallback_stats",
+    "set_fallback",
+]
 
 _POLICIES = ("warn", "silent", "error")
 

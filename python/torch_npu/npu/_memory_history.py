@@ -8,6 +8,8 @@ from torch_npu import _C
 
 from ._device import _lazy_init
 
+_CONTEXTS = (None, "state", "alloc", "all")
+
 
 def _record_memory_history(
     enabled: Optional[str] = "all",
@@ -23,10 +25,11 @@ def _record_memory_history(
         enabled = "all" if enabled else None
     if enabled not in (None, "state", "all"):
         raise ValueError(f"enabled: expected None, 'state' or 'all', but got {enabled!r}")
-    if context not in (None, "state", "alloc", "all"):
+    if context not in _CONTEXTS:
         raise ValueError(f"context: expected None, 'state', 'alloc' or 'all', but got {context!r}")
     _lazy_init()
-    _C._record_memory_history(enabled, context, max_entries, clear_history)
+    kept = {None: 0, "state": 1, "all": max_entries}[enabled]
+    _C._record_memory_history(kept, _CONTEXTS.index(context), clear_history)
 
 
 def _snapshot(device=None) -> dict[str, Any]:

@@ -152,12 +152,11 @@ def caching_allocator_alloc(size: int, device: Device = None, stream=None) -> in
         stream = torch.npu.current_stream(index)
     if not isinstance(stream, (torch.Stream, int)):
         raise TypeError(
-            "Invalid type for stream argument, must be `torch.npu.Stream` or `int` "
-            "representing a pointer to a existing stream" + pta_error(ErrCode.TYPE)
+            "Invalid type for stream argument, must be `torch.npu.Stream` or an `int` stream id"
+            + pta_error(ErrCode.TYPE)
         )
-    on_stream = stream if isinstance(stream, torch.Stream) else torch.npu.current_stream(index)
-    with torch.npu.stream(on_stream), torch.npu.device(index):
-        return _C._allocate_raw(size, index)
+    stream_id = stream.stream_id if isinstance(stream, torch.Stream) else stream
+    return _C._allocate_raw(size, index, stream_id)
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:

@@ -13,6 +13,7 @@ __all__ = [
     "current_stream", "default_stream", "set_stream", "stream",
 ]  # fmt: skip
 
+_Base = torch.Stream  # transfer_to_npu puts another name there
 _DEVICE_TYPE = 20  # c10::DeviceType::PrivateUse1
 
 
@@ -113,9 +114,9 @@ class ExternalStream:
         self._refuse("wait")
 
     def __eq__(self, other) -> bool:
-        return (
-            isinstance(other, ExternalStream)
-            and (self.npu_stream, self.device) == (other.npu_stream, other.device)
+        return isinstance(other, ExternalStream) and (self.npu_stream, self.device) == (
+            other.npu_stream,
+            other.device,
         )
 
     def __hash__(self) -> int:
@@ -128,8 +129,9 @@ class ExternalStream:
 class Event(torch.Event):
     """A point in a stream. One never recorded counts as reached."""
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False,
-                interprocess: bool = False):
+    def __new__(
+        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ):
         _lazy_init()
         if interprocess:
             raise NotImplementedError(
@@ -213,6 +215,6 @@ def default_stream(device: Device = None) -> Stream:
 
 
 def _wrap(stream_id: int, device_index: int) -> Stream:
-    return torch.Stream.__new__(
+    return _Base.__new__(
         Stream, stream_id=stream_id, device_index=device_index, device_type=_DEVICE_TYPE
     )

@@ -16,6 +16,7 @@ custom_bwd = functools.partial(torch.amp.custom_bwd, device_type="npu")
 class autocast(torch.amp.autocast):
     """torch.amp.autocast("npu", ...)."""
 
-    def __init__(self, enabled: bool = True, dtype: torch.dtype = torch.float16,
-                 cache_enabled: bool = True):
+    def __init__(
+        self, enabled: bool = True, dtype: torch.dtype = torch.float16, cache_enabled: bool = True
+    ):
         super().__init__("npu", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)

@@ -9,9 +9,15 @@ __all__ = ["GradScaler"]
 class GradScaler(torch.amp.GradScaler):
     """`dynamic=False` keeps the scale as it starts; steps with inf or nan are still skipped."""
 
-    def __init__(self, init_scale: float = 2.0**16, growth_factor: float = 2.0,
-                 backoff_factor: float = 0.5, growth_interval: int = 2000, dynamic: bool = True,
-                 enabled: bool = True):
+    def __init__(
+        self,
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        dynamic: bool = True,
+        enabled: bool = True,
+    ):
         self._dynamic = dynamic
         super().__init__(
             "npu",
