@@ -12,7 +12,7 @@ import torch_npu  # noqa: F401
 
 @pytest.fixture
 def run_python(tmp_path):
-    """Runs `code` in a fresh interpreter, outside the source folder; extra variables as keywords."""
+    """Runs `code` in a fresh interpreter, outside the source folder; keywords are variables."""
 
     def run(code: str, check: bool = True, timeout: int = 120, **variables):
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}

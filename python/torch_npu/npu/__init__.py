@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: F401, F403
 """torch.npu: devices, streams, memory, random numbers and switches of the npu device."""
 
 import torch as _torch
@@ -6,7 +7,7 @@ import torch as _torch
 from torch_npu import _C
 
 from . import _utils, amp, memory, mstx, random
-from ._device import *  # noqa: F403
+from ._device import *
 from ._device import (
     _exchange_device,
     _is_in_bad_fork,
@@ -16,16 +17,16 @@ from ._device import (
     _NPUDeviceProperties,
     _sleep,
 )
-from ._fallback import *  # noqa: F403
-from ._later import *  # noqa: F403
-from ._options import *  # noqa: F403
+from ._fallback import *
+from ._later import *
+from ._options import *
 from ._options import config, conv, matmul
-from ._precision import *  # noqa: F403
-from ._types import *  # noqa: F403
-from .memory import *  # noqa: F403
-from .random import *  # noqa: F403
+from ._precision import *
+from ._types import *
+from .memory import *
+from .random import *
 from .random import default_generators
-from .streams import *  # noqa: F403
+from .streams import *
 
 from . import _device, _fallback, _later, _options, _precision, _types, streams  # isort: skip
 

@@ -4,7 +4,8 @@
 import os
 import threading
 import uuid
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
 
 from torch_npu import _C
 
@@ -108,7 +109,7 @@ class device:
 
 
 class device_of(device):
-    """Context manager that follows a tensor or storage; nothing happens for one that is elsewhere."""
+    """Context manager for the device of a tensor or storage; nothing for one elsewhere."""
 
     def __init__(self, obj):
         super().__init__(obj.device if obj.device.type == "npu" else None)
@@ -181,7 +182,7 @@ def get_device_name(device: Device = None) -> str:
     return get_device_properties(device).name
 
 
-def get_device_capability(device: Device = None) -> Optional[tuple[int, int]]:
+def get_device_capability(device: Device = None) -> tuple[int, int] | None:
     """TORCH_NPU_DEVICE_CAPABILITY="M.m" as a pair; without it None and a warning."""
     import warnings
 

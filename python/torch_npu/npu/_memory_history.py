@@ -2,7 +2,7 @@
 """The allocator's diary, in the form torch.cuda's memory viewer reads."""
 
 import pickle
-from typing import Any, Optional
+from typing import Any
 
 from torch_npu import _C
 
@@ -12,8 +12,8 @@ _CONTEXTS = (None, "state", "alloc", "all")
 
 
 def _record_memory_history(
-    enabled: Optional[str] = "all",
-    context: Optional[str] = "all",
+    enabled: str | None = "all",
+    context: str | None = "all",
     stacks: str = "all",
     max_entries: int = 2**63 - 1,
     device=None,

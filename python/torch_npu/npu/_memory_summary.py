@@ -55,7 +55,7 @@ def _rows(stats: dict[str, Any], rows, form, pools):
         yield "-"
         for pool, label in pools:
             prefix = f"{key}.{pool}" if pool else key
-            yield _line(label and f"     {label}" or title, _cells(stats, prefix, form))
+            yield _line((label and f"     {label}") or title, _cells(stats, prefix, form))
 
 
 def format_summary(device: int, stats: dict[str, Any], abbreviated: bool) -> str:

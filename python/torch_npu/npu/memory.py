@@ -10,7 +10,7 @@ from torch_npu import _C
 from torch_npu.utils._error_code import ErrCode, pta_error
 
 from ._device import _lazy_init
-from ._memory_history import _dump_snapshot, _record_memory_history, _snapshot
+from ._memory_history import _dump_snapshot, _record_memory_history, _snapshot  # noqa: F401
 from ._memory_summary import format_summary
 from ._utils import Device, _checked_index
 
@@ -46,7 +46,7 @@ def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
 
 
 def memory_stats(device: Device = None) -> dict[str, Any]:
-    """The same counters under dotted names ("allocated_bytes.all.peak"), as torch.cuda names them."""
+    """The same under torch.cuda's dotted names: "allocated_bytes.all.peak"."""
     return _flatten(memory_stats_as_nested_dict(device))
 
 

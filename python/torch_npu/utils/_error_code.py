@@ -62,7 +62,7 @@ def prof_error(code: ErrCode) -> str:
 
 
 def unknown_error_line() -> str:
-    """What is printed after an uncaught exception that carries no code (spelt as torch_npu does)."""
+    """Printed after an uncaught exception that carries no code; spelt as torch_npu spells it."""
     now = time.strftime("%Y-%m-%d-%H:%M:%S")
     place = f"PID:{os.getpid()}, Device:{_C._get_device()}, RankID:{os.environ.get('RANK', -1)}"
     return f"[ERROR] {now} ({place}) ERR99999 UNKNOWN applicaiton exception"
