@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs frames that draw random numbers: on the active driver, else on the
+// embedded host driver, never with a generator of PyTorch's.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "driver/call.h"
+
+namespace npu {
+
+// A frame in parts, so that it can be filled again for another driver. An
+// undefined tensor is an absent operand.
+struct SeededFrame {
+  std::uint32_t slot;
+  std::uint32_t code;
+  const char* label;
+  std::uint32_t n_out;
+  at::ArrayRef<at::Tensor> tensors;  // outputs first
+  npu_rng rng;
+  // Tensors are dense in one order: each is passed as one dimension.
+  bool flat = true;
+};
+
+void run_seeded_bytes(
+    const SeededFrame& frame, const void* attrs, std::uint32_t attr_bytes);
+
+template <class Attrs>
+void run_seeded(const SeededFrame& frame, Attrs& attrs) {
+  attrs.size = sizeof(attrs);
+  run_seeded_bytes(frame, &attrs, sizeof(attrs));
+}
+
+// The state for `words` words of `given` or of the device's own generator.
+npu_rng reserve_random(
+    const std::optional<at::Generator>& given,
+    c10::DeviceIndex device,
+    std::int64_t words);
+
+// `tensor` itself when dense, else a contiguous stand-in of its sizes.
+at::Tensor dense_or_stand_in(const at::Tensor& tensor);
+// `tensor` expanded to `like`'s sizes, in `like`'s memory order.
+at::Tensor laid_out_like(const at::Tensor& tensor, const at::Tensor& like);
+
+}  // namespace npu
