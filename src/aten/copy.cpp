@@ -5,7 +5,6 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
-#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
@@ -18,6 +17,7 @@
 #include "driver/registry.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/pinned.h"
 #include "runtime/stream.h"
 
 namespace npu {
@@ -114,10 +114,9 @@ void copy_bytes_on_device(const at::Tensor& dst, const at::Tensor& src) {
 
 // Host memory that a queued copy still uses must not go back to the pinned
 // pool before the copy is done. Ordinary memory is unknown there: no harm.
-void record_pinned(const at::Tensor& host, c10::Stream stream) {
-  at::getHostAllocator(kDeviceType)
-      ->record_event(
-          host.data_ptr(), host.storage().data_ptr().get_context(), stream);
+void record_host(const at::Tensor& host, c10::Stream stream) {
+  record_pinned(
+      host.data_ptr(), host.storage().data_ptr().get_context(), stream);
 }
 
 void upload(const at::Tensor& dst, const at::Tensor& host, bool non_blocking) {
@@ -127,7 +126,7 @@ void upload(const at::Tensor& dst, const at::Tensor& host, bool non_blocking) {
           stream_handle(stream), dst.data_ptr(), host.data_ptr(), dst.nbytes()),
       "copy to the device");
   if (non_blocking) {
-    record_pinned(host, stream);
+    record_host(host, stream);
   } else {
     synchronize_stream(stream);
   }
@@ -141,7 +140,7 @@ void download(
           stream_handle(stream), host.data_ptr(), src.data_ptr(), src.nbytes()),
       "copy to the host");
   if (non_blocking) {
-    record_pinned(host, stream);
+    record_host(host, stream);
   } else {
     synchronize_stream(stream);
   }

@@ -1,52 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between two npu devices, ordered with events on both sides.
-#include <utility>
-
 #include "aten/copy.h"
 #include "aten/factories.h"
 #include "driver/registry.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/event.h"
 #include "runtime/stream.h"
 
 namespace npu {
 namespace {
 
 // Makes later work of `later` wait for what `earlier` has queued so far.
-void order(
-    c10::DeviceIndex earlier_device, npu_stream earlier, npu_stream later) {
-  const Driver& driver = active_driver();
-  npu_event event = nullptr;
-  check_driver(
-      driver.event().create(driver_device(earlier_device), 0, &event),
-      "create an event");
-  npu_status status = driver.event().record(event, earlier);
-  if (status == NPU_OK) {
-    status = driver.stream().wait_event(later, event);
-  }
-  // A wait already queued keeps what it waits for.
-  const npu_status destroyed = driver.event().destroy(event);
-  check_driver(status != NPU_OK ? status : destroyed, "order two streams");
+void order(c10::Stream earlier, c10::Stream later) {
+  Event event;
+  event.record(earlier);
+  event.block(later);
 }
 
 // Same size, both dense in the same order.
 void copy_bytes(const at::Tensor& dst, const at::Tensor& src) {
   const c10::DeviceIndex to = dst.device().index();
   const c10::DeviceIndex from = src.device().index();
-  const npu_stream to_stream = current_stream_handle(to);
-  const npu_stream from_stream = current_stream_handle(from);
+  const c10::Stream to_stream = current_stream(to);
+  const c10::Stream from_stream = current_stream(from);
   // dst may still be in use by work on its own device's stream.
-  order(to, to_stream, from_stream);
+  order(to_stream, from_stream);
   check_driver(
       active_driver().memory().copy_peer(
-          from_stream,
+          stream_handle(from_stream),
           driver_device(to),
           dst.data_ptr(),
           driver_device(from),
           src.data_ptr(),
           dst.nbytes()),
       "copy between devices");
-  order(from, from_stream, to_stream);
+  order(from_stream, to_stream);
 }
 
 }  // namespace

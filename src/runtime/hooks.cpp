@@ -1,43 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What PyTorch's CPU code asks of the accelerator.
-#include "runtime/hooks.h"
-
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
-#include <algorithm>
-
-#include "driver/registry.h"
 #include "runtime/allocator/allocator.h"
 #include "runtime/device.h"
-#include "runtime/error.h"
 #include "runtime/generator.h"
 #include "runtime/pinned.h"
-#include "runtime/stream.h"
+#include "runtime/storage.h"
 
 namespace npu {
-
-void resize_storage(const c10::Storage& storage, std::size_t bytes) {
-  c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
-  TORCH_CHECK(
-      impl->resizable(),
-      "Trying to resize storage that is not resizable",
-      pta_error(Code::kNotSupported));
-  const auto device = storage.device().index();
-  c10::DataPtr fresh = allocate(bytes, device);
-  const std::size_t kept = std::min(bytes, storage.nbytes());
-  const c10::Stream stream = current_stream(device);
-  if (kept > 0) {
-    check_driver(
-        active_driver().memory().copy_on_device(
-            stream_handle(stream), fresh.get(), storage.data(), kept),
-        "copy a storage that is resized");
-    // The old block may belong to another stream's pool.
-    record_stream(storage.data_ptr(), stream);
-  }
-  impl->set_data_ptr_noswap(std::move(fresh));
-  impl->set_nbytes(bytes);
-}
-
 namespace {
 
 struct Hooks final : at::PrivateUse1HooksInterface {
@@ -97,7 +68,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
   void resizePrivateUse1Bytes(
       const c10::Storage& storage, std::size_t bytes) const override {
-    resize_storage(storage, bytes);
+    resize_bytes(storage.unsafeGetStorageImpl(), bytes);
   }
 };
 
