@@ -4,6 +4,7 @@
 
 #include "runtime/allocator/allocator.h"
 #include "runtime/device.h"
+#include "runtime/error.h"
 #include "runtime/generator.h"
 #include "runtime/pinned.h"
 #include "runtime/storage.h"
