@@ -35,7 +35,7 @@ struct FloatFormat {
   int exponent_bits;
   int mantissa_bits;
   int bias;
-  bool has_inf;        // else overflow becomes NaN
+  bool has_inf;        // else overflow is NaN (fnuz) or the largest number
   bool unsigned_zero;  // "fnuz": one zero, and NaN where -0 would be
 };
 inline constexpr FloatFormat kF16Format{5, 10, 15, true, false};
@@ -82,7 +82,10 @@ NPU_HOST_INLINE std::uint16_t encode_float(float value) noexcept {
       as_bits(as_float(magnitude) + as_float(kMagic)) - kMagic;
   std::uint32_t code = magnitude < kNormal ? tiny : normal;
   // Past the range of `normal` the subtraction still holds the order.
-  code = code >= kBeyond ? (F.has_inf ? kInf : kNan) : code;
+  constexpr std::uint32_t kTooLarge = F.has_inf         ? kInf
+                                      : F.unsigned_zero ? kNan
+                                                        : kBeyond - 1;
+  code = code >= kBeyond ? kTooLarge : code;
   const std::uint32_t nan =
       kPayload ? (kInf | (1u << (F.mantissa_bits - 1)) |
                   ((magnitude >> kShift) & ((1u << F.mantissa_bits) - 1u)))
