@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices: count, the current one per thread, properties, bad input, visibility."""
+
+import threading
+
+import pytest
+import torch
+import torch_npu  # noqa: F401
+from child import run_child
+
+pytestmark = pytest.mark.modes
+
+
+def test_current_device_starts_at_zero_in_each_thread():
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(torch.npu.current_device()))
+    thread.start()
+    thread.join()
+    assert seen == [0]
+    assert torch.npu.current_device() == 0
+
+
+def test_current_device_is_per_thread():
+    run_child(
+        """
+        import threading, torch, torch_npu
+        torch.npu.set_device(3)
+        seen = []
+        def work(i):
+            before = torch.npu.current_device()
+            torch.npu.set_device(i)
+            seen.append((before, torch.empty(1, device="npu").device.index))
+        for i in (5, 7):
+            t = threading.Thread(target=work, args=(i,)); t.start(); t.join()
+        assert seen == [(0, 5), (0, 7)], seen
+        assert torch.npu.current_device() == 3
+        assert torch.empty(1, device="npu").device == torch.device("npu:3")
+        """,
+        NPU_HOST_DEVICES="8",
+    )
+
+
+def test_guard_restores_the_device_after_an_error():
+    run_child(
+        """
+        import torch, torch_npu
+        torch.empty(1, device="npu:0")
+        try:
+            with torch.npu.device(2):
+                assert torch.npu.current_device() == 2
+                raise KeyError
+        except KeyError:
+            pass
+        assert torch.npu.current_device() == 0
+        """,
+        NPU_HOST_DEVICES="4",
+    )
+
+
+@pytest.mark.parametrize("bad", [100, 63])
+def test_bad_index_is_an_error_that_says_so(bad):
+    text = r"Invalid device ID.*Check whether the device ID is valid"
+    with pytest.raises(RuntimeError, match=text):
+        torch.npu.set_device(bad)
+    with pytest.raises(RuntimeError, match=text):
+        torch.empty(2, device=f"npu:{bad}")
+    with pytest.raises(RuntimeError, match=text):
+        torch.accelerator.set_device_index(bad)
+    assert torch.npu.current_device() == 0
+    assert torch.ones(2, device="npu").sum().item() == 2
+
+
+def test_bad_index_error_has_the_code_line():
+    with pytest.raises(RuntimeError, match=r"ERR00001 PTA invalid parameter"):
+        torch.npu.set_device(torch.npu.device_count() + 1)
+
+
+def test_accelerator_agrees():
+    assert torch.accelerator.current_accelerator().type == "npu"
+    assert torch.accelerator.is_available()
+    assert torch.accelerator.device_count() == torch.npu.device_count()
+    assert torch.accelerator.current_device_index() == torch.npu.current_device()
+    capability = torch.accelerator.get_device_capability()
+    assert torch.float32 in capability["supported_dtypes"]
+    torch.accelerator.synchronize()
+
+
+@pytest.mark.parametrize(
+    "visible, count",
+    [
+        (None, 8),
+        ("0,1", 2),
+        ("2,5,7", 3),
+        ("2,5,3", 2),  # must ascend
+        ("1,1", 1),
+        ("3 4", 1),  # reading ends at the first other character
+        ("0,x", 1),
+        ("-1", 0),
+        ("6,7,8", 2),  # 8 is not there
+        (",4,", 1),
+    ],
+)
+def test_visible_devices(visible, count):
+    env = {"NPU_HOST_DEVICES": "8"}
+    if visible is not None:
+        env["ASCEND_RT_VISIBLE_DEVICES"] = visible
+    out = run_child("import torch, torch_npu; print(torch.npu.device_count())", **env)
+    assert int(out) == count
+
+
+def test_visible_devices_may_change_until_first_use():
+    run_child(
+        """
+        import os, torch, torch_npu
+        assert torch.npu.device_count() == 8
+        os.environ["ASCEND_RT_VISIBLE_DEVICES"] = "1,2"
+        assert torch.npu.device_count() == 2
+        torch.empty(1, device="npu:1")
+        os.environ["ASCEND_RT_VISIBLE_DEVICES"] = "1"
+        assert torch.npu.device_count() == 2
+        """,
+        NPU_HOST_DEVICES="8",
+    )
+
+
+def test_no_visible_device_is_an_error_at_first_use():
+    run_child(
+        """
+        import torch, torch_npu
+        assert not torch.npu.is_available()
+        try:
+            torch.empty(1, device="npu")
+        except RuntimeError as e:
+            assert "ASCEND_RT_VISIBLE_DEVICES" in str(e), e
+        else:
+            raise SystemExit("no error")
+        """,
+        ASCEND_RT_VISIBLE_DEVICES="-1",
+    )
+
+
+def test_driver_failure_waits_for_first_use():
+    out = run_child(
+        """
+        import torch, torch_npu
+        assert torch.ones(2).sum() == 2
+        assert torch.npu.device_count() == 0 and not torch.npu.is_available()
+        for _ in range(2):
+            try:
+                torch.empty(1, device="npu")
+            except RuntimeError as e:
+                assert "nonsense" in str(e), e
+                print("raised")
+        """,
+        NPU_DRIVER="nonsense",
+    )
+    assert out == "raised\nraised\n"
+
+
+def test_import_is_silent_and_opens_nothing():
+    process_output = run_child(
+        """
+        import torch, torch_npu
+        assert not torch.npu.is_initialized()
+        assert torch.npu.device_count() >= 1
+        assert not torch.npu.is_initialized()
+        torch.empty(1, device="npu")
+        assert torch.npu.is_initialized()
+        """
+    )
+    assert process_output == ""

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fork: a child of a process that used npu is told so; all others work."""
+
+import pytest
+import torch_npu  # noqa: F401
+from child import run_child
+
+FORK = """
+import os, sys, torch, torch_npu
+def in_child(work):
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException as e:
+            print("child:", e, file=sys.stderr, flush=True)
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+"""
+
+
+def test_use_after_fork_is_the_known_error():
+    run_child(
+        FORK
+        + """
+text = ("Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, "
+        "you must use the 'spawn' start method")
+x = torch.ones(2, device="npu")
+def work():
+    assert torch.npu._is_in_bad_fork()
+    assert not torch.npu.is_initialized()
+    for use in (lambda: torch.ones(2, device="npu"), lambda: torch.npu.synchronize(),
+                lambda: x.cpu(), lambda: x + 1, torch.npu.init):
+        try:
+            use()
+        except RuntimeError as e:
+            assert str(e) == text, e
+        else:
+            raise AssertionError("no error")
+in_child(work)
+assert (x + 1).tolist() == [2.0, 2.0]
+"""
+    )
+
+
+def test_child_may_use_npu_when_the_parent_did_not():
+    run_child(
+        FORK
+        + """
+def work():
+    x = torch.ones(2, device="npu", requires_grad=True)
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+assert torch.npu.device_count() >= 1
+in_child(work)
+in_child(work)
+assert torch.ones(2, device="npu").sum().item() == 2
+"""
+    )
+
+
+@pytest.mark.parametrize("npu_used", [False, True])
+def test_cpu_backward_in_a_child(npu_used):
+    # PyTorch forbids it once it has started device threads.
+    run_child(
+        FORK
+        + f"""
+torch.set_num_threads(1)
+torch.ones(4, requires_grad=True).sum().backward()
+if {npu_used}:
+    torch.ones(4, device="npu", requires_grad=True).sum().backward()
+def work():
+    x = torch.ones(4, requires_grad=True)
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [2.0] * 4
+in_child(work)
+"""
+    )
+
+
+def test_child_that_ends_the_normal_way_does_not_wait():
+    # Its copy of the engine believes in threads that fork did not copy, and would wait 10 s.
+    out = run_child(
+        """
+        import os, sys, time, torch, torch_npu
+        torch.ones(4, device="npu", requires_grad=True).sum().backward()
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            sys.exit(0)
+        begin = time.monotonic()
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        print(time.monotonic() - begin > 9)
+        """
+    )
+    assert out == "False\n"
+
+
+def test_fork_multiprocessing_with_cpu_tensors():
+    run_child(
+        """
+        import torch, torch_npu, torch.multiprocessing as mp
+        def work(q):
+            q.put(torch.ones(3).sum().item())
+        if __name__ == "__main__":
+            torch.ones(1, device="npu")
+            ctx = mp.get_context("fork")
+            q = ctx.SimpleQueue()
+            p = ctx.Process(target=work, args=(q,))
+            p.start(); p.join()
+            assert p.exitcode == 0 and q.get() == 3.0
+        """
+    )
