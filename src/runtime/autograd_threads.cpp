@@ -116,16 +116,13 @@ void stop_autograd_threads() noexcept {
     if (!is_initialized()) {
       return;
     }
-    for (const auto& queue : EngineQueues::of(engine)) {
-      if (!queue->empty()) {
-        return;  // a daemon thread is in backward: the engine leaks them, too
-      }
-    }
+    // Waits for the threads, except when a daemon thread is in backward: then
+    // they go on, and are left behind.
     engine.stop();
     Running& all = running();
     std::unique_lock<std::mutex> lock(all.mutex);
     const bool gone = all.changed.wait_for(
-        lock, std::chrono::seconds(10), [&all] { return all.threads == 0; });
+        lock, std::chrono::seconds(1), [&all] { return all.threads == 0; });
     if (gone) {
       // A later backward on npu then raises instead of waiting for ever.
       EngineQueues::of(engine).clear();

@@ -35,7 +35,9 @@ struct DeviceStreams {
 std::array<DeviceStreams, kMaxDevices> all_streams;
 std::mutex create_mutex;
 
-thread_local std::array<c10::StreamId, kMaxDevices> current_ids{};
+// Every id fits in a byte; thread-local space is scarce in a loaded library.
+thread_local std::array<std::uint8_t, kMaxDevices> current_ids{};
+static_assert((kHighPool << kPositionBits) + kStreamsPerPool - 1 <= UINT8_MAX);
 
 std::size_t position_of(c10::StreamId id) noexcept {
   return static_cast<std::size_t>(id) & (kStreamsPerPool - 1);
@@ -115,7 +117,8 @@ c10::Stream current_stream(c10::DeviceIndex device) {
 
 void set_current_stream(c10::Stream stream) {
   check_stream(stream);
-  current_ids[static_cast<std::size_t>(stream.device_index())] = stream.id();
+  current_ids[static_cast<std::size_t>(stream.device_index())] =
+      static_cast<std::uint8_t>(stream.id());
 }
 
 c10::Stream stream_from_pool(int priority, c10::DeviceIndex device) {
