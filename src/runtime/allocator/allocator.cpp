@@ -41,8 +41,8 @@ void delete_block(void* ptr) {
   }
   memory::CachingAllocator& allocator = memory::global_allocator();
   try {
-    const int device = allocator.device_of(ptr);
-    const std::size_t bytes = allocator.free(ptr);
+    int device = -1;
+    const std::size_t bytes = allocator.free(ptr, &device);
     if (bytes == 0) [[unlikely]] {
       log(NPU_LOG_ERROR,
           "npu: allocator: a pointer that is no live block was freed.");

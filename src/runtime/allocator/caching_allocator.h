@@ -24,8 +24,11 @@ class CachingAllocator {
     return pool(stream.device).allocate(stream.id, bytes);
   }
   // Bytes freed; 0 when `ptr` is not the start of a live block.
-  std::size_t free(void* ptr) {
+  std::size_t free(void* ptr, int* device = nullptr) {
     const SegmentTable::Place place = table_.find(ptr);
+    if (device != nullptr) {
+      *device = place.device;
+    }
     if (place.device < 0) {
       return 0;
     }

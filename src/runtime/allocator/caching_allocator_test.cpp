@@ -115,6 +115,38 @@ TEST_F(AllocatorTest, ResetsPeaksAndSums) {
   EXPECT_EQ(stats().num_device_alloc, 0);
 }
 
+TEST_F(AllocatorTest, PeaksAreTheHighestSumsEverHeld) {
+  void* small = take(1024);
+  void* large = take(3 * kMiB);
+  allocator_->free(large);
+  void* more = take(2048);
+  EXPECT_EQ(stats().allocated_bytes[0].peak, 1024 + (3 << 20));
+  EXPECT_EQ(stats().allocated_bytes[1].peak, 1024 + 2048);
+  EXPECT_EQ(stats().allocation[0].peak, 2);
+  allocator_->record_stream(small, kSide);
+  allocator_->free(small);  // still active
+  EXPECT_EQ(stats().active_bytes[1].current, 1024 + 2048);
+  pool().reset_peak_stats();
+  void* third = take(4096);
+  EXPECT_EQ(stats().allocated_bytes[0].peak, 2048 + 4096);
+  EXPECT_EQ(stats().active_bytes[0].peak, 1024 + 2048 + 4096);
+  allocator_->free(more);
+  allocator_->free(third);
+  EXPECT_EQ(stats().allocated_bytes[0].current, 0);
+  EXPECT_EQ(stats().inactive_split_bytes[1].peak, (2 << 20) - 1024);
+}
+
+TEST_F(AllocatorTest, SumsGoOnAfterAReset) {
+  void* kept = take(1024);
+  pool().reset_accumulated_stats();
+  void* next = take(2048);
+  allocator_->free(kept);
+  EXPECT_EQ(stats().allocated_bytes[0].allocated, 2048);
+  EXPECT_EQ(stats().allocated_bytes[0].freed, 1024);
+  EXPECT_EQ(stats().active[0].freed, 1);
+  allocator_->free(next);
+}
+
 TEST_F(AllocatorTest, EmptyCacheKeepsSegmentsInUse) {
   void* kept = take(512);
   void* other = take(512);

@@ -116,18 +116,16 @@ bool roundup_pair(std::string_view pair, std::size_t& from, Config& config) {
   }
   const auto parts = divisions(pair.substr(colon + 1));
   const std::string_view bound = pair.substr(0, colon);
-  const auto size = bound == ">" ? std::nullopt : integer(bound);
-  if (!parts || (bound != ">" && (!size || !std::has_single_bit(*size)))) {
+  const bool last = bound == ">";
+  const std::size_t size = last ? 1 : integer(bound).value_or(0);
+  if (!parts || !std::has_single_bit(size)) {
     return false;
   }
   for (std::size_t i = from; i < Config::kIntervals; ++i) {
     config.roundup_divisions[i] = *parts;
   }
-  from = Config::kIntervals;
-  if (size) {
-    const auto log = static_cast<std::size_t>(std::countr_zero(*size));
-    from = std::min(log, Config::kIntervals);
-  }
+  const auto log = static_cast<std::size_t>(std::countr_zero(size));
+  from = last ? Config::kIntervals : std::min(log, Config::kIntervals);
   return true;
 }
 

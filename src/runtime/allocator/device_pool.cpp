@@ -68,9 +68,9 @@ std::size_t DevicePool::free(Segment* segment, void* ptr) {
     }
     size = block->size;
     dropped = std::move(block->context);
-    count_freed(*block);
-    if (attention == 0 && block->uses == nullptr) [[likely]] {
-      count_inactive(*block);
+    const bool at_once = attention == 0 && block->uses == nullptr;
+    count_freed(*block, !at_once);
+    if (at_once) [[likely]] {
       put_back(block);
       return size;
     }
@@ -250,60 +250,37 @@ void DevicePool::flush_bins(StreamPools& pools) {
 
 void DevicePool::enter_free(const Block& block) {
   if (block.is_split()) {
-    const bool small = block.segment->pool->small;
-    increase(stats_.inactive_split, small, 1);
-    increase(
-        stats_.inactive_split_bytes,
-        small,
-        static_cast<std::int64_t>(block.size));
+    ledger_.split_enters(
+        block.segment->pool->small, static_cast<std::int64_t>(block.size));
   }
 }
 
 void DevicePool::leave_free(const Block& block) {
   if (block.is_split()) {
-    const bool small = block.segment->pool->small;
-    decrease(stats_.inactive_split, small, 1);
-    decrease(
-        stats_.inactive_split_bytes,
-        small,
-        static_cast<std::int64_t>(block.size));
+    ledger_.split_leaves(
+        block.segment->pool->small, static_cast<std::int64_t>(block.size));
   }
 }
 
 void DevicePool::count_allocated(const Block& block) {
-  const bool small = block.segment->pool->small;
-  const auto size = static_cast<std::int64_t>(block.size);
-  increase(stats_.allocation, small, 1);
-  increase(stats_.active, small, 1);
-  increase(stats_.allocated_bytes, small, size);
-  increase(stats_.active_bytes, small, size);
-  increase(
-      stats_.requested_bytes,
-      small,
+  ledger_.allocated(
+      block.segment->pool->small,
+      static_cast<std::int64_t>(block.size),
       static_cast<std::int64_t>(block.requested));
   if (block.oversize) [[unlikely]] {
     stats_.oversize_allocations.increase(1);
   }
 }
 
-void DevicePool::count_freed(const Block& block) {
-  const bool small = block.segment->pool->small;
-  decrease(stats_.allocation, small, 1);
-  decrease(
-      stats_.allocated_bytes, small, static_cast<std::int64_t>(block.size));
-  decrease(
-      stats_.requested_bytes,
-      small,
-      static_cast<std::int64_t>(block.requested));
+void DevicePool::count_freed(const Block& block, bool pending) {
+  ledger_.freed(
+      block.segment->pool->small,
+      static_cast<std::int64_t>(block.size),
+      static_cast<std::int64_t>(block.requested),
+      pending);
   if (block.oversize) [[unlikely]] {
     stats_.oversize_allocations.decrease(1);
   }
-}
-
-void DevicePool::count_inactive(const Block& block) {
-  const bool small = block.segment->pool->small;
-  decrease(stats_.active, small, 1);
-  decrease(stats_.active_bytes, small, static_cast<std::int64_t>(block.size));
 }
 
 }  // namespace npu::memory

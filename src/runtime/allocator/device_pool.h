@@ -21,6 +21,7 @@
 #include "runtime/allocator/backend.h"
 #include "runtime/allocator/block.h"
 #include "runtime/allocator/config.h"
+#include "runtime/allocator/ledger.h"
 #include "runtime/allocator/pool.h"
 #include "runtime/allocator/segment_table.h"
 #include "runtime/allocator/spin_lock.h"
@@ -98,8 +99,7 @@ class DevicePool {
   void enter_free(const Block& block);
   void leave_free(const Block& block);
   void count_allocated(const Block& block);
-  void count_freed(const Block& block);
-  void count_inactive(const Block& block);
+  void count_freed(const Block& block, bool pending);
   Block* block_at(Segment* segment, void* ptr, bool interior);
   bool may_split(const Pool& pool, const Block& block, std::size_t rounded);
 
@@ -146,7 +146,8 @@ class DevicePool {
   StreamPools* direct_[kDirect] = {};
   std::unordered_map<StreamId, StreamPools*> others_;
   std::vector<std::unique_ptr<Segment>> segments_;
-  DeviceStats stats_;
+  Ledger ledger_;
+  DeviceStats stats_;  // what the ledger does not count
   TraceRing ring_;
   Record record_ = Record::kNever;
 

@@ -278,7 +278,8 @@ void DevicePool::complete(Block* block) {
   std::vector<std::unique_ptr<Segment>> victims;
   {
     const Guard guard(lock_);
-    count_inactive(*block);
+    ledger_.completed(
+        block->segment->pool->small, static_cast<std::int64_t>(block->size));
     trace(
         Action::kFreeCompleted,
         reinterpret_cast<std::uintptr_t>(block->ptr),
@@ -358,9 +359,8 @@ void DevicePool::out_of_memory(const Request& request) {
         request.rounded,
         request.stream,
         request.context);
-    numbers.allocated =
-        static_cast<std::uint64_t>(stats_.allocated_bytes[0].current);
-    numbers.active = static_cast<std::uint64_t>(stats_.active_bytes[0].current);
+    numbers.allocated = static_cast<std::uint64_t>(ledger_.allocated_bytes());
+    numbers.active = static_cast<std::uint64_t>(ledger_.active_bytes());
     numbers.reserved =
         static_cast<std::uint64_t>(stats_.reserved_bytes[0].current);
   }

@@ -55,6 +55,7 @@ SegmentInfo describe(const Segment& segment) {
 DeviceStats DevicePool::stats() {
   const Guard guard(lock_);
   DeviceStats out = stats_;
+  ledger_.fill(out);
   out.max_split_size = config_.max_split_size == kUnlimited
                            ? -1
                            : static_cast<std::int64_t>(config_.max_split_size);
@@ -64,11 +65,13 @@ DeviceStats DevicePool::stats() {
 void DevicePool::reset_accumulated_stats() {
   const Guard guard(lock_);
   stats_.reset_accumulated();
+  ledger_.reset_accumulated();
 }
 
 void DevicePool::reset_peak_stats() {
   const Guard guard(lock_);
   stats_.reset_peak();
+  ledger_.reset_peak();
 }
 
 std::vector<SegmentInfo> DevicePool::snapshot() {
