@@ -34,8 +34,12 @@ PREAMBLE = """\
 
 #include "npu/op.h"
 
+/* Attribute structs have no hidden padding: their size is what it seems. */
 #ifdef __cplusplus
+#define NPU_ATTR_LAYOUT(type, bytes) static_assert(sizeof(type) == bytes, #type)
 extern "C" {
+#else
+#define NPU_ATTR_LAYOUT(type, bytes) _Static_assert(sizeof(type) == bytes, #type)
 #endif
 
 /* ---- operands of a call ---- */
@@ -167,7 +171,7 @@ def attrs_struct(kind: Kind) -> str:
             note = " /* bit i = dimension i */"
         text += f"  {declaration};{note}\n"
     text += f"}} npu_{kind.name}_attrs;\n"
-    text += f"#define NPU_{kind.name.upper()}_ATTR_BYTES {size}u\n"
+    text += f"NPU_ATTR_LAYOUT(npu_{kind.name}_attrs, {size}u);\n"
     return text
 
 
@@ -220,7 +224,9 @@ def info_tables(kind: Kind) -> str:
     text += f"  static const npu_operand_info {kind.name}_operands[] = {{\n"
     for operand in (*kind.outs, *kind.ins, *kind.lists):
         mode = MODE_FLAGS[operand.mode.rstrip("?")]
-        text += f'      {{"{operand.name}", {mode}, {int(operand.optional)}u,\n       {dtype_mask(operand)}}},\n'
+        optional = int(operand.mode.endswith("?"))
+        text += f'      {{"{operand.name}", {mode}, {optional}u,\n'
+        text += f"       {dtype_mask(operand)}}},\n"
     text += "  };\n"
     if kind.attrs:
         text += f"  static const npu_attr_info {kind.name}_attrs[] = {{\n"

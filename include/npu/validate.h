@@ -168,7 +168,11 @@ static inline npu_status npu_validate_presence(
         info->name,
         present ? " only" : ", which needs it");
   }
-  if (info->mode == NPU_MODE_FILL && present && counting) {
+  if (info->mode == NPU_MODE_COUNT)
+    return NPU_OK;
+  if (info->mode == NPU_MODE_FILL && counting) {
+    if (!present)
+      return NPU_OK;
     return npu_validation_fails(
         v, "output '%s' belongs to the fill call, not to count", info->name);
   }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "driver/library_file.h"
 #include "driver/services.h"
@@ -380,6 +381,10 @@ void Driver::disable_kinds(const std::vector<std::uint32_t>& slots) noexcept {
   for (const std::uint32_t slot : slots) {
     set_bit(disabled_, slot);
   }
+}
+
+void Driver::enable_all_kinds() noexcept {
+  std::fill(std::begin(disabled_), std::end(disabled_), 0);
 }
 
 bool Driver::is_disabled(std::uint32_t slot) const noexcept {

@@ -59,6 +59,7 @@ class Driver {
 
   // NPU_DISABLE_KIND, for this driver.
   void disable_kinds(const std::vector<std::uint32_t>& slots) noexcept;
+  void enable_all_kinds() noexcept;
   bool is_disabled(std::uint32_t slot) const noexcept;
 
  private:

@@ -222,12 +222,12 @@ bool fits_index32(const npu_tensor& tensor) noexcept {
 }
 
 bool is_contiguous(const npu_tensor& tensor) noexcept {
+  if (tensor.numel == 0) {
+    return true;
+  }
   std::int64_t expected = 1;
   for (std::uint32_t d = tensor.ndim; d-- > 0;) {
     const std::int64_t size = tensor.sizes[d];
-    if (size == 0) {
-      return true;
-    }
     if (size != 1 && tensor.strides[d] != expected) {
       return false;
     }
