@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -32,6 +31,15 @@ npu_status ready() {
                : fail(
                      NPU_E_SHUTDOWN,
                      "npu: acme: used after shutdown or in a forked child.");
+}
+
+template <class Body>
+npu_status when_ready(Body body) {
+  const npu_status status = ready();
+  if (status == NPU_OK) {
+    body();
+  }
+  return status;
 }
 
 npu_status check_device(npu_device device) {
@@ -59,15 +67,7 @@ npu_status take(uint64_t bytes, uint32_t kind, void** out) {
   void* ptr = nullptr;
   if (bytes == 0 || charge > kCapacity - used ||
       posix_memalign(&ptr, 256, bytes) != 0) {  // SDK: allocate
-    char text[128];
-    std::snprintf(
-        text,
-        sizeof(text),
-        "npu: acme: cannot allocate %llu bytes (used %llu, capacity %llu).",
-        (unsigned long long)bytes,
-        (unsigned long long)used,
-        (unsigned long long)kCapacity);
-    return fail(NPU_E_OUT_OF_MEMORY, text);
+    return fail(NPU_E_OUT_OF_MEMORY, "npu: acme: device memory is full.");
   }
   blocks[static_cast<char*>(ptr)] = Block{bytes, kind};
   used += charge;
@@ -90,20 +90,12 @@ npu_status give_back(void* ptr, uint32_t kind) {
   return NPU_OK;
 }
 
+// SDK: these two would queue on the stream.
 npu_status copy_bytes(npu_stream, void* dst, const void* src, uint64_t bytes) {
-  const npu_status status = ready();
-  if (status == NPU_OK) {
-    std::memcpy(dst, src, bytes);  // SDK: queue a copy on the stream
-  }
-  return status;
+  return when_ready([=] { std::memcpy(dst, src, bytes); });
 }
-
 npu_status set_bytes(npu_stream, void* dst, int32_t value, uint64_t bytes) {
-  const npu_status status = ready();
-  if (status == NPU_OK) {
-    std::memset(dst, value, bytes);
-  }
-  return status;
+  return when_ready([=] { std::memset(dst, value, bytes); });
 }
 
 npu_status pointer_info(const void* ptr, npu_pointer_info* out) {
@@ -124,27 +116,6 @@ npu_status pointer_info(const void* ptr, npu_pointer_info* out) {
   }
   return ready();
 }
-
-const npu_memory_table memory_table = {
-    sizeof(npu_memory_table),
-    0,
-    [](npu_device device, uint64_t bytes, void** out) {
-      const npu_status status = check_device(device);
-      return status ? status : take(bytes, NPU_MEMORY_DEVICE, out);
-    },
-    [](npu_device, void* ptr) { return give_back(ptr, NPU_MEMORY_DEVICE); },
-    [](uint64_t bytes, void** out) {
-      return take(bytes, NPU_MEMORY_HOST, out);
-    },
-    [](void* ptr) { return give_back(ptr, NPU_MEMORY_HOST); },
-    copy_bytes,
-    copy_bytes,
-    copy_bytes,
-    nullptr,
-    set_bytes,
-    pointer_info,
-    nullptr,
-    nullptr};
 
 // ---- device ----------------------------------------------------------------
 
@@ -175,18 +146,6 @@ npu_status memory_info(npu_device device, uint64_t* free, uint64_t* total) {
   return check_device(device);
 }
 
-const npu_device_table device_table = {
-    sizeof(npu_device_table),
-    0,
-    count,
-    check_device,
-    check_device,
-    properties,
-    check_device,
-    memory_info,
-    nullptr,
-    nullptr};
-
 // ---- streams and events: work is done when a call returns
 // --------------------
 
@@ -198,32 +157,11 @@ Event* of(npu_event event) {
   return reinterpret_cast<Event*>(event);
 }
 
-npu_status idle(npu_stream) {
+npu_status record(npu_event event, npu_stream) {
+  of(event)->nanoseconds =
+      std::chrono::steady_clock::now().time_since_epoch().count();
   return ready();
 }
-
-const npu_stream_table stream_table = {
-    sizeof(npu_stream_table),
-    0,
-    [](npu_device device, int32_t, npu_stream* out) {  // SDK: make a stream
-      static char only;
-      *out = reinterpret_cast<npu_stream>(&only);
-      return check_device(device);
-    },
-    idle,
-    idle,
-    idle,  // destroy, synchronize, query
-    [](npu_stream, npu_event) { return ready(); },
-    [](npu_stream, npu_host_fn fn, void* context) {
-      const npu_status status = ready();
-      if (status == NPU_OK) {
-        fn(context);
-      }
-      return status;
-    },
-    nullptr,
-    nullptr};
-
 npu_status elapsed_ms(npu_event start, npu_event end, double* out) {
   if (!(of(start)->flags & of(end)->flags & NPU_EVENT_TIMING) ||
       of(start)->nanoseconds == 0 || of(end)->nanoseconds == 0) {
@@ -233,53 +171,32 @@ npu_status elapsed_ms(npu_event start, npu_event end, double* out) {
   return ready();
 }
 
-const npu_event_table event_table = {
-    sizeof(npu_event_table),
-    0,
-    [](npu_device device, uint32_t flags, npu_event* out) {
-      *out = reinterpret_cast<npu_event>(new (std::nothrow) Event{flags});
-      return check_device(device);
-    },
-    [](npu_event event) {
-      delete of(event);
-      return ready();
-    },
-    [](npu_event event, npu_stream) {
-      of(event)->nanoseconds =
-          std::chrono::steady_clock::now().time_since_epoch().count();
-      return ready();
-    },
-    [](npu_event) { return ready(); },  // query
-    [](npu_event) { return ready(); },  // synchronize
-    elapsed_ms,
-    nullptr};
+// ---- operators: contiguous float32 copy and fill; the rest falls back -----
 
-// ---- operators: contiguous copy and fill of float32; the rest falls back
-// ------
+bool known(uint32_t slot) {
+  return slot == NPU_KIND_COPY || slot == NPU_KIND_FILL;
+}
+npu_status no_kernel() {
+  return fail(NPU_E_UNSUPPORTED, "npu: acme: no such kernel.");
+}
 
 npu_status find(const char* name, uint32_t* slot) {
   *slot = npu_kind_find(name);
-  return *slot == NPU_KIND_COPY || *slot == NPU_KIND_FILL
-             ? NPU_OK
-             : fail(NPU_E_UNSUPPORTED, "npu: acme: no such kernel.");
+  return known(*slot) ? NPU_OK : no_kernel();
 }
 
 npu_status caps(uint32_t slot, uint32_t, npu_op_caps* out) {
-  if (slot != NPU_KIND_COPY && slot != NPU_KIND_FILL) {
-    return fail(NPU_E_UNSUPPORTED, "npu: acme: no such kernel.");
-  }
   out->flags = NPU_CAP_INDEX64 | NPU_CAP_DETERMINISTIC;  // nothing strided
   out->dtype_rule = NPU_DTYPES_SAME;
   out->plan_use = NPU_PLAN_NONE;
   out->dtypes[0] = out->dtypes[1] = NPU_DTYPE_BIT(NPU_F32);
-  return NPU_OK;
+  return known(slot) ? NPU_OK : no_kernel();
 }
 
 npu_status plan(npu_device device, const npu_call* call, npu_verdict* verdict) {
-  uint32_t slot = 0;
-  const bool known = find(npu_kind_name(call->slot), &slot) == NPU_OK;
-  verdict->answer = known ? NPU_VERDICT_YES : NPU_VERDICT_NO;
-  verdict->reason = known ? NPU_REASON_NONE : NPU_REASON_NO_KERNEL;
+  const bool yes = known(call->slot);
+  verdict->answer = yes ? NPU_VERDICT_YES : NPU_VERDICT_NO;
+  verdict->reason = yes ? NPU_REASON_NONE : NPU_REASON_NO_KERNEL;
   return check_device(device);
 }
 
@@ -300,32 +217,71 @@ npu_status run(npu_stream, const npu_call* call) {
     }
     return NPU_OK;
   }
-  return fail(NPU_E_UNSUPPORTED, "npu: acme: no such kernel.");
+  return no_kernel();
 }
+
+// ---- the tables -------------------------------------------------------------
+
+npu_status idle(npu_stream) {
+  return ready();
+}
+npu_status done(npu_event) {
+  return ready();
+}
+
+// clang-format off
+const npu_device_table device_table = {
+    sizeof(npu_device_table), 0, count,
+    check_device, check_device, // open, close
+    properties, check_device, memory_info, nullptr, nullptr};
+
+const npu_memory_table memory_table = {
+    sizeof(npu_memory_table), 0,
+    [](npu_device device, uint64_t bytes, void** out) {
+      const npu_status status = check_device(device);
+      return status ? status : take(bytes, NPU_MEMORY_DEVICE, out);
+    },
+    [](npu_device, void* ptr) { return give_back(ptr, NPU_MEMORY_DEVICE); },
+    [](uint64_t bytes, void** out) { return take(bytes, NPU_MEMORY_HOST, out); },
+    [](void* ptr) { return give_back(ptr, NPU_MEMORY_HOST); },
+    copy_bytes, copy_bytes, copy_bytes, nullptr, // one device: no copy_peer
+    set_bytes, pointer_info, nullptr, nullptr};
+
+const npu_stream_table stream_table = {
+    sizeof(npu_stream_table), 0,
+    [](npu_device device, int32_t, npu_stream* out) { // SDK: make a stream
+      *out = reinterpret_cast<npu_stream>(&alive);
+      return check_device(device);
+    },
+    idle, idle, idle, // destroy, synchronize, query
+    [](npu_stream, npu_event) { return ready(); },
+    [](npu_stream, npu_host_fn fn, void* context) {
+      return when_ready([=] { fn(context); });
+    },
+    nullptr, nullptr};
+
+const npu_event_table event_table = {
+    sizeof(npu_event_table), 0,
+    [](npu_device device, uint32_t flags, npu_event* out) {
+      *out = reinterpret_cast<npu_event>(new (std::nothrow) Event{flags});
+      return check_device(device);
+    },
+    [](npu_event event) {
+      delete of(event);
+      return ready();
+    },
+    record, done, done, // query, synchronize
+    elapsed_ms, nullptr};
 
 const npu_op_table op_table = {
     sizeof(npu_op_table), 0, find, caps, plan, run, nullptr, nullptr};
 
-npu_status shutdown() {
-  alive = false;
-  return NPU_OK;
-}
-
 const npu_driver driver = {
-    sizeof(npu_driver),
-    NPU_ABI,
-    "acme",
-    "Acme Chips",
-    "1.0",
-    NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE,
-    0,
-    &device_table,
-    &memory_table,
-    &stream_table,
-    &event_table,
-    &op_table,
-    nullptr,
-    shutdown};
+    sizeof(npu_driver), NPU_ABI, "acme", "Acme Chips", "1.0",
+    NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE, 0, &device_table, &memory_table,
+    &stream_table, &event_table, &op_table, nullptr,
+    [] { alive = false; return npu_status(NPU_OK); }}; // shutdown
+// clang-format on
 
 }  // namespace
 
