@@ -20,7 +20,7 @@ struct State {
   c10::DeviceIndex device = -1;  // -1: pass through
   bool opens = false;
 };
-thread_local State state __attribute__((tls_model("initial-exec")));
+thread_local State state;
 
 c10::Allocator* original = nullptr;
 
