@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+// A driver that forwards every slot to another one and fails when told to.
+//
+//   NPU_FAULT=memory.alloc:3             the third call of the slot fails, once
+//   NPU_FAULT=memory.alloc:3:out_of_memory   ... with that status
+//   NPU_FAULTY_BASE=<path>               what it forwards to; default: the host
+//                                        driver beside it or in ../drivers
+//   NPU_FAULTY_HOST_ACCESS=none          says that host code may not touch
+//   memory NPU_FAULTY_DECLINE=1                 has no kinds
+//
+// A test in the same process uses npu_faulty_arm and the counters below.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "driver/slots.h"
+#include "npu/driver.h"
+#include "npu/op.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const npu_host_services* services = nullptr;
+const npu_driver* base = nullptr;
+
+// ---- slots by number
+// ---------------------------------------------------------------
+
+enum Slot : int {
+#define NPU_SLOT_NUMBER(table, slot) k_##table##_##slot,
+  NPU_FALLIBLE_SLOTS(NPU_SLOT_NUMBER)
+#undef NPU_SLOT_NUMBER
+      kSlotCount
+};
+
+constexpr std::array<std::string_view, kSlotCount> kSlotNames = {
+#define NPU_SLOT_NAME(table, slot) #table "." #slot,
+    NPU_FALLIBLE_SLOTS(NPU_SLOT_NAME)
+#undef NPU_SLOT_NAME
+};
+
+struct StatusName {
+  std::string_view name;
+  npu_status status;
+};
+constexpr std::array<StatusName, 8> kStatuses = {{
+    {"invalid", NPU_E_INVALID},
+    {"unsupported", NPU_E_UNSUPPORTED},
+    {"out_of_memory", NPU_E_OUT_OF_MEMORY},
+    {"async", NPU_E_ASYNC},
+    {"device_lost", NPU_E_DEVICE_LOST},
+    {"timeout", NPU_E_TIMEOUT},
+    {"shutdown", NPU_E_SHUTDOWN},
+    {"internal", NPU_E_INTERNAL},
+}};
+
+// ---- the fault
+// -----------------------------------------------------------------------
+
+std::atomic<int> armed_slot{-1};  // cheap to look at when nothing is armed
+std::mutex fault_mutex;
+std::int64_t calls_left = 0;
+npu_status fault_status = NPU_E_INTERNAL;
+std::atomic<std::int64_t> fired{0};
+std::array<std::atomic<std::int64_t>, kSlotCount> calls{};
+
+npu_status bad_spec(const std::string& spec, const std::string& what) {
+  services->set_error(("faulty: NPU_FAULT='" + spec + "': " + what +
+                       ". Allowed: <table>.<slot>:<call>[:<status>], such as "
+                       "memory.alloc:3:out_of_memory")
+                          .c_str());
+  return NPU_E_INVALID;
+}
+
+std::vector<std::string> pieces(const std::string& spec) {
+  std::vector<std::string> result(1);
+  for (const char c : spec) {
+    if (c == ':') {
+      result.emplace_back();
+    } else {
+      result.back() += c;
+    }
+  }
+  return result;
+}
+
+npu_status arm(const std::string& spec) {
+  if (spec.empty()) {
+    armed_slot = -1;
+    return NPU_OK;
+  }
+  const std::vector<std::string> parts = pieces(spec);
+  int slot = 0;
+  while (slot < kSlotCount && kSlotNames[slot] != parts[0]) {
+    ++slot;
+  }
+  if (slot == kSlotCount) {
+    return bad_spec(spec, "no slot '" + parts[0] + "'");
+  }
+  std::int64_t number = 1;
+  if (parts.size() > 1) {
+    const char* end = parts[1].data() + parts[1].size();
+    const auto [stop, error] = std::from_chars(parts[1].data(), end, number);
+    if (error != std::errc{} || stop != end || number < 1) {
+      return bad_spec(spec, "'" + parts[1] + "' is no number from 1");
+    }
+  }
+  npu_status status = NPU_E_INTERNAL;
+  if (parts.size() > 2) {
+    status = NPU_OK;
+    for (const StatusName& known : kStatuses) {
+      status = known.name == parts[2] ? known.status : status;
+    }
+  }
+  if (status == NPU_OK || parts.size() > 3) {
+    return bad_spec(spec, "no such status");
+  }
+  const std::lock_guard<std::mutex> lock(fault_mutex);
+  calls_left = number;
+  fault_status = status;
+  armed_slot = slot;
+  return NPU_OK;
+}
+
+// NPU_OK, or the status this call must fail with.
+npu_status fault(int slot) {
+  ++calls[slot];
+  if (armed_slot.load(std::memory_order_relaxed) != slot) {
+    return NPU_OK;
+  }
+  const std::lock_guard<std::mutex> lock(fault_mutex);
+  if (armed_slot != slot || --calls_left > 0) {
+    return NPU_OK;
+  }
+  armed_slot = -1;
+  ++fired;
+  services->set_error(
+      ("faulty: " + std::string(kSlotNames[slot]) + " fails, as asked")
+          .c_str());
+  return fault_status;
+}
+
+// ---- what is alive
+// -------------------------------------------------------------------
+
+std::atomic<std::int64_t> live_memory{0};
+std::atomic<std::int64_t> live_host{0};
+std::atomic<std::int64_t> live_streams{0};
+std::atomic<std::int64_t> live_events{0};
+
+void count_live(int slot) {
+  switch (slot) {
+    case k_memory_alloc:
+      ++live_memory;
+      break;
+    case k_memory_free:
+      --live_memory;
+      break;
+    case k_memory_host_alloc:
+      ++live_host;
+      break;
+    case k_memory_host_free:
+      --live_host;
+      break;
+    case k_stream_create:
+      ++live_streams;
+      break;
+    case k_stream_destroy:
+      --live_streams;
+      break;
+    case k_event_create:
+      ++live_events;
+      break;
+    case k_event_destroy:
+      --live_events;
+      break;
+    default:
+      break;
+  }
+}
+
+// ---- forwarding
+// ----------------------------------------------------------------------
+
+npu_device_table device_table;
+npu_memory_table memory_table;
+npu_stream_table stream_table;
+npu_event_table event_table;
+npu_op_table op_table;
+npu_driver driver;
+
+bool no_host_access = false;
+bool decline = false;
+
+const npu_device_table* base_table(const npu_device_table*) {
+  return base->device;
+}
+const npu_memory_table* base_table(const npu_memory_table*) {
+  return base->memory;
+}
+const npu_stream_table* base_table(const npu_stream_table*) {
+  return base->stream;
+}
+const npu_event_table* base_table(const npu_event_table*) {
+  return base->event;
+}
+const npu_op_table* base_table(const npu_op_table*) {
+  return base->op;
+}
+
+template <auto Member, int Number>
+struct Forward;
+
+template <
+    class Table,
+    class... Args,
+    npu_status (*Table::*Member)(Args...),
+    int Number>
+struct Forward<Member, Number> {
+  static npu_status call(Args... args) {
+    if (const npu_status status = fault(Number); status != NPU_OK) {
+      return status;
+    }
+    const Table* table = base_table(static_cast<const Table*>(nullptr));
+    const npu_status status = (table->*Member)(args...);
+    if (status == NPU_OK) {
+      count_live(Number);
+    }
+    return status;
+  }
+};
+
+npu_status properties(npu_device device, npu_device_properties* out) {
+  const npu_status status =
+      Forward<&npu_device_table::properties, k_device_properties>::call(
+          device, out);
+  if (status == NPU_OK && no_host_access) {
+    out->host_access = NPU_HOST_ACCESS_NONE;
+  }
+  return status;
+}
+
+npu_status find(const char* name, uint32_t* slot) {
+  if (decline) {
+    services->set_error("faulty: declines every kind, as asked");
+    return NPU_E_UNSUPPORTED;
+  }
+  return Forward<&npu_op_table::find, k_op_find>::call(name, slot);
+}
+
+template <class Table>
+void copy_table(Table& mine, const Table* given) {
+  mine = Table{};
+  std::memcpy(
+      &mine, given, given->size < sizeof(mine) ? given->size : sizeof(mine));
+  mine.size = sizeof(mine);
+}
+
+void build_tables() {
+  copy_table(device_table, base->device);
+  copy_table(memory_table, base->memory);
+  copy_table(stream_table, base->stream);
+  copy_table(event_table, base->event);
+  copy_table(op_table, base->op);
+  copy_table(driver, base);
+#define NPU_FORWARD(table, slot)                                        \
+  if (table##_table.slot != nullptr) {                                  \
+    table##_table.slot =                                                \
+        &Forward<&npu_##table##_table::slot, k_##table##_##slot>::call; \
+  }
+  NPU_FALLIBLE_SLOTS(NPU_FORWARD)
+#undef NPU_FORWARD
+  device_table.properties = &properties;
+  op_table.find = &find;
+  driver.name = "faulty";
+  driver.vendor = "OpenNPU tests";
+  driver.device = &device_table;
+  driver.memory = &memory_table;
+  driver.stream = &stream_table;
+  driver.event = &event_table;
+  driver.op = &op_table;
+}
+
+// ---- the driver underneath
+// -------------------------------------------------------------
+
+npu_status fails(const std::string& text) {
+  services->set_error(("faulty: " + text).c_str());
+  return NPU_E_INVALID;
+}
+
+std::string base_path() {
+  if (const char* given = std::getenv("NPU_FAULTY_BASE")) {
+    return given;
+  }
+  Dl_info info{};
+  ::dladdr(reinterpret_cast<void*>(&build_tables), &info);
+  const fs::path here = fs::path(info.dli_fname).parent_path();
+  for (const fs::path& place :
+       {here / "libnpu_host.so", here / "../drivers/libnpu_host.so"}) {
+    std::error_code error;
+    if (fs::exists(place, error)) {
+      return place.string();
+    }
+  }
+  return "";
+}
+
+// A private copy of the library: the host driver may also be loaded for itself,
+// and the two must not share their state.
+void* open_copy(const std::string& path) {
+  std::string copy = (fs::temp_directory_path() / "npu_faulty_XXXXXX").string();
+  const int file = ::mkstemp(copy.data());
+  if (file < 0) {
+    return nullptr;
+  }
+  ::close(file);
+  std::error_code error;
+  fs::copy_file(path, copy, fs::copy_options::overwrite_existing, error);
+  void* library =
+      error ? nullptr : ::dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
+  fs::remove(copy, error);
+  return library;
+}
+
+npu_status open_base(uint32_t host_abi) {
+  const std::string path = base_path();
+  if (path.empty()) {
+    return fails(
+        "no libnpu_host.so beside it or in ../drivers; set "
+        "NPU_FAULTY_BASE to the path of a driver");
+  }
+  void* library = open_copy(path);
+  if (library == nullptr) {
+    return fails("cannot load NPU_FAULTY_BASE='" + path + "'");
+  }
+  const auto entry =
+      reinterpret_cast<npu_driver_entry_fn>(::dlsym(library, NPU_DRIVER_ENTRY));
+  if (entry == nullptr) {
+    return fails("'" + path + "' is no driver");
+  }
+  return entry(host_abi, services, &base);
+}
+
+npu_status read_settings() {
+  const char* access = std::getenv("NPU_FAULTY_HOST_ACCESS");
+  if (access != nullptr && std::string_view(access) != "none") {
+    return fails(
+        "NPU_FAULTY_HOST_ACCESS='" + std::string(access) +
+        "' is not allowed. Allowed: none");
+  }
+  no_host_access = access != nullptr;
+  const char* flag = std::getenv("NPU_FAULTY_DECLINE");
+  decline = flag != nullptr && std::string_view(flag) == "1";
+  const char* spec = std::getenv("NPU_FAULT");
+  return arm(spec != nullptr ? spec : "");
+}
+
+}  // namespace
+
+extern "C" {
+
+// Arms a fault, as NPU_FAULT; "" or NULL disarms. NPU_E_INVALID for a wrong
+// one.
+NPU_EXPORT npu_status npu_faulty_arm(const char* spec) {
+  return arm(spec != nullptr ? spec : "");
+}
+
+// How many faults have fired since the start.
+NPU_EXPORT int64_t npu_faulty_fired() {
+  return fired;
+}
+
+// Calls of a slot so far, failed ones included; -1 for an unknown name.
+NPU_EXPORT int64_t npu_faulty_calls(const char* slot) {
+  for (int i = 0; i < kSlotCount; ++i) {
+    if (kSlotNames[i] == slot) {
+      return calls[i];
+    }
+  }
+  return -1;
+}
+
+// What was made and not yet given back: "memory", "host", "stream", "event".
+NPU_EXPORT int64_t npu_faulty_live(const char* what) {
+  const std::string_view name = what;
+  if (name == "memory") {
+    return live_memory;
+  }
+  if (name == "host") {
+    return live_host;
+  }
+  if (name == "stream") {
+    return live_streams;
+  }
+  return name == "event" ? live_events.load() : -1;
+}
+
+// The i-th slot that can fail ("memory.alloc"); NULL after the last.
+NPU_EXPORT const char* npu_faulty_slot(int32_t i) {
+  return i >= 0 && i < kSlotCount ? kSlotNames[i].data() : nullptr;
+}
+
+NPU_EXPORT npu_status npu_driver_entry(
+    uint32_t host_abi, const npu_host_services* given, const npu_driver** out) {
+  services = given;
+  npu_status status = read_settings();
+  if (status == NPU_OK) {
+    status = open_base(host_abi);
+  }
+  if (status != NPU_OK) {
+    return status;
+  }
+  build_tables();
+  *out = &driver;
+  return NPU_OK;
+}
+
+}  // extern "C"
