@@ -12,8 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from kinds_emit import builders, guide_table, kinds_header  # noqa: E402
-from kinds_model import KindsError, load_kinds  # noqa: E402
+from kinds_emit import builders, guide_table, kinds_header
+from kinds_model import KindsError, load_kinds
 
 
 def write(path: Path, text: str) -> None:

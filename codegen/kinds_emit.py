@@ -184,7 +184,8 @@ def args_struct(kind: Kind) -> str:
     if kind.attrs:
         text += f"  npu_{kind.name}_attrs attrs;\n"
     text += f"}} npu_{kind.name}_args;\n"
-    text += f"static inline npu_{kind.name}_args npu_{kind.name}_unpack(\n    const npu_call* call) {{\n"
+    text += f"static inline npu_{kind.name}_args npu_{kind.name}_unpack(\n"
+    text += "    const npu_call* call) {\n"
     text += f"  npu_{kind.name}_args args;\n"
     for operands, getter in ((kind.outs, "out"), (kind.ins, "in"), (kind.lists, "list")):
         for i, operand in enumerate(operands):
@@ -245,17 +246,20 @@ def info_tables(kind: Kind) -> str:
 def info_row(kind: Kind) -> str:
     flags = (["NPU_KIND_TWO_STEP"] if kind.two_step else []) + LEVEL_FLAGS[kind.level]
     attr_bytes = layout(kind.attrs)[1] if kind.attrs else 0
+    attrs = f"{kind.name}_attrs" if kind.attrs else "NULL"
     return (
         f'      {{"{kind.name}", "{kind.family}", {kind.slot}u, {" | ".join(flags) or "0u"},\n'
         f"       {PLAN_MACRO[kind.plan]}, {max(len(kind.codes), 1)}u, {kind.name}_codes,\n"
         f"       {len(kind.outs)}u, {len(kind.ins)}u, {len(kind.lists)}u, {attr_bytes}u,\n"
-        f"       {kind.name}_operands, {kind.name + '_attrs' if kind.attrs else 'NULL'}, {len(kind.attrs)}u, 0u}},\n"
+        f"       {kind.name}_operands, {attrs}, {len(kind.attrs)}u, 0u}},\n"
     )
 
 
 def look_up(kinds: list[Kind]) -> str:
     text = f"\n/* ---- all kinds ---- */\n\n#define NPU_KIND_COUNT {len(kinds)}u\n"
-    text += f"#define NPU_KIND_LIMIT {kinds[-1].slot + 1}u /* one past the last standard slot */\n\n"
+    text += (
+        f"#define NPU_KIND_LIMIT {kinds[-1].slot + 1}u /* one past the last standard slot */\n\n"
+    )
     text += "/* The kinds in slot order; NULL when i is not below NPU_KIND_COUNT. */\n"
     text += "static inline const npu_kind_info* npu_kind_at(uint32_t i) {\n"
     text += "".join(info_tables(kind) for kind in kinds)
@@ -267,7 +271,9 @@ def look_up(kinds: list[Kind]) -> str:
     text += "/* NULL for a slot that is not standard. */\n"
     text += "static inline const npu_kind_info* npu_kind_of(uint32_t slot) {\n"
     text += "  static const uint8_t row[] = {\n"
-    text += textwrap.fill(", ".join(numbers), 78, initial_indent="      ", subsequent_indent="      ")
+    text += textwrap.fill(
+        ", ".join(numbers), 78, initial_indent="      ", subsequent_indent="      "
+    )
     text += "};\n  return slot < NPU_KIND_LIMIT ? npu_kind_at(row[slot]) : NULL;\n}\n"
     return text + EPILOGUE
 
@@ -315,12 +321,18 @@ def builder(kind: Kind) -> str:
         for operand in operands:
             pointer = "*" if operand.optional else "&"
             parameters.append(f"const npu_tensor{pointer} {operand.name}")
-            value = f"{operand.name} ? *{operand.name} : npu_tensor{{}}" if operand.optional else operand.name
+            value = (
+                f"{operand.name} ? *{operand.name} : npu_tensor{{}}"
+                if operand.optional
+                else operand.name
+            )
             body += f"  call.add_{add}({value});\n"
     for operand in kind.lists:
         pointer = "*" if operand.optional else "&"
         parameters.append(f"const npu_list{pointer} {operand.name}")
-        value = f"{operand.name} ? *{operand.name} : npu_list{{}}" if operand.optional else operand.name
+        value = (
+            f"{operand.name} ? *{operand.name} : npu_list{{}}" if operand.optional else operand.name
+        )
         body += f"  call.add_list({value});\n"
     if kind.attrs:
         parameters.append(f"npu_{kind.name}_attrs& attrs")
@@ -339,7 +351,9 @@ def builders(kinds: list[Kind]) -> str:
         "// referenced, so they live as long as the call.\n"
         "#pragma once\n\n#include <cassert>\n\n"
         '#include "driver/call.h"\n#include "npu/kinds.h"\n\n'
-        "namespace npu::build {\n" + "".join(builder(kind) for kind in kinds) + "\n} // namespace npu::build\n"
+        "namespace npu::build {\n"
+        + "".join(builder(kind) for kind in kinds)
+        + "\n} // namespace npu::build\n"
     )
 
 
@@ -350,27 +364,33 @@ def guide_table(kinds: list[Kind]) -> str:
     text = (
         "# The kinds\n\n"
         f"<!-- {NOTICE} -->\n\n"
-        "Modes: `out` is fully overwritten, `inout` read and overwritten, `?` marks an operand that may be\n"
-        "absent, `count` and `fill` belong to the first and second call of a pair. A word after the mode\n"
-        "limits the dtypes. `*` marks attributes in the plan key; a list operand is written `name[]`.\n"
+        "Modes: `out` is fully overwritten, `inout` read and overwritten, `?` marks an operand\n"
+        "that may be absent, `count` and `fill` belong to the first and second call of a pair.\n"
+        "A word after the mode limits the dtypes. `*` marks attributes in the plan key; a list\n"
+        "operand is written `name[]`.\n"
     )
     families = list(dict.fromkeys(kind.family for kind in kinds))
     for family in families:
-        text += f"\n## {family}\n\n| slot | kind | operands | attributes | plan | made of |\n|---|---|---|---|---|---|\n"
+        text += f"\n## {family}\n\n| slot | kind | operands | attributes | plan | made of |\n"
+        text += "|---|---|---|---|---|---|\n"
         members = [kind for kind in kinds if kind.family == family]
         for kind in members:
-            operands = [f"{o.name}: {' '.join((o.mode, *o.classes))}" for o in (*kind.outs, *kind.ins)]
+            operands = [
+                f"{o.name}: {' '.join((o.mode, *o.classes))}" for o in (*kind.outs, *kind.ins)
+            ]
             operands += [f"{o.name}[]: {' '.join((o.mode, *o.classes))}" for o in kind.lists]
             attrs = [f"{a.name}{'*' if a.key else ''}: {attr_type(a)}" for a in kind.attrs]
             level = f" ({kind.level})" if kind.level != "standard" else ""
             text += (
-                f"| {kind.slot} | `{kind.name}`{level} | {'<br>'.join(operands)} | {'<br>'.join(attrs)} "
-                f"| {kind.plan} | {', '.join(kind.decompose)} |\n"
+                f"| {kind.slot} | `{kind.name}`{level} | {'<br>'.join(operands)} "
+                f"| {'<br>'.join(attrs)} | {kind.plan} | {', '.join(kind.decompose)} |\n"
             )
         for kind in members:
             notes = [kind.doc] if kind.doc else []
             if kind.codes:
-                notes.append("Codes: " + ", ".join(f"{c} ({d})" if d else c for c, d in kind.codes) + ".")
+                notes.append(
+                    "Codes: " + ", ".join(f"{c} ({d})" if d else c for c, d in kind.codes) + "."
+                )
             enums = [f"{a.name} = {' / '.join(a.values)}" for a in kind.attrs if a.values]
             if enums:
                 notes.append("Values: " + "; ".join(enums) + ".")

@@ -12,7 +12,15 @@ import yaml
 
 PLANS = ("none", "dtype", "shape")
 LEVELS = ("standard", "optional", "fused")
-CAPABILITIES = ("accumulate", "alias", "capture", "deterministic", "index64", "math_mode", "strided")
+CAPABILITIES = (
+    "accumulate",
+    "alias",
+    "capture",
+    "deterministic",
+    "index64",
+    "math_mode",
+    "strided",
+)
 OUT_MODES = ("out", "out?", "inout", "inout?", "count", "fill", "fill?")
 IN_MODES = ("in", "in?")
 LIST_MODES = ("in", "in?", "out", "out?", "inout", "inout?")
@@ -58,14 +66,19 @@ MAX_LISTS = 8
 MAX_SLOT = 255
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 # Words that cannot name a struct field in C11 and C++20.
-KEYWORDS = frozenset(
-    """alignas alignof and asm auto bitand bitor bool break case catch char class compl concept
-    const consteval constexpr constinit continue decltype default delete do double else enum
-    explicit export extern false float for friend goto if inline int long mutable namespace new
-    noexcept not nullptr operator or private protected public register requires restrict return
-    short signed sizeof static struct switch template this throw true try typedef typeid typename
-    union unsigned using virtual void volatile while xor size attrs call text""".split()
-)
+# fmt: off
+KEYWORDS = frozenset((
+    "alignas", "alignof", "and", "asm", "auto", "bitand", "bitor", "bool", "break", "case",
+    "catch", "char", "class", "compl", "concept", "const", "consteval", "constexpr",
+    "constinit", "continue", "decltype", "default", "delete", "do", "double", "else", "enum",
+    "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline",
+    "int", "long", "mutable", "namespace", "new", "noexcept", "not", "nullptr", "operator",
+    "or", "private", "protected", "public", "register", "requires", "restrict", "return",
+    "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "throw",
+    "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual",
+    "void", "volatile", "while", "xor", "size", "attrs", "call", "text",
+))
+# fmt: on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +189,9 @@ class Reader:
         value = self.text(node, what)
         if value not in allowed:
             self.problem(
-                node, f"{what}: '{value}' is not known. Allowed: {', '.join(allowed)}{near(value, allowed)}."
+                node,
+                f"{what}: '{value}' is not known. Allowed: {', '.join(allowed)}"
+                f"{near(value, allowed)}.",
             )
             return next(iter(allowed))
         return value
@@ -184,9 +199,15 @@ class Reader:
     def name(self, node, what: str, field: bool = True) -> str:
         value = self.text(node, what)
         if not NAME.fullmatch(value):
-            self.problem(node, f"{what}: '{value}' is not a name. Allowed: lower case words with '_' between.")
+            self.problem(
+                node,
+                f"{what}: '{value}' is not a name. Allowed: lower case words with '_' between.",
+            )
         elif field and value in KEYWORDS:
-            self.problem(node, f"{what}: '{value}' is reserved in C, C++ or the generated code. Take another name.")
+            self.problem(
+                node,
+                f"{what}: '{value}' is reserved in C, C++ or generated code. Take another.",
+            )
         return value
 
     # ---- parts of a kind -----------------------------------------------------
@@ -199,7 +220,9 @@ class Reader:
             words = self.text(value, where).split()
             if not words or words[0] not in modes:
                 got = words[0] if words else ""
-                self.problem(value, f"{where}: mode '{got}' is not known. Allowed: {', '.join(modes)}.")
+                self.problem(
+                    value, f"{where}: mode '{got}' is not known. Allowed: {', '.join(modes)}."
+                )
                 continue
             for word in words[1:]:
                 if word not in CLASSES:
@@ -229,11 +252,14 @@ class Reader:
             return Attr(name, "u32", 0, values, is_key)
         array = re.fullmatch(r"(\w+)\[(\d+)\]", text)
         base, length = (array.group(1), int(array.group(2))) if array else (text, 0)
-        if base not in TYPES or (array and (base not in ARRAY_TYPES or not 1 <= length <= MAX_ARRAY)):
+        if base not in TYPES or (
+            array and (base not in ARRAY_TYPES or not 1 <= length <= MAX_ARRAY)
+        ):
             self.problem(
                 value,
-                f"{where}: type '{text}' is not known. Allowed: {', '.join(TYPES)}, enum(a, b), and "
-                f"{', '.join(t + '[N]' for t in ARRAY_TYPES)} with N up to {MAX_ARRAY}; '!key' may follow.",
+                f"{where}: type '{text}' is not known. Allowed: {', '.join(TYPES)}, enum(a, b), "
+                f"and {', '.join(t + '[N]' for t in ARRAY_TYPES)} with N up to {MAX_ARRAY}; "
+                f"'!key' may follow.",
             )
             return None
         return Attr(name, base, length, (), is_key)
@@ -320,7 +346,10 @@ class Reader:
             self.problem(node, f"{what}: more than {MAX_OPERANDS} operands. Use a list.")
         if len(kind.lists) > MAX_LISTS:
             self.problem(node, f"{what}: more than {MAX_LISTS} lists.")
-        writes = any(not o.mode.startswith("in") or o.mode.startswith("inout") for o in (*kind.outs, *kind.lists))
+        writes = any(
+            not o.mode.startswith("in") or o.mode.startswith("inout")
+            for o in (*kind.outs, *kind.lists)
+        )
         if not writes:
             self.problem(node, f"{what}: nothing is written. Give it an output.")
         if any(o.mode == "fill" for o in kind.outs) and not kind.two_step:
@@ -379,10 +408,15 @@ def check_together(reader: Reader, kinds: list[Kind]) -> None:
     for kind in kinds:
         for other in kind.decompose:
             if other not in names:
-                problem(kind, f"key 'decompose' names '{other}', which is no kind{near(other, names)}.")
+                problem(
+                    kind, f"key 'decompose' names '{other}', which is no kind{near(other, names)}."
+                )
         for macro in macros_of(kind):
             if macros.setdefault(macro, kind.name) != kind.name:
-                problem(kind, f"{macro} is also made by kind '{macros[macro]}'. Rename a code or an enum value.")
+                problem(
+                    kind,
+                    f"{macro} is also made by kind '{macros[macro]}'. Rename a code or a value.",
+                )
 
 
 def macros_of(kind: Kind) -> list[str]:
