@@ -14,6 +14,7 @@
 #include "runtime/allocator/oom.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/stream.h"
 
 namespace npu::memory {
 namespace {
@@ -121,8 +122,11 @@ void* caching_alloc(
   if (bytes == 0) {
     return nullptr;
   }
+  device = device_or_current(device);
+  DevicePool& pool = device_pool(device);
+  stream_from_id(stream, device);  // refuses an id that is no stream
   try {
-    return device_pool(device_or_current(device)).allocate(stream, bytes);
+    return pool.allocate(stream, bytes);
   } catch (const OutOfMemory& error) {
     raise_out_of_memory(error);
   }

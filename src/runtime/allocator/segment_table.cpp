@@ -14,7 +14,8 @@ std::uint64_t fresh_version() {
   return next.fetch_add(2, std::memory_order_relaxed);
 }
 
-constexpr std::size_t kRemembered = 16;
+// Few: thread-local space is scarce in a loaded library.
+constexpr std::size_t kRemembered = 8;
 
 }  // namespace
 

@@ -33,3 +33,11 @@ if(NPU_BUILD_TESTS AND NOT TARGET npu_allocator_test)
   npu_warnings(npu_allocator_test)
   add_test(NAME npu_allocator_test COMMAND npu_allocator_test)
 endif()
+
+if(NOT TARGET npu_bench_allocator)
+  add_executable(npu_bench_allocator EXCLUDE_FROM_ALL
+    ${NPU_ALLOCATOR_CORE_SOURCES} ${CMAKE_SOURCE_DIR}/benchmarks/allocator.cpp)
+  target_include_directories(npu_bench_allocator
+    PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+  npu_warnings(npu_bench_allocator)
+endif()

@@ -51,6 +51,7 @@ struct DeviceStats {
   Stat oversize_segments;
   std::int64_t num_alloc_retries = 0;
   std::int64_t num_ooms = 0;
+  std::int64_t num_oom_rejections = 0;  // always 0: nothing is refused early
   std::int64_t num_sync_all_streams = 0;
   std::int64_t num_device_alloc = 0;
   std::int64_t num_device_free = 0;

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that runs out, options from the environment, streams that are really late, fork."""
+
+import pytest
+
+OOM = """
+import re, torch, torch_npu
+assert torch.npu.OutOfMemoryError is torch.OutOfMemoryError
+kept = torch.ones(40 * 2**20, dtype=torch.uint8, device="npu")
+try:
+    torch.empty(30 * 2**20, dtype=torch.uint8, device="npu")
+    raise SystemExit("64 MiB were not enough to hold 70")
+except torch.OutOfMemoryError as error:
+    text = str(error)
+sizes = "[0-9.]+ (?:GiB|MiB|KiB|bytes)"
+want = (
+    f"NPU out of memory. Tried to allocate 30.00 MiB \\\\(NPU 0; 64.00 MiB total capacity; "
+    f"40.00 MiB already allocated; 40.00 MiB current active; {sizes} free; "
+    f"{sizes} reserved in total by PyTorch\\\\).If reserved memory is >> allocated memory try "
+    f"setting max_split_size_mb to avoid fragmentation."
+)
+assert re.match(want, text), text
+stats = torch.npu.memory_stats()
+assert stats["num_ooms"] == 1 and stats["num_alloc_retries"] == 1, stats
+assert kept.cpu().eq(1).all()
+del kept
+assert torch.ones(50 * 2**20, dtype=torch.uint8, device="npu").cpu().eq(1).all()
+print("went on")
+"""
+
+
+def test_out_of_memory_says_so_and_the_process_goes_on(run_python):
+    assert "went on" in run_python(OOM, NPU_HOST_MEMORY="64M").stdout
+
+
+def test_sixty_four_gigabytes_do_not_fit(run_python):
+    code = """
+import torch, torch_npu
+try:
+    torch.empty(2**36, dtype=torch.uint8, device="npu")
+except torch.OutOfMemoryError as error:
+    print(str(error)[:60])
+"""
+    out = run_python(code, NPU_HOST_MEMORY="1G").stdout
+    assert out.startswith("NPU out of memory. Tried to allocate 64.00 GiB (NPU 0; 1.00 GiB")
+
+
+ALLOCATE = """
+import torch, torch_npu
+try:
+    torch.empty(8, device="npu")
+    print("no error")
+except Exception as error:
+    print(type(error).__name__, str(error).splitlines()[0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("max_split_size_mb:3", ["max_split_size_mb", "'3'", "above 20"]),
+        ("no_such_option:1", ["unknown option 'no_such_option'", "max_split_size_mb"]),
+        ("expandable_segments:maybe", ["expandable_segments", "'maybe'", "True or False"]),
+    ],
+)
+def test_bad_options_are_named(run_python, options, words):
+    out = run_python(ALLOCATE, PYTORCH_NPU_ALLOC_CONF=options).stdout
+    assert out.startswith("ValueError npu: PYTORCH_NPU_ALLOC_CONF: "), out
+    for word in words:
+        assert word in out
+
+
+def test_both_variables_are_too_many(run_python):
+    out = run_python(
+        ALLOCATE,
+        PYTORCH_NPU_ALLOC_CONF="max_split_size_mb:64",
+        PYTORCH_ALLOC_CONF="max_split_size_mb:64",
+    ).stdout
+    assert "are both set. Keep one of them." in out
+
+
+def test_options_are_accepted_and_work(run_python):
+    code = """
+import torch, torch_npu
+x = torch.empty(1100 * 1024, dtype=torch.uint8, device="npu")
+assert torch.npu.memory_allocated() == 1536 * 1024, torch.npu.memory_allocated()
+assert torch.npu.memory_stats()["max_split_size"] == 64 * 2**20
+assert torch.npu.get_per_process_memory_fraction() == 0.5
+torch.npu.memory._set_allocator_settings("roundup_power2_divisions:1")
+y = torch.empty(1100 * 1024, dtype=torch.uint8, device="npu")
+assert torch.npu.memory_allocated() == (1536 + 1100) * 1024, torch.npu.memory_allocated()
+try:
+    torch.npu.memory._set_allocator_settings("page_size:3g")
+except ValueError as error:
+    assert "page_size" in str(error)
+    print("fine")
+torch.ones(3).pin_memory()
+"""
+    options = (
+        "expandable_segments:True,max_split_size_mb:64,roundup_power2_divisions:2,"
+        "per_process_memory_fraction:0.5"
+    )
+    assert "fine" in run_python(code, PYTORCH_NPU_ALLOC_CONF=options).stdout
+    # PyTorch reads this variable itself, for pinned memory, and must not mind our names.
+    options += ",base_addr_aligned_kb:16"
+    assert "fine" in run_python(code, PYTORCH_ALLOC_CONF=options).stdout
+
+
+def test_caching_can_be_turned_off(run_python):
+    code = """
+import torch, torch_npu
+x = torch.ones(1000, dtype=torch.uint8, device="npu")
+assert torch.npu.memory_allocated() == torch.npu.memory_reserved() == 1000
+y = x + x
+assert y.sum().item() == 2000
+del x, y
+assert torch.npu.memory_reserved() == 0, torch.npu.memory_reserved()
+lin = torch.nn.Linear(8, 8).to("npu")
+lin(torch.randn(4, 8).to("npu")).sum().backward()
+print("trained")
+"""
+    done = run_python(code, PYTORCH_NO_NPU_MEMORY_CACHING="1")
+    assert "trained" in done.stdout and done.stderr == ""
+
+
+def test_record_stream_holds_memory_back_until_the_stream_is_done(run_python):
+    code = """
+import time, torch, torch_npu
+side = torch.npu.Stream()
+x = torch.zeros(1000, device="npu")
+torch.npu.synchronize()
+with torch.npu.stream(side):
+    y = x.clone()
+    for _ in range(20):
+        y.copy_(x)
+x.record_stream(side)
+address = x.data_ptr()
+active = torch.npu.memory_stats()["active.all.current"]
+del x
+assert torch.npu.memory_stats()["active.all.current"] == active
+z = torch.full((1000,), 5.0, device="npu")
+assert z.data_ptr() != address
+side.synchronize()
+assert y.cpu().eq(0).all()
+w = torch.empty(1000, device="npu")
+assert w.data_ptr() == address
+print("held back")
+"""
+    done = run_python(code, NPU_HOST_ASYNC="1", NPU_HOST_DELAY_US="20000")
+    assert "held back" in done.stdout
+
+
+def test_a_forked_child_frees_nothing_and_is_told(run_python):
+    code = """
+import os, torch, torch_npu
+x = torch.ones(1000, device="npu")
+child = os.fork()
+if child == 0:
+    status = 1
+    try:
+        torch.ones(3, device="npu")
+    except RuntimeError as error:
+        status = 0 if "forked subprocess" in str(error) else 2
+    del x
+    cpu = [torch.ones(1000) for _ in range(100)]
+    del cpu
+    os._exit(status)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), x.sum().item())
+"""
+    assert run_python(code).stdout.split() == ["0", "1000.0"]
+
+
+def test_storages_may_outlive_the_interpreter(run_python):
+    code = """
+import threading, torch, torch_npu
+class Late:
+    def __del__(self, x=torch.ones(1000, device="npu")):
+        pass
+late = Late()
+torch.keep = torch.ones(5, device="npu")
+print("leaving")
+"""
+    done = run_python(code)
+    assert "leaving" in done.stdout and done.stderr == ""
