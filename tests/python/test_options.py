@@ -23,7 +23,7 @@ def test_set_option():
         torch.npu.set_option({"nonsense": "1"})
     with pytest.raises(TypeError, match="npu option must be a dict"):
         torch.npu.set_option("jitCompile")
-    with pytest.raises(ValueError, match="high_performance.*high_precision"):
+    with pytest.raises(ValueError, match=r"high_performance.*high_precision"):
         torch.npu.set_option({"ACL_OP_SELECT_IMPL_MODE": "fast"})
     with pytest.raises(ValueError, match="ACL_AICORE_NUM"):
         torch.npu.set_option({"ACL_AICORE_NUM": "0"})
@@ -64,9 +64,9 @@ def test_sync_debug_mode():
 
 
 def test_memory_fraction_errors():
-    with pytest.raises(TypeError, match="(?s)fraction.*ERR00002 PTA invalid type"):
+    with pytest.raises(TypeError, match=r"(?s)fraction.*ERR00002 PTA invalid type"):
         torch.npu.set_per_process_memory_fraction(1)
-    with pytest.raises(ValueError, match="(?s)1.5.*ERR00003 PTA invalid value"):
+    with pytest.raises(ValueError, match=r"(?s)1.5.*ERR00003 PTA invalid value"):
         torch.npu.set_per_process_memory_fraction(1.5)
 
 
