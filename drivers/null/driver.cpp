@@ -48,17 +48,14 @@ npu_status memory_info(npu_device device, uint64_t* free, uint64_t* total) {
   return check_device(device);
 }
 
+// clang-format off
 const npu_device_table device_table = {
-    sizeof(device_table),
-    0,
-    count,
-    check_device,  // open
-    check_device,  // close
+    sizeof(device_table), 0, count,
+    check_device, check_device, // open, close
     properties,
-    check_device,  // synchronize: streams are inline
-    memory_info,
-    nullptr,
-    nullptr};
+    check_device, // synchronize: streams are inline
+    memory_info, nullptr, nullptr};
+// clang-format on
 
 // ---- operators
 // ---------------------------------------------------------------
@@ -67,8 +64,9 @@ npu_status no_kernel() {
   return fail(NPU_E_UNSUPPORTED, "npu: null: has no kernels.");
 }
 
-npu_status find(const char*, uint32_t*) {
-  return no_kernel();
+npu_status find(const char* name, uint32_t* slot) {
+  *slot = npu_kind_find(name);
+  return accept && *slot != 0 ? NPU_OK : no_kernel();
 }
 
 npu_status caps(uint32_t, uint32_t, npu_op_caps* out) {
@@ -107,21 +105,13 @@ npu_status shutdown() {
   return NPU_OK;
 }
 
+// clang-format off
 const npu_driver driver = {
-    sizeof(driver),
-    NPU_ABI,
-    "null",
-    "OpenNPU",
-    "0.1",
-    0x3f,
-    0x7,
-    &device_table,
-    &memory_table,
-    &stream_table,
-    &event_table,
-    &op_table,
-    nullptr,
-    shutdown};
+    sizeof(driver), NPU_ABI, "null", "OpenNPU", "0.1",
+    ~0u, ~0u, // understands every flag, for it looks at none
+    &device_table, &memory_table, &stream_table, &event_table, &op_table,
+    nullptr, shutdown};
+// clang-format on
 
 }  // namespace
 }  // namespace npu::null

@@ -17,7 +17,7 @@ struct Block {
   uint32_t kind;
 };
 std::mutex mutex;
-std::map<const char*, Block> blocks;  // by address
+auto& blocks = *new std::map<const char*, Block>;  // by address, never freed
 std::atomic<uint64_t> used{0};
 
 npu_status take(uint64_t bytes, uint32_t kind, void** out) {
@@ -55,11 +55,11 @@ npu_status give_back(void* ptr, uint32_t kind) {
 }
 
 npu_status copy(npu_stream, void* dst, const void* src, uint64_t bytes) {
-  const npu_status status = check_alive();
-  if (status == NPU_OK) {
-    std::memmove(dst, src, bytes);
-  }
-  return status;
+  return when_alive([=] { std::memcpy(dst, src, bytes); });
+}
+
+npu_status set_bytes(npu_stream, void* dst, int32_t value, uint64_t bytes) {
+  return when_alive([=] { std::memset(dst, value, bytes); });
 }
 
 npu_status pointer_info(const void* ptr, npu_pointer_info* out) {
@@ -89,29 +89,20 @@ uint64_t used_memory() {
   return used;
 }
 
+// clang-format off
 const npu_memory_table memory_table = {
-    sizeof(memory_table),
-    0,
+    sizeof(memory_table), 0,
     [](npu_device device, uint64_t bytes, void** out) {
       const npu_status status = check_device(device);
       return status ? status : take(bytes, NPU_MEMORY_DEVICE, out);
     },
-    [](npu_device, void* p) { return give_back(p, NPU_MEMORY_DEVICE); },
-    [](uint64_t n, void** out) { return take(n, NPU_MEMORY_HOST, out); },
-    [](void* p) { return give_back(p, NPU_MEMORY_HOST); },
-    copy,  // to device, to host, on the device: all the same memory here
-    copy,
-    copy,
-    nullptr,  // copy_peer: there is one device
-    [](npu_stream, void* dst, int32_t value, uint64_t bytes) {
-      const npu_status status = check_alive();
-      if (status == NPU_OK) {
-        std::memset(dst, value, bytes);
-      }
-      return status;
-    },
-    pointer_info,
-    nullptr,  // host_open, host_close: coherent
-    nullptr};
+    [](npu_device, void* ptr) { return give_back(ptr, NPU_MEMORY_DEVICE); },
+    [](uint64_t bytes, void** out) { return take(bytes, NPU_MEMORY_HOST, out); },
+    [](void* ptr) { return give_back(ptr, NPU_MEMORY_HOST); },
+    copy, copy, copy, // to device, to host, on the device: one memory here
+    nullptr,          // copy_peer: there is one device
+    set_bytes, pointer_info,
+    nullptr, nullptr}; // host_open, host_close: coherent
+// clang-format on
 
 }  // namespace npu::null

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "npu/op.h"
+#include "npu/kinds.h"
 
 namespace npu::null {
 
@@ -23,6 +23,14 @@ inline npu_status check_alive() {
                      NPU_E_SHUTDOWN,
                      "npu: null: used after shutdown or in a forked child. "
                      "Start worker processes with spawn.");
+}
+template <class Body>
+npu_status when_alive(Body body) {
+  const npu_status status = check_alive();
+  if (status == NPU_OK) {
+    body();
+  }
+  return status;
 }
 inline npu_status check_device(npu_device device) {
   return device == 0 ? check_alive()

@@ -55,37 +55,26 @@ npu_status elapsed_ms(npu_event start, npu_event end, double* out) {
 
 }  // namespace
 
+// clang-format off
 const npu_stream_table stream_table = {
-    sizeof(stream_table),
-    0,
-    [](npu_device device, int32_t, npu_stream* out) {
-      return make(device, out);
-    },
+    sizeof(stream_table), 0,
+    [](npu_device device, int32_t, npu_stream* out) { return make(device, out); },
     destroy<npu_stream_s>,
-    idle,  // synchronize
-    idle,  // query
+    idle, idle, // synchronize, query
     [](npu_stream, npu_event) { return check_alive(); },
     [](npu_stream, npu_host_fn fn, void* context) {
-      const npu_status status = check_alive();
-      if (status == NPU_OK) {
-        fn(context);
-      }
-      return status;
+      return when_alive([=] { fn(context); });
     },
-    nullptr,
-    nullptr};
+    nullptr, nullptr};
 
 const npu_event_table event_table = {
-    sizeof(event_table),
-    0,
+    sizeof(event_table), 0,
     [](npu_device device, uint32_t flags, npu_event* out) {
       return make(device, out, flags, int64_t{0});
     },
-    destroy<npu_event_s>,
-    record,
-    done,  // query
-    done,  // synchronize
-    elapsed_ms,
-    nullptr};
+    destroy<npu_event_s>, record,
+    done, done, // query, synchronize
+    elapsed_ms, nullptr};
+// clang-format on
 
 }  // namespace npu::null
