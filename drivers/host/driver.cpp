@@ -30,6 +30,11 @@ npu_status dead() noexcept {
       "worker processes with the 'spawn' method.");
 }
 
+npu_status null_argument() noexcept {
+  return fail(
+      NPU_E_INVALID, "npu: host driver: an argument is null that must not be.");
+}
+
 npu_status caught() noexcept {
   try {
     throw;
@@ -69,7 +74,7 @@ const char* isa_name() {
 }
 
 npu_status count(std::int32_t* out) {
-  return entry([&] {
+  return entry(given(out), [&] {
     *out = settings.devices;
     return NPU_OK;
   });
@@ -90,7 +95,7 @@ npu_status close(npu_device device) {
 }
 
 npu_status properties(npu_device device, npu_device_properties* out) {
-  return entry([&]() -> npu_status {
+  return entry(given(out), [&]() -> npu_status {
     if (npu_status status = check_device(device)) {
       return status;
     }
@@ -130,7 +135,7 @@ npu_status synchronize(npu_device device) {
 
 npu_status memory_info(
     npu_device device, std::uint64_t* free, std::uint64_t* total) {
-  return entry([&]() -> npu_status {
+  return entry(given(free, total), [&]() -> npu_status {
     if (npu_status status = check_device(device)) {
       return status;
     }
@@ -142,7 +147,7 @@ npu_status memory_info(
 
 npu_status can_access_peer(
     npu_device device, npu_device peer, std::int32_t* yes) {
-  return entry([&] {
+  return entry(given(yes), [&] {
     npu_status status = check_device(device);
     status = status ? status : check_device(peer);
     *yes = status == NPU_OK && device != peer;

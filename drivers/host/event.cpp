@@ -46,7 +46,7 @@ std::shared_ptr<Recording> latest_recording(npu_event event) {
 namespace {
 
 npu_status create(npu_device device, std::uint32_t flags, npu_event* out) {
-  return entry([&]() -> npu_status {
+  return entry(given(out), [&]() -> npu_status {
     if (npu_status status = check_device(device)) {
       return status;
     }
@@ -58,14 +58,14 @@ npu_status create(npu_device device, std::uint32_t flags, npu_event* out) {
 }
 
 npu_status destroy(npu_event event) {
-  return entry([&] {
+  return entry(given(event), [&] {
     delete event;
     return NPU_OK;
   });
 }
 
 npu_status record(npu_event event, npu_stream stream) {
-  return entry([&]() -> npu_status {
+  return entry(given(event, stream), [&]() -> npu_status {
     auto recording = std::make_shared<Recording>();
     // Held over the queueing, so that `latest` is what was queued last when
     // two threads record.
@@ -82,14 +82,14 @@ npu_status record(npu_event event, npu_stream stream) {
 }
 
 npu_status query(npu_event event) {
-  return entry([&] {
+  return entry(given(event), [&] {
     const std::shared_ptr<Recording> recording = latest_recording(event);
     return !recording || recording->done() ? NPU_OK : NPU_NOT_READY;
   });
 }
 
 npu_status synchronize(npu_event event) {
-  return entry([&] {
+  return entry(given(event), [&] {
     if (const auto recording = latest_recording(event)) {
       recording->wait();
     }
@@ -98,7 +98,7 @@ npu_status synchronize(npu_event event) {
 }
 
 npu_status elapsed_ms(npu_event start, npu_event end, double* out) {
-  return entry([&]() -> npu_status {
+  return entry(given(start, end, out), [&]() -> npu_status {
     if (!(start->flags & end->flags & NPU_EVENT_TIMING)) {
       return fail(
           NPU_E_INVALID,

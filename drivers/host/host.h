@@ -59,6 +59,19 @@ npu_status entry(Body&& body) noexcept {
   }
 }
 
+// The same for an entry point with pointers that must not be null.
+template <class... Pointers>
+bool given(Pointers... pointers) noexcept {
+  return ((pointers != nullptr) && ...);
+}
+npu_status null_argument() noexcept;
+template <class Body>
+npu_status entry(bool arguments_given, Body&& body) noexcept {
+  return entry([&]() -> npu_status {
+    return arguments_given ? body() : null_argument();
+  });
+}
+
 npu_status check_device(npu_device device) noexcept;
 
 // ---- memory

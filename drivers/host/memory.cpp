@@ -184,7 +184,7 @@ npu_status take_and_remember(Block& block, void** out) {
 }
 
 npu_status alloc(npu_device device, std::uint64_t bytes, void** out) {
-  return entry([&]() -> npu_status {
+  return entry(given(out), [&]() -> npu_status {
     if (npu_status status = check_device(device)) {
       return status;
     }
@@ -206,7 +206,7 @@ npu_status alloc(npu_device device, std::uint64_t bytes, void** out) {
 }
 
 npu_status host_alloc(std::uint64_t bytes, void** out) {
-  return entry([&]() -> npu_status {
+  return entry(given(out), [&]() -> npu_status {
     if (bytes == 0) {
       return fail(NPU_E_INVALID, "npu: host driver: host_alloc of 0 bytes.");
     }
@@ -282,7 +282,7 @@ bool look_up(const void* ptr, Block& out) {
 }
 
 npu_status pointer_info(const void* ptr, npu_pointer_info* out) {
-  return entry([&] {
+  return entry(given(out), [&] {
     Block block;
     const bool known = find_block(ptr, block);
     out->kind = !known             ? NPU_MEMORY_UNKNOWN

@@ -20,7 +20,7 @@ npu_status no_kernel(std::uint32_t slot, std::uint32_t code) {
 }
 
 npu_status find(const char* name, std::uint32_t* slot) {
-  return entry([&]() -> npu_status {
+  return entry(given(name, slot), [&]() -> npu_status {
     *slot = npu_kind_find(name);
     return *slot != 0 && find_kernel(*slot)
                ? NPU_OK
@@ -45,7 +45,7 @@ npu_status read_caps(
 }
 
 npu_status caps(std::uint32_t slot, std::uint32_t code, npu_op_caps* out) {
-  return entry([&]() -> npu_status {
+  return entry(given(out), [&]() -> npu_status {
     npu_op_caps all;
     if (npu_status status = read_caps(find_kernel(slot), slot, code, all)) {
       return status;
@@ -71,7 +71,7 @@ int refused_operand(const npu_op_caps& caps, const npu_call& call) {
 }
 
 npu_status plan(npu_device device, const npu_call* call, npu_verdict* verdict) {
-  return entry([&]() -> npu_status {
+  return entry(given(call, verdict), [&]() -> npu_status {
     if (npu_status status = check_device(device)) {
       return status;
     }
@@ -105,7 +105,7 @@ npu_status run_kernel(const KernelRow& row, const npu_call& call) {
 }
 
 npu_status run(npu_stream stream, const npu_call* call) {
-  return entry([&]() -> npu_status {
+  return entry(given(stream, call), [&]() -> npu_status {
     const KernelRow* row = find_kernel(call->slot);
     if (!row) {
       return no_kernel(call->slot, call->code);

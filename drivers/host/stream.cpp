@@ -128,7 +128,7 @@ void stop_worker(npu_stream stream) {
 }
 
 npu_status create(npu_device device, std::int32_t, npu_stream* out) {
-  return entry([&]() -> npu_status {
+  return entry(given(out), [&]() -> npu_status {
     if (npu_status status = check_device(device)) {
       return status;
     }
@@ -146,7 +146,7 @@ npu_status create(npu_device device, std::int32_t, npu_stream* out) {
 }
 
 npu_status destroy(npu_stream stream) {
-  return entry([&]() -> npu_status {
+  return entry(given(stream), [&]() -> npu_status {
     if (is_worker) {
       return fail(
           NPU_E_INVALID, "npu: host driver: host functions may not call it.");
@@ -170,11 +170,11 @@ npu_status destroy(npu_stream stream) {
 }
 
 npu_status synchronize(npu_stream stream) {
-  return entry([&] { return drain(stream); });
+  return entry(given(stream), [&] { return drain(stream); });
 }
 
 npu_status query(npu_stream stream) {
-  return entry([&]() -> npu_status {
+  return entry(given(stream), [&]() -> npu_status {
     std::unique_lock lock(stream->mutex, std::try_to_lock);
     if (!lock.owns_lock()) {
       // Inline: another thread's call is running. Queued: look again.
@@ -191,7 +191,7 @@ npu_status query(npu_stream stream) {
 }
 
 npu_status wait_event(npu_stream stream, npu_event event) {
-  return entry([&]() -> npu_status {
+  return entry(given(stream, event), [&]() -> npu_status {
     std::shared_ptr<Recording> recording = latest_recording(event);
     if (!recording) {
       return NPU_OK;
@@ -204,7 +204,7 @@ npu_status wait_event(npu_stream stream, npu_event event) {
 }
 
 npu_status host_call(npu_stream stream, npu_host_fn fn, void* context) {
-  return entry([&] {
+  return entry(given(stream, fn), [&] {
     return enqueue(stream, [fn, context]() -> npu_status {
       fn(context);
       return NPU_OK;
@@ -215,7 +215,7 @@ npu_status host_call(npu_stream stream, npu_host_fn fn, void* context) {
 // Priorities are accepted and make no difference: threads share the CPU.
 npu_status priority_range(
     npu_device device, std::int32_t* least, std::int32_t* greatest) {
-  return entry([&] {
+  return entry(given(least, greatest), [&] {
     *least = 0;
     *greatest = -1;
     return check_device(device);

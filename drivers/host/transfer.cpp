@@ -50,7 +50,7 @@ bool is_ordinary(const void* ptr) {
 
 npu_status copy_to_device(
     npu_stream stream, void* dst, const void* src, std::uint64_t bytes) {
-  return entry([&]() -> npu_status {
+  return entry(given(stream), [&]() -> npu_status {
     if (bytes == 0) {
       return NPU_OK;
     }
@@ -75,7 +75,7 @@ npu_status copy_to_device(
 
 npu_status copy_to_host(
     npu_stream stream, void* dst, const void* src, std::uint64_t bytes) {
-  return entry([&]() -> npu_status {
+  return entry(given(stream, dst), [&]() -> npu_status {
     if (bytes == 0) {
       return NPU_OK;
     }
@@ -90,7 +90,7 @@ npu_status copy_to_host(
 
 npu_status copy_on_device(
     npu_stream stream, void* dst, const void* src, std::uint64_t bytes) {
-  const npu_device device = stream_device(stream);
+  const npu_device device = stream ? stream_device(stream) : -1;
   return copy_peer(stream, device, dst, device, src, bytes);
 }
 
@@ -101,7 +101,7 @@ npu_status copy_peer(
     npu_device src_device,
     const void* src,
     std::uint64_t bytes) {
-  return entry([&]() -> npu_status {
+  return entry(given(stream), [&]() -> npu_status {
     if (bytes == 0) {
       return NPU_OK;
     }
@@ -113,7 +113,7 @@ npu_status copy_peer(
 
 npu_status set_bytes(
     npu_stream stream, void* dst, std::int32_t value, std::uint64_t bytes) {
-  return entry([&]() -> npu_status {
+  return entry(given(stream), [&]() -> npu_status {
     if (bytes == 0) {
       return NPU_OK;
     }
