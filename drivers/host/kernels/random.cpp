@@ -364,7 +364,7 @@ npu_status check_random(const npu_call& call, const npu_random_args& args) {
   if (!has_dtype(args.out, out_dtypes(call.code))) {
     return fail(
         NPU_E_UNSUPPORTED,
-        "random %s: no kernel for dtype %s",
+        "npu: host driver: random %s: no kernel for dtype %s",
         npu_code_name(call.slot, call.code),
         dtype_name(args.out == nullptr ? NPU_ABSENT : args.out->dtype));
   }
@@ -380,7 +380,8 @@ npu_status check_random(const npu_call& call, const npu_random_args& args) {
         t->numel != args.out->numel) {
       return fail(
           NPU_E_INVALID,
-          "random %s: operand %c (dtype %s, %lld elements) does not fit the "
+          "npu: host driver: random %s: operand %c (dtype %s, %lld elements) "
+          "does not fit the "
           "output (dtype %s, %lld elements)",
           npu_code_name(call.slot, call.code),
           i == 0 ? 'p' : 'q',
@@ -413,7 +414,7 @@ npu_status check_rng(const npu_call& call) {
   if (call.rng.offset % 4 != 0) {
     return fail(
         NPU_E_INVALID,
-        "%s: random offset %llu is not a multiple of 4",
+        "npu: host driver: %s: random offset %llu is not a multiple of 4",
         npu_kind_name(call.slot),
         static_cast<unsigned long long>(call.rng.offset));
   }
@@ -422,7 +423,8 @@ npu_status check_rng(const npu_call& call) {
 
 npu_status random_caps(std::uint32_t code, npu_op_caps& out) {
   if (code >= NPU_RANDOM_CODES) {
-    return fail(NPU_E_UNSUPPORTED, "random: no code %u", code);
+    return fail(
+        NPU_E_UNSUPPORTED, "npu: host driver: random: no code %u", code);
   }
   common_caps(out);
   out.dtypes[0] = out_dtypes(code);

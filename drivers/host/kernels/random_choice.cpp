@@ -187,7 +187,8 @@ npu_status check_multinomial(
       !has_dtype(args.out, NPU_DTYPE_BIT(NPU_I64))) {
     return fail(
         NPU_E_UNSUPPORTED,
-        "multinomial: takes float weights and an int64 output, not %s and %s",
+        "npu: host driver: multinomial: takes float weights and an int64 "
+        "output, not %s and %s",
         dtype_name(args.weights == nullptr ? NPU_ABSENT : args.weights->dtype),
         dtype_name(args.out == nullptr ? NPU_ABSENT : args.out->dtype));
   }
@@ -201,7 +202,8 @@ npu_status check_multinomial(
       (args.attrs.replacement == 0 && samples > categories)) {
     return fail(
         NPU_E_INVALID,
-        "multinomial: cannot take %lld samples from %lld categories into %lld "
+        "npu: host driver: multinomial: cannot take %lld samples from %lld "
+        "categories into %lld "
         "elements",
         static_cast<long long>(samples),
         static_cast<long long>(categories),
@@ -236,7 +238,9 @@ npu_status choose(const npu_call& call, const npu_multinomial_args& args) {
           }
           return status;
         } catch (const std::bad_alloc&) {
-          return fail(NPU_E_OUT_OF_MEMORY, "multinomial: no host memory");
+          return fail(
+              NPU_E_OUT_OF_MEMORY,
+              "npu: host driver: multinomial: no host memory");
         }
       });
 }
@@ -245,7 +249,8 @@ npu_status choose(const npu_call& call, const npu_multinomial_args& args) {
 
 npu_status randperm_caps(std::uint32_t code, npu_op_caps& out) {
   if (code != 0) {
-    return fail(NPU_E_UNSUPPORTED, "randperm: no code %u", code);
+    return fail(
+        NPU_E_UNSUPPORTED, "npu: host driver: randperm: no code %u", code);
   }
   common_caps(out);
   out.dtypes[0] = kInts | kFloats;
@@ -257,13 +262,14 @@ npu_status randperm_run(const npu_call& call) {
   if (!has_dtype(args.out, kInts | kFloats)) {
     return fail(
         NPU_E_UNSUPPORTED,
-        "randperm: no kernel for dtype %s",
+        "npu: host driver: randperm: no kernel for dtype %s",
         dtype_name(args.out == nullptr ? NPU_ABSENT : args.out->dtype));
   }
   if (args.attrs.n != args.out->numel) {
     return fail(
         NPU_E_INVALID,
-        "randperm: n = %lld does not fit an output of %lld elements",
+        "npu: host driver: randperm: n = %lld does not fit an output of %lld "
+        "elements",
         static_cast<long long>(args.attrs.n),
         static_cast<long long>(args.out->numel));
   }
@@ -275,14 +281,15 @@ npu_status randperm_run(const npu_call& call) {
   } catch (const std::bad_alloc&) {
     return fail(
         NPU_E_OUT_OF_MEMORY,
-        "randperm: no host memory to order %lld numbers",
+        "npu: host driver: randperm: no host memory to order %lld numbers",
         static_cast<long long>(args.out->numel));
   }
 }
 
 npu_status multinomial_caps(std::uint32_t code, npu_op_caps& out) {
   if (code != 0) {
-    return fail(NPU_E_UNSUPPORTED, "multinomial: no code %u", code);
+    return fail(
+        NPU_E_UNSUPPORTED, "npu: host driver: multinomial: no code %u", code);
   }
   common_caps(out);
   out.dtypes[0] = NPU_DTYPE_BIT(NPU_I64);

@@ -25,7 +25,7 @@ npu_status check_dropout(const npu_call& call, const npu_dropout_args& args) {
       args.out->dtype != args.in->dtype) {
     return fail(
         NPU_E_UNSUPPORTED,
-        "dropout: no kernel from %s to %s",
+        "npu: host driver: dropout: no kernel from %s to %s",
         dtype_name(args.in == nullptr ? NPU_ABSENT : args.in->dtype),
         dtype_name(args.out == nullptr ? NPU_ABSENT : args.out->dtype));
   }
@@ -36,7 +36,8 @@ npu_status check_dropout(const npu_call& call, const npu_dropout_args& args) {
   if (args.out->numel != args.in->numel || !mask_fits) {
     return fail(
         NPU_E_INVALID,
-        "dropout: output or mask does not fit an input of %lld elements",
+        "npu: host driver: dropout: output or mask does not fit an input of "
+        "%lld elements",
         static_cast<long long>(args.in->numel));
   }
   return check_rng(call);
@@ -46,7 +47,8 @@ npu_status check_dropout(const npu_call& call, const npu_dropout_args& args) {
 
 npu_status dropout_caps(std::uint32_t code, npu_op_caps& out) {
   if (code != 0) {
-    return fail(NPU_E_UNSUPPORTED, "dropout: no code %u", code);
+    return fail(
+        NPU_E_UNSUPPORTED, "npu: host driver: dropout: no code %u", code);
   }
   common_caps(out);
   out.flags |= NPU_CAP_ALIAS;
