@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading of the driver under test, and the services the kit gives it.
+#include "kit.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+namespace npu::kit {
+namespace {
+
+const npu_driver* loaded = nullptr;
+std::atomic<int> threads{1};
+thread_local std::string error_text;
+thread_local bool inside_parallel = false;
+
+npu_status parallel_for(
+    std::int64_t n, std::int64_t grain, npu_range_fn fn, void* context) {
+  const std::int64_t least = grain > 0 ? grain : 1;
+  const std::int64_t pieces =
+      std::min<std::int64_t>(threads.load(), (n + least - 1) / least);
+  if (inside_parallel || pieces <= 1) {
+    return n > 0 ? fn(context, 0, n) : NPU_OK;
+  }
+  std::atomic<npu_status> result{NPU_OK};
+  const auto work = [&](std::int64_t piece) {
+    inside_parallel = true;
+    const std::int64_t begin = n * piece / pieces;
+    const std::int64_t end = n * (piece + 1) / pieces;
+    const npu_status status = fn(context, begin, end);
+    npu_status none = NPU_OK;
+    if (status != NPU_OK) {
+      result.compare_exchange_strong(none, status);
+    }
+    inside_parallel = false;
+  };
+  std::vector<std::thread> helpers;
+  for (std::int64_t piece = 1; piece < pieces; ++piece) {
+    helpers.emplace_back(work, piece);
+  }
+  work(0);
+  for (std::thread& helper : helpers) {
+    helper.join();
+  }
+  return result.load();
+}
+
+const npu_host_services kServices = {
+    .size = sizeof(npu_host_services),
+    .abi = NPU_ABI,
+    .log_level = [] { return static_cast<std::int32_t>(NPU_LOG_ERROR); },
+    .log = [](std::int32_t,
+              const char* text) { std::fprintf(stderr, "driver: %s\n", text); },
+    .set_error = [](const char* text) { error_text = text ? text : ""; },
+    .last_error = [] { return error_text.c_str(); },
+    .parallel_for = parallel_for,
+    .range_push = [](const char*) {},
+    .range_pop = [] {},
+    .account = [](npu_device, std::int64_t, const char*) {},
+    .stream_worker = [] { inside_parallel = true; },
+};
+
+// Where a driver called by name may lie, in order.
+std::vector<std::string> candidates(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    return {name};
+  }
+  const std::string file = "/libnpu_" + name + ".so";
+  std::vector<std::string> out;
+  const char* path = std::getenv("NPU_DRIVER_PATH");
+  std::string rest = path ? path : "";
+  while (!rest.empty()) {
+    const std::size_t colon = rest.find(':');
+    out.push_back(rest.substr(0, colon) + file);
+    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
+  }
+  out.push_back(NPU_KIT_DRIVER_DIR + file);
+  return out;
+}
+
+}  // namespace
+
+std::string load_driver(const std::string& name) {
+  void* library = nullptr;
+  std::string tried;
+  for (const std::string& path : candidates(name)) {
+    library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library) {
+      break;
+    }
+    tried += std::string("\n  ") + dlerror();
+  }
+  if (!library) {
+    return "cannot open driver '" + name + "':" + tried;
+  }
+  auto entry =
+      reinterpret_cast<npu_driver_entry_fn>(dlsym(library, NPU_DRIVER_ENTRY));
+  if (!entry) {
+    return "driver '" + name + "' exports no " NPU_DRIVER_ENTRY;
+  }
+  const npu_status status = entry(NPU_ABI, &kServices, &loaded);
+  if (status != NPU_OK || !loaded) {
+    return "driver '" + name + "' does not start: " + explain(status);
+  }
+  if (loaded->abi >> 16 != NPU_ABI_MAJOR) {
+    return "driver '" + name + "' is of another major version";
+  }
+  if (!loaded->device || !loaded->memory || !loaded->stream || !loaded->event ||
+      !loaded->op) {
+    return "driver '" + name + "' lacks a table";
+  }
+  for (npu_device device = 0; device < device_count(); ++device) {
+    const npu_status opened = loaded->device->open(device);
+    if (opened != NPU_OK) {
+      return "device " + std::to_string(device) + ": " + explain(opened);
+    }
+  }
+  return device_count() > 0 ? "" : "driver '" + name + "' has no device";
+}
+
+const npu_driver& driver() {
+  return *loaded;
+}
+
+int device_count() {
+  std::int32_t count = 0;
+  return driver().device->count(&count) == NPU_OK ? count : 0;
+}
+
+npu_device_properties properties(npu_device device) {
+  npu_device_properties out{};
+  out.size = sizeof(out);
+  NPU_EXPECT_OK(device_table().properties(device, &out));
+  return out;
+}
+
+bool declares(std::uint32_t slot, std::uint32_t code, npu_op_caps* caps) {
+  npu_op_caps local{};
+  npu_op_caps& out = caps ? *caps : local;
+  out = npu_op_caps{};
+  out.size = sizeof(out);
+  std::uint32_t found = 0;
+  return op_table().find(npu_kind_name(slot), &found) == NPU_OK &&
+         found == slot && op_table().caps(slot, code, &out) == NPU_OK;
+}
+
+const npu_host_services* services() {
+  return &kServices;
+}
+
+void set_threads(int n) {
+  threads.store(n);
+}
+
+std::string last_error() {
+  return error_text;
+}
+
+void clear_error() {
+  error_text.clear();
+}
+
+std::string explain(npu_status status) {
+  static constexpr const char* kNames[] = {
+      "ok",
+      "not ready",
+      "invalid",
+      "unsupported",
+      "out of memory",
+      "earlier work failed",
+      "device lost",
+      "timeout",
+      "shutdown",
+      "internal"};
+  const bool known = status >= 0 && status <= NPU_E_INTERNAL;
+  return std::to_string(status) + " (" + (known ? kNames[status] : "unknown") +
+         ") " + error_text;
+}
+
+}  // namespace npu::kit
