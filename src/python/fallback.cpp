@@ -28,6 +28,19 @@ py::list fallback_rows() {
   return out;
 }
 
+py::list explain_operator(const std::string& name) {
+  py::list out;
+  for (const auto& row : ladder::explain_operator(name)) {
+    py::dict entry;
+    entry["overload"] = row.overload;
+    entry["resolved"] = row.resolved;
+    entry["falls_back"] = row.falls_back;
+    entry["profile"] = row.profile;
+    out.append(std::move(entry));
+  }
+  return out;
+}
+
 }  // namespace
 
 void bind_fallback(py::module_& m) {
@@ -38,7 +51,8 @@ void bind_fallback(py::module_& m) {
   m.def("_set_fallback_policy", [](int policy) {
     ladder::set_policy(static_cast<ladder::Policy>(policy));
   });
-  m.def("_profile_info", &ladder::profile_name);
+  m.def("_profile_info", &ladder::profile_info);
+  m.def("_explain_operator", &explain_operator);
   // Once, with the folder of the package's data files.
   m.def("_install_ladder", [](const std::string& data_dir) {
     ladder::set_data_dir(data_dir);
