@@ -123,9 +123,7 @@ def test_overlapping_out_raises_as_on_the_cpu():
     ids=["cumsum", "gather", "cat", "copy_"],
 )
 def test_overlap_checks_see_shared_storage(call):
-    both_raise(
-        lambda: call(torch.arange(12.0)), lambda: call(torch.arange(12.0, device="npu"))
-    )
+    both_raise(lambda: call(torch.arange(12.0)), lambda: call(torch.arange(12.0, device="npu")))
 
 
 def test_the_same_tensor_twice_stays_one():
@@ -299,7 +297,12 @@ def test_composites_do_not_shadow_the_cpu_kernel():
     def on_npu(name):
         return torch._C._dispatch_has_kernel_for_dispatch_key(name, "PrivateUse1")
 
-    for name in ("aten::native_layer_norm", "aten::addr", "aten::silu_backward", "aten::add.Tensor"):
+    for name in (
+        "aten::native_layer_norm",
+        "aten::addr",
+        "aten::silu_backward",
+        "aten::add.Tensor",
+    ):
         assert on_npu(name), name
     for name in ("aten::matmul", "aten::linear", "aten::reshape", "aten::layer_norm"):
         assert not on_npu(name), name  # implicit: autograd goes through them
@@ -319,8 +322,9 @@ def test_composites_that_ask_for_the_device():
     x = torch.tensor([[1, 1, 2], [3, 3, 1]])
     for cpu, here in zip(torch.mode(x), torch.mode(x.to("npu"))):
         same(cpu, here)
-    out = torch.empty(0, dtype=torch.int64, device="npu"), torch.empty(
-        0, dtype=torch.int64, device="npu"
+    out = (
+        torch.empty(0, dtype=torch.int64, device="npu"),
+        torch.empty(0, dtype=torch.int64, device="npu"),
     )
     torch.mode(x.to("npu"), out=out)
     same(torch.mode(x).values, out[0])
@@ -370,7 +374,7 @@ TEXT = (
         lambda c, n: torch.fmax(n, n, out=c),
         lambda c, n: c[n.to(torch.int64).clamp(0, 0)[:, 0]].add(n),
     ],
-    ids="add mm cat where linear embedding gather index_put out mixed".split(),
+    ids=["add", "mm", "cat", "where", "linear", "embedding", "gather", "index_put", "out", "mixed"],
 )
 def test_mixed_devices_are_refused(call):
     c, n = npu(3, 3)
@@ -536,7 +540,9 @@ def test_gradients_through_the_ladder():
     x = npu(5, 5)
     leaves = [x[0].clone().requires_grad_(), x[1].clone().requires_grad_()]
     for leaf in leaves:
-        torch.linalg.cholesky(leaf @ leaf.mT + 5 * torch.eye(5, device=leaf.device)).sum().backward()
+        torch.linalg.cholesky(
+            leaf @ leaf.mT + 5 * torch.eye(5, device=leaf.device)
+        ).sum().backward()
     same(leaves[0].grad, leaves[1].grad)
 
 

@@ -114,9 +114,7 @@ def test_quantised_per_tensor():
 def test_quantised_per_channel_keeps_its_scales():
     x = dense()
     scales, zeros = torch.rand(6) + 0.1, torch.zeros(6, dtype=torch.int64)
-    q = torch.quantize_per_channel(
-        x.to("npu"), scales.to("npu"), zeros.to("npu"), 0, torch.qint8
-    )
+    q = torch.quantize_per_channel(x.to("npu"), scales.to("npu"), zeros.to("npu"), 0, torch.qint8)
     filler = [torch.zeros(6, device="npu") for _ in range(20)]
     expected = torch.quantize_per_channel(x, scales, zeros, 0, torch.qint8)
     assert torch.equal(q.dequantize().cpu(), expected.dequantize())

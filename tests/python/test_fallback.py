@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the user sees when an operator leaves the device: warning, error, report, profile."""
+
+import re
+
+import pytest
+import torch
+
+CAUTION = (
+    "CAUTION: The operator '{}' is not currently supported on the NPU backend and will fall back "
+    "to run on the CPU. This may have performance implications. (function npu_cpu_fallback)"
+)
+ERROR_LINE = (
+    r"\[ERROR\] \d{4}-\d\d-\d\d-\d\d:\d\d:\d\d \(PID:\d+, Device:0, RankID:-1\) "
+    r"ERR01007 OPS feature not supported"
+)
+FMAX = "import torch, torch_npu\nx = torch.ones(3, device='npu')\ntorch.fmax(x, x)\n"
+
+
+def warnings_in(run):
+    return re.findall(r"CAUTION: The operator '([^']*)'", run.stderr)
+
+
+def test_the_line_is_torch_npus(run_python):
+    run = run_python(FMAX)
+    lines = [line for line in run.stderr.splitlines() if line]
+    assert len(lines) == 1, run.stderr
+    assert re.fullmatch(
+        r"\[W.*\] Warning: " + re.escape(CAUTION.format("aten::fmax.out")), lines[0]
+    )
+
+
+def test_once_per_overload_whatever_form_is_called(run_python):
+    code = (
+        FMAX + "torch.fmax(x, x)\nout = torch.empty(3, device='npu')\ntorch.fmax(x, x, out=out)\n"
+    )
+    assert warnings_in(run_python(code)) == ["aten::fmax.out"]
+
+
+def test_once_with_many_threads(run_python):
+    code = """
+import threading, torch, torch_npu
+x = torch.ones(3, device="npu")
+threads = [threading.Thread(target=lambda: torch.fmax(x, x)) for _ in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+"""
+    assert warnings_in(run_python(code)) == ["aten::fmax.out"]
+
+
+def test_it_is_no_python_warning(run_python):
+    code = "import warnings\nwarnings.simplefilter('error')\n" + FMAX
+    assert warnings_in(run_python(code)) == ["aten::fmax.out"]
+
+
+def test_composites_report_what_they_reach(run_python):
+    code = """
+import torch, torch_npu
+x = torch.randn(3, 3).to("npu")
+torch.linalg.lstsq(x, x)
+"""
+    assert "aten::linalg_lstsq.out" in warnings_in(run_python(code))
+
+
+def test_views_composites_and_training_never_warn(run_python):
+    code = """
+import torch, torch_npu
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(),
+                    nn.Linear(8 * 36, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4)).to("npu")
+optimizer = torch.optim.AdamW(net.parameters())
+for _ in range(2):
+    x = torch.randn(2, 3, 8, 8).to("npu")
+    loss = nn.functional.cross_entropy(net(x), torch.tensor([0, 1], device="npu"))
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+y = x.permute(0, 2, 3, 1).contiguous().view(2, -1)[:, ::2].unsqueeze(1).expand(2, 3, -1)
+y.chunk(2, 1); y.unfold(2, 4, 2); torch.split(y, 1); y.t if y.dim() == 2 else y.mT
+print(y.float().mean().item())
+"""
+    run = run_python(code)
+    assert run.stderr == ""
+
+
+def test_import_is_silent(run_python):
+    run = run_python("import torch_npu")
+    assert run.stderr == "" and run.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"NPU_FALLBACK": "silent"},
+        {"TORCH_NPU_WARNING_DISABLE": "1"},
+        {"RANK": "1"},
+        {"NPU_PROFILE": "none"},
+    ],
+    ids=lambda v: "=".join(*v.items()),
+)
+def test_quiet(run_python, variables):
+    assert run_python(FMAX, **variables).stderr == ""
+
+
+def test_rank_zero_still_warns(run_python):
+    assert warnings_in(run_python(FMAX, RANK="0")) == ["aten::fmax.out"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"NPU_FALLBACK": "error"}, "NPU_FALLBACK=error"),
+        ({"TORCH_NPU_FALLBACK_CPU_DISABLE": "1"}, "TORCH_NPU_FALLBACK_CPU_DISABLE=1"),
+    ],
+    ids=["ours", "torch_npus"],
+)
+def test_forbidden(run_python, variables, named):
+    code = FMAX.replace("torch.fmax(x, x)", "y = x + x")  # on the profile: runs
+    code += """
+for _ in range(2):
+    try:
+        torch.fmax(x, x)
+    except RuntimeError as error:
+        print(error)
+"""
+    run = run_python(code, **variables)
+    assert run.stderr == ""
+    text = run.stdout.strip()
+    assert text.count("aten::fmax.out") == 2
+    assert (
+        "would execute its main computation on CPU through dispatcher backend fallback because no "
+        "kernel is registered for the NPU PrivateUse1 backend, but CPU fallback is disabled by "
+        f"{named}." in text
+    )
+    assert re.search(ERROR_LINE + "$", text)
+
+
+def test_bad_values_are_named(run_python):
+    for name, value in (("NPU_FALLBACK", "loud"), ("NPU_PROFILE", "ascend42")):
+        run = run_python(FMAX, check=False, **{name: value})
+        assert run.returncode == 1
+        assert name in run.stderr and value in run.stderr
+        assert "RuntimeError" in run.stderr or "ValueError" in run.stderr
+
+
+def test_a_profile_of_ones_own(run_python, tmp_path):
+    mine = tmp_path / "mine.txt"
+    mine.write_text("# what my chip does\nfmax.out\nunknown_operator\n")
+    code = FMAX + "torch.linalg.inv(torch.eye(2, device='npu'))\n"
+    names = warnings_in(run_python(code, NPU_PROFILE=str(mine)))
+    assert "aten::fmax.out" not in names
+    assert "aten::linalg_inv_ex.inverse" in names
+
+
+def test_report_rows(run_python):
+    code = """
+import torch, torch_npu
+x = torch.ones(64, 64, device="npu")
+for _ in range(3):
+    torch.fmax(x, x)
+x @ x
+rows = torch.npu.fallback_stats()
+assert [r["reported"] for r in rows] == ["aten::fmax.out"], rows
+row = rows[0]
+assert row["calls"] == 3 and row["rung"] == 4 and not row["native"], row
+assert row["bytes"] == 3 * 3 * x.nbytes or row["bytes"] == 3 * 2 * x.nbytes, row
+assert 0 < row["seconds"] < 5, row
+assert "<string>:5" in row["call_site"], row
+assert "aten::fmax" in torch.npu.fallback_report()
+native = [r["overload"] for r in torch.npu.fallback_stats(native=True)]
+assert "aten::mm" in native, native
+"""
+    run_python(code, NPU_FALLBACK="silent")
+
+
+def test_time_is_true(run_python):
+    code = """
+import time, torch, torch_npu
+x = torch.randn(400, 400).to("npu")
+torch.npu.reset_fallback_stats() if hasattr(torch.npu, "reset_fallback_stats") else None
+start = time.perf_counter()
+for _ in range(5):
+    torch.linalg.lstsq(x, x)
+passed = time.perf_counter() - start
+counted = sum(r["seconds"] for r in torch.npu.fallback_stats(native=True))
+assert 0.5 * passed < counted < 1.1 * passed, (counted, passed)
+"""
+    run_python(code, NPU_FALLBACK="silent")
+
+
+def test_judgement_of_the_profile():
+    from torch_npu import _C
+
+    explain = getattr(_C, "_explain_operator", None)
+    if explain is None:
+        pytest.skip("not bound")
+    rows = {row["overload"]: row for row in explain("aten::fmax")}
+    assert rows["aten::fmax"]["resolved"] == "aten::fmax.out"
+    assert rows["aten::fmax"]["falls_back"] and rows["aten::fmax.out"]["falls_back"]
+    assert not explain("aten::add.Tensor")[0]["falls_back"]
+    assert explain("aten::add_.Tensor")[0]["resolved"] == "aten::add.out"
+    assert explain("aten::max.dim")[0]["resolved"] == "aten::max.dim_max"
+    assert explain("aten::no_such_operator") == []
+
+
+def test_policy_at_run_time():
+    x = torch.ones(3, device="npu")
+    before = torch.npu.get_fallback()
+    try:
+        torch.npu.set_fallback("error")
+        with pytest.raises(RuntimeError, match="ERR01007"):
+            torch.fmax(x, x)
+        torch.npu.set_fallback("silent")
+        torch.fmax(x, x)
+    finally:
+        torch.npu.set_fallback(before)
+
+
+def test_debug_log_prints_each_call(run_python):
+    run = run_python(
+        FMAX, NPU_FALLBACK="silent", ASCEND_GLOBAL_LOG_LEVEL="0", SLOG_PRINT_TO_STDOUT="1"
+    )
+    assert re.search(r"aten::fmax: rung 4: Float\[3\]", run.stdout)
+
+
+def test_operators_of_others_warn_under_their_own_name(run_python):
+    code = """
+import torch, torch_npu
+library = torch.library.Library("mylib", "DEF")
+library.define("nms(Tensor x) -> Tensor")
+library.impl("nms", lambda x: x.clone(), "CPU")
+x = torch.ones(3, device="npu")
+torch.ops.mylib.nms(x); torch.ops.mylib.nms(x)
+"""
+    assert warnings_in(run_python(code)) == ["mylib::nms"]
