@@ -19,12 +19,13 @@ bool accept = false;
 // ---- device ----------------------------------------------------------------
 
 npu_status count(int32_t* out) {
-  *out = 1;
-  return check_alive();
+  return when_given([=] { *out = 1; }, out);
 }
 
 npu_status properties(npu_device device, npu_device_properties* out) {
-  if (npu_status status = check_device(device)) {
+  npu_status status = check_device(device);
+  status = status ? status : check_given(out);
+  if (status != NPU_OK) {
     return status;
   }
   npu_device_properties p{};
@@ -43,9 +44,12 @@ npu_status properties(npu_device device, npu_device_properties* out) {
 }
 
 npu_status memory_info(npu_device device, uint64_t* free, uint64_t* total) {
-  *total = total_memory();
-  *free = *total - used_memory();
-  return check_device(device);
+  const auto answer = [=] {
+    *total = total_memory();
+    *free = *total - used_memory();
+  };
+  const npu_status status = check_device(device);
+  return status ? status : when_given(answer, free, total);
 }
 
 // clang-format off
@@ -90,8 +94,8 @@ npu_status plan(npu_device device, const npu_call*, npu_verdict* verdict) {
   return check_device(device);
 }
 
-npu_status run(npu_stream, const npu_call*) {
-  return accept ? check_alive() : no_kernel();
+npu_status run(npu_stream stream, const npu_call* call) {
+  return accept ? check_given(stream, call) : no_kernel();
 }
 
 const npu_op_table op_table = {

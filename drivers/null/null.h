@@ -24,9 +24,16 @@ inline npu_status check_alive() {
                      "npu: null: used after shutdown or in a forked child. "
                      "Start worker processes with spawn.");
 }
-template <class Body>
-npu_status when_alive(Body body) {
-  const npu_status status = check_alive();
+// NPU_OK when the driver is alive and none of the pointers is null.
+template <class... Pointers>
+npu_status check_given(Pointers... pointers) {
+  return ((pointers != nullptr) && ...)
+             ? check_alive()
+             : fail(NPU_E_INVALID, "npu: null: an argument must not be null.");
+}
+template <class Body, class... Pointers>
+npu_status when_given(Body body, Pointers... pointers) {
+  const npu_status status = check_given(pointers...);
   if (status == NPU_OK) {
     body();
   }

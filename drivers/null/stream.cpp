@@ -16,7 +16,9 @@ namespace {
 
 template <class T, class... Args>
 npu_status make(npu_device device, T** out, Args... args) {
-  if (npu_status status = check_device(device)) {
+  npu_status status = check_device(device);
+  status = status ? status : check_given(out);
+  if (status != NPU_OK) {
     return status;
   }
   *out = new (std::nothrow) T{args...};
@@ -25,24 +27,25 @@ npu_status make(npu_device device, T** out, Args... args) {
 
 template <class T>
 npu_status destroy(T* object) {
-  delete object;
-  return check_alive();
+  return when_given([=] { delete object; }, object);
 }
 
-npu_status idle(npu_stream) {
-  return check_alive();
+npu_status idle(npu_stream stream) {
+  return check_given(stream);
 }
-npu_status done(npu_event) {
-  return check_alive();
+npu_status done(npu_event event) {
+  return check_given(event);
 }
 
-npu_status record(npu_event event, npu_stream) {
-  event->nanoseconds =
-      std::chrono::steady_clock::now().time_since_epoch().count();
-  return check_alive();
+npu_status record(npu_event event, npu_stream stream) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  return when_given([=] { event->nanoseconds = now; }, event, stream);
 }
 
 npu_status elapsed_ms(npu_event start, npu_event end, double* out) {
+  if (npu_status status = check_given(start, end, out)) {
+    return status;
+  }
   if (!(start->flags & end->flags & NPU_EVENT_TIMING) || !start->nanoseconds ||
       !end->nanoseconds) {
     return fail(
@@ -50,7 +53,7 @@ npu_status elapsed_ms(npu_event start, npu_event end, double* out) {
         "npu: null: elapsed time needs two recorded events with timing.");
   }
   *out = double(end->nanoseconds - start->nanoseconds) * 1e-6;
-  return check_alive();
+  return NPU_OK;
 }
 
 }  // namespace
@@ -61,9 +64,9 @@ const npu_stream_table stream_table = {
     [](npu_device device, int32_t, npu_stream* out) { return make(device, out); },
     destroy<npu_stream_s>,
     idle, idle, // synchronize, query
-    [](npu_stream, npu_event) { return check_alive(); },
-    [](npu_stream, npu_host_fn fn, void* context) {
-      return when_alive([=] { fn(context); });
+    [](npu_stream stream, npu_event event) { return check_given(stream, event); },
+    [](npu_stream stream, npu_host_fn fn, void* context) {
+      return when_given([=] { fn(context); }, stream, fn);
     },
     nullptr, nullptr};
 
