@@ -55,6 +55,11 @@ TEST(memory, OutOfMemoryThenUsableAgain) {
 
 TEST(memory, CapacityIsReachedAndGivenBack) {
   const npu_device_properties p = properties();
+#if defined(__SANITIZE_ADDRESS__)
+  if (p.total_memory > (std::uint64_t{1} << 30)) {
+    GTEST_SKIP() << "too much memory to fill under ASAN";
+  }
+#endif
   std::uint64_t piece = p.total_memory / 8;
   if (p.max_single_allocation != 0) {
     piece = std::min(piece, p.max_single_allocation);
