@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -171,14 +172,18 @@ void remember(const Block& block) {
   map().blocks.emplace(block.base, block);
 }
 
-npu_status take_and_remember(Block& block, void** out) {
+// Puts a new block into the map; when it fails, nothing is left of it.
+npu_status hand_out(const Block& block, void** out) {
   try {
     remember(block);
   } catch (...) {
     give_back(block);
+    if (block.device >= 0) {
+      used[block.device] -= charged(block);
+    }
     throw;
   }
-  npu_status status = settings.redzone ? paint_redzone(block) : NPU_OK;
+  const npu_status status = settings.redzone ? paint_redzone(block) : NPU_OK;
   *out = status == NPU_OK ? block.base : nullptr;
   return status;
 }
@@ -201,7 +206,7 @@ npu_status alloc(npu_device device, std::uint64_t bytes, void** out) {
       used[device] -= charged(block);
       return out_of_memory(device, bytes);
     }
-    return take_and_remember(block, out);
+    return hand_out(block, out);
   });
 }
 
@@ -217,7 +222,7 @@ npu_status host_alloc(std::uint64_t bytes, void** out) {
           "npu: host driver: cannot allocate %llu bytes of pinned memory.",
           static_cast<unsigned long long>(bytes));
     }
-    return take_and_remember(block, out);
+    return hand_out(block, out);
   });
 }
 
@@ -334,13 +339,17 @@ npu_status check_range(
   if (inside) {
     return NPU_OK;
   }
+  char owner[24] = "device memory";
+  if (device >= 0) {
+    std::snprintf(owner, sizeof(owner), "npu:%d", device);
+  }
   return fail(
       NPU_E_INVALID,
-      "npu: host driver: %s: %llu bytes at %p are not in one block of npu:%d.",
+      "npu: host driver: %s: %llu bytes at %p are not in one block of %s.",
       where,
       static_cast<unsigned long long>(bytes),
       ptr,
-      device);
+      owner);
 }
 
 std::uint64_t used_memory(npu_device device) noexcept {
