@@ -54,6 +54,8 @@ def _patch_forking_pickler() -> None:
     Device memory cannot be shared with another process, and PyTorch's reducer
     would end in an error about storages; the bytes go through CPU instead.
     """
+    from multiprocessing.reduction import ForkingPickler
+
     from torch.multiprocessing import reductions
 
     original = reductions.reduce_tensor
@@ -73,7 +75,7 @@ def _patch_forking_pickler() -> None:
 
     reductions.reduce_tensor = reduce_tensor
     for kind in (torch.Tensor, torch.nn.Parameter, *torch._tensor_classes):
-        reductions.ForkingPickler.register(kind, reduce_tensor)
+        ForkingPickler.register(kind, reduce_tensor)
 
 
 def _rebuild_npu(on_cpu, device, requires_grad, kind):
