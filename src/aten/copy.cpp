@@ -90,12 +90,11 @@ bool run_copy(
     return false;
   }
   if (in.data == out.data) {
-    in.flags |= NPU_TENSOR_ALIAS & known;
+    in.flags |= NPU_TENSOR_ALIAS;
     in.alias_of = 0;
   }
   Call call(NPU_KIND_COPY, 0, "aten::copy_");
   build::copy(call, out, in);
-  geometry.mark_index_width(call);
   return try_run(call, dst.device().index());
 }
 

@@ -77,7 +77,6 @@ bool fill_on_device(const at::Tensor& self, const c10::Scalar& value) {
   npu_fill_attrs attrs{};
   attrs.value = to_npu_scalar(value);
   build::fill(call, operand, attrs);
-  geometry.mark_index_width(call);
   return try_run(call, self.device().index());
 }
 

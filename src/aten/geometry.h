@@ -8,9 +8,8 @@
 
 #include <array>
 #include <cstdint>
-#include <limits>
 
-#include "driver/call.h"
+#include "npu/op.h"
 
 namespace npu {
 
@@ -27,15 +26,12 @@ class Geometry {
     }
     for (int i = 0; i < N; ++i) {
       const auto item = static_cast<std::int64_t>(iter.element_size(i));
-      std::int64_t extent = item;
       strides_[i].resize(ndim);
       for (int d = 0; d < ndim; ++d) {
         const std::int64_t bytes = iter.strides(i)[ndim - 1 - d];
         // A dimension of size 1 may carry any stride; 0 says nothing wrong.
         strides_[i][d] = sizes_[d] == 1 ? 0 : bytes / item;
-        extent += (sizes_[d] - 1) * bytes;
       }
-      extent_ = std::max(extent_, extent);
     }
   }
 
@@ -67,18 +63,11 @@ class Geometry {
     }
   }
 
-  void mark_index_width(Call& call) const {
-    if (extent_ <= std::numeric_limits<std::int32_t>::max()) {
-      call.frame().flags |= NPU_CALL_INDEX32;
-    }
-  }
-
  private:
   using Dims = c10::SmallVector<std::int64_t, 6>;
   Dims sizes_;
   std::array<Dims, N> strides_;
   std::int64_t numel_ = 1;
-  std::int64_t extent_ = 0;
 };
 
 }  // namespace npu

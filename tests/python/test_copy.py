@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies between host and devices, all types and layouts, compared with CPU bit for bit."""
+
+import itertools
+import warnings
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.modes
+
+REAL = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+]
+COMPLEX = [torch.complex64, torch.complex128]
+RAW = [torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2]
+
+
+def sample(dtype, *shape):
+    count = torch.Size(shape).numel()
+    values = torch.arange(count, dtype=torch.float64).sub(count // 3).remainder(100)
+    if dtype.is_complex:
+        return torch.complex(values, values - 7).to(dtype).reshape(shape)
+    return values.to(dtype).reshape(shape)
+
+
+def same_bits(a, b):
+    assert a.dtype == b.dtype and a.shape == b.shape
+    a, b = (x.resolve_conj().resolve_neg().contiguous().reshape(-1) for x in (a, b))
+    assert a.view(torch.uint8).equal(b.view(torch.uint8))
+
+
+@pytest.mark.parametrize("dtype", REAL + COMPLEX + RAW, ids=str)
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 0, 2), (5, 3, 4)], ids=str)
+def test_there_and_back(dtype, shape):
+    x = sample(dtype, *shape)
+    same_bits(x.npu().cpu(), x)
+    same_bits(x.npu().clone().cpu(), x)
+
+
+@pytest.mark.parametrize("to, source", itertools.product(REAL + COMPLEX, repeat=2), ids=str)
+def test_casts(to, source):
+    x = sample(source, 4, 9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = x.to(to)
+        same_bits(x.npu().to(to).cpu(), expected)  # on the device
+        same_bits(
+            torch.empty(4, 9, dtype=to, device="npu").copy_(x).cpu(), expected
+        )  # on the way in
+        same_bits(torch.empty(4, 9, dtype=to).copy_(x.npu()), expected)  # on the way out
+
+
+LAYOUTS = {
+    "plain": lambda x: x,
+    "transposed": lambda x: x.transpose(0, 2),
+    "sliced": lambda x: x[1:, ::2, 1:],
+    "permuted": lambda x: x.permute(1, 2, 0),
+    "expanded": lambda x: x[:, :1].expand(4, 6, 4),
+    "offset": lambda x: x.reshape(-1)[3:67].view(4, 4, 4),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8, torch.complex128, torch.float64])
+def test_layouts(name, dtype):
+    x = sample(dtype, 4, 6, 4)
+    view = LAYOUTS[name]
+    same_bits(view(x.npu()).cpu(), view(x))
+    same_bits(view(x).npu().cpu(), view(x))
+    same_bits(view(x.npu()).contiguous().cpu(), view(x).contiguous())
+    same_bits(view(x.npu()).to(torch.complex64).cpu(), view(x).to(torch.complex64))
+    assert view(x.npu()).clone().stride() == view(x).clone().stride()
+
+
+@pytest.mark.parametrize(
+    "to, source", itertools.product([n for n in LAYOUTS if n != "expanded"], repeat=2)
+)
+def test_layouts_on_both_sides(to, source):
+    def run(a, b):
+        base = sample(torch.float32, 6, 6, 6).to(a)
+        target = LAYOUTS[to](base[:4, :, :4])[:2, :2, :2]
+        target.copy_(LAYOUTS[source](sample(torch.float64, 4, 6, 4).to(b))[:2, :2, :2])
+        return base.cpu()
+
+    expected = run("cpu", "cpu")
+    for a, b in (("npu", "npu"), ("npu", "cpu"), ("cpu", "npu")):
+        same_bits(run(a, b), expected)
+
+
+def test_broadcast():
+    for a, b in (("npu", "npu"), ("npu", "cpu"), ("cpu", "npu")):
+        x = torch.empty(3, 4, device=a).copy_(torch.arange(4, device=b))
+        assert x.tolist() == [[0, 1, 2, 3]] * 3
+        x = torch.empty(3, 4, device=a).copy_(torch.tensor(2.0, device=b))
+        assert x.tolist() == [[2] * 4] * 3
+        x = torch.empty(0, 4, device=a).copy_(torch.tensor([2.0], device=b))
+        assert x.shape == (0, 4)
+
+
+@pytest.mark.parametrize("a, b", [("npu", "npu"), ("npu", "cpu"), ("cpu", "npu"), ("cpu", "cpu")])
+def test_what_does_not_fit_raises_as_on_cpu(a, b):
+    with pytest.raises(
+        RuntimeError, match=r"size of tensor a \(3\) must match the size of tensor b \(4\)"
+    ):
+        torch.empty(3, device=a).copy_(torch.empty(4, device=b))
+    with pytest.raises(
+        RuntimeError, match=r"output with shape \[3\] doesn't match the broadcast shape"
+    ):
+        torch.empty(3, device=a).copy_(torch.empty(2, 3, device=b))
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+        torch.empty(1, device=a).expand(3).copy_(torch.ones(3, device=b))
+
+
+def test_overlap_raises_as_on_cpu():
+    for device in ("cpu", "npu"):
+        x = torch.arange(16.0, device=device).reshape(4, 4)
+        for to, source in ((x[1:], x[:-1]), (x, x.t())):
+            with pytest.raises(RuntimeError, match="refer to a single memory location"):
+                to.copy_(source)
+        x.copy_(x)
+        x.copy_(x.view(4, 4))
+        x[:2].copy_(x[2:])
+        assert x[0].tolist() == x[2].tolist() == [8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_conj_and_neg_do_not_recurse(dtype):
+    # Without a fallthrough on these keys clone -> copy_ -> clone has no end.
+    z = sample(dtype, 3, 4)
+    for view in (
+        lambda z: z.conj(),
+        lambda z: torch._neg_view(z),
+        lambda z: torch._neg_view(z.conj()),
+        lambda z: z.conj().imag,
+        lambda z: z.conj().t(),
+    ):
+        got, expected = view(z.npu()), view(z)
+        same_bits(got.cpu(), expected)
+        same_bits(got.clone().cpu(), expected)
+        same_bits(got.contiguous().cpu(), expected)
+        same_bits(got.resolve_conj().resolve_neg().cpu(), expected)
+        same_bits(view(z).npu().cpu(), expected)
+        same_bits(torch._copy_from(got, torch.empty_like(got)).cpu(), expected)
+        same_bits(
+            torch._copy_from_and_resize(got, torch.empty(0, dtype=got.dtype, device="npu")).cpu(),
+            expected,
+        )
+
+
+@pytest.mark.parametrize("a, b", [("npu", "npu"), ("npu", "cpu"), ("cpu", "npu")])
+def test_copies_into_conj_and_neg_views(a, b):
+    def run(a, b):
+        z = torch.zeros(5, dtype=torch.complex64, device=a)
+        z.conj()[:2].copy_(sample(torch.complex64, 2).to(b))
+        torch._neg_view(z)[2:4].copy_(sample(torch.complex64, 2).to(b))
+        z.conj().imag[4:].copy_(torch.tensor([3.0], device=b))
+        return z.cpu()
+
+    same_bits(run(a, b), run("cpu", "cpu"))
+
+
+def test_conj_in_place():
+    z = sample(torch.complex64, 6).npu()
+    z.copy_(z.conj())
+    same_bits(z.cpu(), sample(torch.complex64, 6).conj())
+
+
+def test_lost_imaginary_parts_are_warned_about(run_python):
+    code = """
+import torch, warnings
+z = torch.ones(2, dtype=torch.complex64, device="npu")
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    z.to(torch.bool)
+    assert not seen, seen
+    z.to(torch.float32)
+assert any("discards the imaginary part" in str(w.message) for w in seen), seen
+"""
+    run_python(code)
+
+
+def test_copy_from_and_resize():
+    x = torch.arange(6.0).reshape(2, 3)
+    for a, b in (("npu", "cpu"), ("cpu", "npu"), ("npu", "npu")):
+        out = torch._copy_from_and_resize(x.to(a), torch.empty(0, device=b))
+        assert out.cpu().equal(x) and out.device.type == b
+
+
+def test_meta_tensors():
+    with pytest.raises(NotImplementedError, match="no data"):
+        torch.empty(3, device="npu").copy_(torch.empty(3, device="meta"))
+    assert torch.empty(3, device="meta").copy_(torch.ones(3, device="npu")).device.type == "meta"
+
+
+def test_pinned_memory_may_be_dropped_at_once():
+    total = torch.zeros(256, 1024, device="npu")
+    for i in range(20):
+        host = torch.full((256, 1024), float(i)).pin_memory()
+        total += host.to("npu", non_blocking=True)
+        del host  # the pool must not hand it out while the copy is queued
+        torch.full((256, 1024), -1.0).pin_memory()
+    assert total.cpu().eq(190).all()
+
+
+def test_pageable_memory_may_be_changed_at_once():
+    host = torch.ones(1 << 18)
+    x = host.to("npu", non_blocking=True)
+    host.fill_(7)
+    assert x.cpu().eq(1).all()
+    out = torch.empty(1 << 18).copy_(x, non_blocking=True)
+    assert out.eq(1).all()
+
+
+def test_asynchronous_downloads_arrive_after_synchronize():
+    x = torch.full((1 << 18,), 3.0, device="npu")
+    out = torch.zeros(1 << 18).pin_memory()
+    out.copy_(x * 2, non_blocking=True)
+    torch.npu.synchronize()
+    assert out.eq(6).all()
+    out.copy_(x, non_blocking=False)
+    assert out.eq(3).all()
+
+
+def test_copies_follow_the_current_stream():
+    side = torch.npu.Stream()
+    x = torch.zeros(1 << 16, device="npu")
+    for i in range(5):
+        x.fill_(i)
+        side.wait_stream(torch.npu.current_stream())
+        with torch.npu.stream(side):
+            y = x.clone().to(torch.float64)
+            host = y.cpu()
+        assert host.eq(i).all()
+        torch.npu.current_stream().wait_stream(side)
+
+
+ASYNC = """
+import torch
+x = torch.arange(100000.0)
+for i in range(5):
+    y = x.to("npu", non_blocking=True)
+    x.add_(1)                       # pageable: the copy has its own bytes
+    z = y[::3].to(torch.float16).float()
+    w = torch.empty(100000, device="npu")[::2]
+    w.copy_(torch.full((50000,), float(i)))
+    assert z.cpu().equal((x - 1)[::3].half().float()), i
+    assert w.cpu().eq(i).all()
+    s = torch.npu.Stream()
+    with torch.npu.stream(s):
+        v = torch.empty(100000, device="npu").fill_(i)
+        assert v[5].item() == i
+    t = torch.zeros(1000, device="npu")
+    for k in range(4):
+        t = t.resize_(1000 * (k + 2))
+        t[-1000:].fill_(k + 1)
+    assert t[1000:].view(4, 1000).mean(1).tolist() == [1, 2, 3, 4]
+"""
+
+
+@pytest.mark.parametrize("delay", ["0", "2000"])
+def test_really_asynchronous(run_python, delay):
+    run_python(ASYNC, NPU_HOST_ASYNC="1", NPU_HOST_DELAY_US=delay)
+
+
+PEERS = """
+import torch
+x = torch.arange(24.0).reshape(4, 6)
+for make in (lambda x: x, lambda x: x.t(), lambda x: x[1:, ::2], lambda x: x[:1].expand(4, 6)):
+    a = make(x.to("npu:0"))
+    b = a.to("npu:1")
+    assert b.device == torch.device("npu:1") and b.cpu().equal(make(x))
+    assert a.to("npu:1", torch.float64).cpu().equal(make(x).double())
+    c = torch.zeros(8, 12, device="npu:1")
+    view = c[::2, ::2][: a.size(0), : a.size(1)]
+    view.copy_(a)
+    assert view.cpu().equal(make(x)) and c.cpu().sum() == make(x).sum()
+z = torch.randn(5, dtype=torch.complex64)
+assert z.to("npu:0").conj().to("npu:1").cpu().equal(z.conj())
+assert torch.empty(3, 6, device="npu:1").copy_(x.to("npu:0")[0]).cpu().equal(x[0].expand(3, 6))
+assert torch.empty(0, device="npu:0").to("npu:1").numel() == 0
+try:
+    torch.empty(3, device="npu:0").copy_(torch.empty(4, device="npu:1"))
+except RuntimeError as error:
+    assert "must match the size" in str(error)
+else:
+    raise AssertionError
+# Both devices' streams are respected: the source is still being written when the copy is queued,
+# and the target is still being read.
+for i in range(10):
+    a = torch.full((1 << 16,), float(i), device="npu:0")
+    b = torch.zeros(1 << 16, device="npu:1")
+    before = b + 0
+    b.copy_(a)
+    a.fill_(-1)
+    assert before.cpu().eq(0).all() and b.cpu().eq(i).all(), i
+"""
+
+
+@pytest.mark.parametrize("asynchronous", ["0", "1"])
+def test_between_devices(run_python, asynchronous):
+    run_python(PEERS, NPU_HOST_DEVICES="2", NPU_HOST_ASYNC=asynchronous, NPU_HOST_DELAY_US="500")
+
+
+FOREIGN = """
+import torch
+x = torch.arange(24.0).reshape(2, 3, 4)
+y = x.npu()
+assert y.permute(2, 0, 1)[1:].contiguous().cpu().equal(x.permute(2, 0, 1)[1:].contiguous())
+assert y.to(torch.int16).cpu().equal(x.to(torch.int16))
+y[:, 1, ::2] = 5
+y[:, 2, 1:].copy_(torch.tensor([1, 2, 3]))
+x[:, 1, ::2] = 5
+x[:, 2, 1:].copy_(torch.tensor([1, 2, 3]))
+assert y.cpu().equal(x)
+assert torch.zeros(3, 2, device="npu").t().add(1).cpu().eq(1).all()
+z = torch.randn(6, dtype=torch.complex64)
+assert z.npu().conj().clone().cpu().equal(z.conj())
+assert torch.full((3,), 2.5, dtype=torch.bfloat16, device="npu").tolist() == [2.5] * 3
+assert z.npu()[2].item() == z[2].item()
+"""
+
+
+def test_a_driver_without_kernels(run_python):
+    # The null driver has memory and streams only: the host side stages.
+    run_python(FOREIGN, NPU_DRIVER="null")
+
+
+def test_kinds_switched_off(run_python):
+    run_python(FOREIGN, NPU_DISABLE_KIND="copy,fill")
