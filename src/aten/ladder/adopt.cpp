@@ -131,6 +131,9 @@ at::Tensor CpuCall::adopt_dense(at::Tensor cpu) {
   hand_over(data, device_);
   memory->set_allocator(device_allocator());
   impl._change_backend_component_keys(device_);
+  // Its device is read off the storage only when one is set: set the same.
+  impl.set_storage_keep_dtype(
+      std::move(const_cast<c10::Storage&>(impl.unsafe_storage())));
   return cpu;
 }
 
