@@ -68,6 +68,7 @@ bool fill_on_device(const at::Tensor& self, const c10::Scalar& value) {
   const at::TensorIterator iter = at::TensorIteratorConfig()
                                       .set_check_mem_overlap(false)
                                       .add_output(self)
+                                      .check_all_same_dtype(false)
                                       .resize_outputs(false)
                                       .build();
   const Geometry<1> geometry(iter);
