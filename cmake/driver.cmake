@@ -18,6 +18,8 @@ function(npu_add_driver name)
   endif()
   target_link_libraries(npu_${name} PRIVATE Threads::Threads)
   target_compile_options(npu_${name} PRIVATE -Wall -Wextra)
+  target_link_options(npu_${name} PRIVATE
+    LINKER:--version-script=${CMAKE_CURRENT_FUNCTION_LIST_DIR}/driver_exports.map)
   # MODULE lets missing symbols through until the user loads the driver.
   if(NOT NPU_SANITIZE)
     target_link_options(npu_${name} PRIVATE LINKER:-z,defs)

@@ -18,5 +18,6 @@ write_basic_package_version_file(
 install(FILES
   ${CMAKE_SOURCE_DIR}/cmake/opennpuConfig.cmake
   ${CMAKE_SOURCE_DIR}/cmake/driver.cmake
+  ${CMAKE_SOURCE_DIR}/cmake/driver_exports.map
   ${CMAKE_BINARY_DIR}/opennpuConfigVersion.cmake
   DESTINATION ${NPU_PACKAGE_DIR}/share/cmake/opennpu)
