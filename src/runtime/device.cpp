@@ -93,6 +93,15 @@ void child_after_fork() {
       "multiprocessing, you must use the 'spawn' start method");
 }
 
+// A driver that cannot be used is no ValueError, whatever it was lacking.
+Driver* loaded_driver() {
+  try {
+    return &active_driver();
+  } catch (const Error& e) {
+    TORCH_CHECK(false, e.what(), pta_error(Code::kUnavailable));
+  }
+}
+
 [[gnu::cold]] void init_slow() {
   const std::lock_guard<std::mutex> lock(mutex);
   if (state.load() == State::kReady) {
@@ -102,7 +111,7 @@ void child_after_fork() {
     raise_bad_fork();
   }
   check_error_environment();
-  Driver* const driver = use_driver([] { return &active_driver(); });
+  Driver* const driver = loaded_driver();
   const auto devices =
       use_driver([driver] { return visible_devices(*driver); });
   TORCH_CHECK(

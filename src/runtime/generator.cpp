@@ -146,7 +146,12 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
 
 Generator& generator_for(
     const std::optional<at::Generator>& given, c10::DeviceIndex device) {
-  device = device_or_current(device);
+  // An npu generator brings CPU tensors here, too: they have no index.
+  TORCH_CHECK(
+      device >= 0,
+      "Expected a tensor of the generator's npu device but found one of "
+      "another device type",
+      pta_error(Code::kParam));
   const bool own = given.has_value() && given->defined();
   const at::Generator& chosen = own ? *given : default_generator(device);
   TORCH_CHECK(
