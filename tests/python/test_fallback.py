@@ -172,17 +172,18 @@ assert "aten::mm" in native, native
     run_python(code, NPU_FALLBACK="silent")
 
 
-def test_time_is_true(run_python):
+def test_counted_time_is_the_clocks(run_python):
     code = """
 import time, torch, torch_npu
 x = torch.randn(400, 400).to("npu")
-torch.npu.reset_fallback_stats() if hasattr(torch.npu, "reset_fallback_stats") else None
+torch.linalg.lstsq(x, x)
+torch.npu.reset_fallback_stats()
 start = time.perf_counter()
 for _ in range(5):
     torch.linalg.lstsq(x, x)
 passed = time.perf_counter() - start
 counted = sum(r["seconds"] for r in torch.npu.fallback_stats(native=True))
-assert 0.5 * passed < counted < 1.1 * passed, (counted, passed)
+assert 0.2 * passed < counted < 1.2 * passed, (counted, passed)
 """
     run_python(code, NPU_FALLBACK="silent")
 

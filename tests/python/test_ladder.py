@@ -548,7 +548,7 @@ def test_gradients_through_the_ladder():
 
 def test_zero_tensors_in_forward_mode():
     x, t = npu(3), npu(3, seed=1)
-    primal, tangent = torch.func.jvp(torch.fmax, (x[1], x[1]), (t[1], t[1]))
+    _, tangent = torch.func.jvp(torch.fmax, (x[1], x[1]), (t[1], t[1]))
     same(torch.func.jvp(torch.fmax, (x[0], x[0]), (t[0], t[0]))[1], tangent)
     same(
         torch.func.hessian(lambda v: (v**3).sum())(x[0]),
