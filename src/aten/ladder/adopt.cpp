@@ -145,7 +145,7 @@ at::Tensor CpuCall::to_npu(at::Tensor cpu) {
   if (known != kNone) {
     return tensors_[known].original;
   }
-  if (!cpu.device().is_cpu()) {
+  if (!cpu.device().is_cpu() || C10_UNLIKELY(for_host_)) {
     return cpu;
   }
   if (C10_UNLIKELY(has_components(*cpu.unsafeGetTensorImpl()))) {

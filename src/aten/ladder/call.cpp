@@ -265,6 +265,7 @@ at::Tensor CpuCall::to_cpu(const at::Tensor& original, const Arg& arg) {
   }
   check_device(original, arg);
   if (C10_UNLIKELY(original.device().is_cpu())) {
+    for_host_ |= arg.written;
     remember(original, original, false);
     return original;
   }
@@ -318,6 +319,7 @@ void CpuCall::convert_arguments(c10::IValue* args) {
         break;
       case ArgKind::kDevice:
         if (value.isDevice()) {
+          for_host_ |= value.toDevice().is_cpu();
           value = kCpu;
         }
         break;

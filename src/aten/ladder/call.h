@@ -45,6 +45,11 @@ class CpuCall {
   c10::Device device() const {
     return device_;
   }
+  // The call makes host tensors: x.to("cpu") of a layout with a kernel for it,
+  // copy_ into a CPU tensor. Its results stay as they are.
+  bool for_host() const {
+    return for_host_;
+  }
 
   // Used by the other layouts (components.cpp): their members go through the
   // same maps.
@@ -106,6 +111,7 @@ class CpuCall {
   const c10::Device device_;
   const bool copies_;
   const bool opens_;
+  bool for_host_ = false;
   std::uint64_t bytes_ = 0;
   c10::SmallVector<Wrapped, 6> tensors_;
   c10::SmallVector<Mapped, 6> storages_;    // arguments', then new results'

@@ -120,7 +120,8 @@ bool may_be_cpu(const std::string& op, const std::string& argument) {
   if (op.rfind("aten::_nested_view_from_buffer", 0) == 0) {
     return argument == "offsets" || argument == "storage_offsets";
   }
-  return op.rfind("aten::tensor_split", 0) == 0;
+  // copy_ of the layouts that have one: either side may be the host's.
+  return op == "aten::copy_" || op.rfind("aten::tensor_split", 0) == 0;
 }
 
 }  // namespace
@@ -163,7 +164,8 @@ Entry::Entry(const c10::OperatorHandle& handle, std::string counted_as)
 }
 
 bool Entry::has_kernel(c10::DispatchKey cpu_key) const {
-  return op.hasComputedKernelForDispatchKey(cpu_key);
+  return (saved_ != nullptr && cpu_key == c10::DispatchKey::CPU) ||
+         op.hasComputedKernelForDispatchKey(cpu_key);
 }
 
 void Entry::call_kernel(

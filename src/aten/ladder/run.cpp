@@ -49,6 +49,14 @@ c10::Device target_device(const Entry& entry, const c10::IValue* args) {
   return {kDeviceType, device_or_current(index)};
 }
 
+// CPU kernels know no streams: what was queued before must have happened.
+void drain(c10::Device device) {
+  static const Driver& driver = active_driver();
+  check_driver(
+      driver.stream().synchronize(current_stream_handle(device.index())),
+      "wait for the current stream");
+}
+
 // True when this call of a random operator draws nothing.
 bool draws_nothing(const Entry& entry, const c10::IValue* args) {
   const c10::FunctionSchema& schema = entry.op.schema();
@@ -109,7 +117,7 @@ void call_kernel(
     torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
   try {
-    if (C10_LIKELY(!copies)) {
+    if (C10_LIKELY(!copies && !call.for_host())) {
       const ShimScope shim(call.device().index(), opens);
       entry.call_kernel(cpu_key, stack);
     } else {
@@ -136,16 +144,14 @@ void run_on_cpu(
     refuse_random(entry, args);
   }
   const c10::Device device = target_device(entry, args);
-  const bool copies = !host_accessible(device.index());
-  const bool opens = !copies && needs_host_open(device.index());
+  const std::uint32_t access = device_properties(device.index()).host_access;
+  const bool copies = access == NPU_HOST_ACCESS_NONE;
+  const bool opens = access == NPU_HOST_ACCESS_EXPLICIT;
   if (C10_UNLIKELY(log_enabled(NPU_LOG_DEBUG))) {
     print_call(entry, args, copies);
   }
   if (C10_LIKELY(!copies)) {
-    check_driver(
-        active_driver().stream().synchronize(
-            current_stream_handle(device.index())),
-        "wait for the current stream");
+    drain(device);
   }
   CpuCall call(entry, device, copies, opens);
   call.convert_arguments(args);
