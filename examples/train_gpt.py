@@ -53,7 +53,7 @@ def train(device: torch.device, steps: int) -> tuple[GPT, list[float], float]:
     data = batches(encode(TEXT.read_text(encoding="ascii")), device)
     losses: list[float] = []
     start = time.perf_counter()
-    with tqdm(range(steps), unit="step", ncols=88) as bar:
+    with tqdm(range(steps), unit="step", ncols=88, mininterval=0.5) as bar:
         for _ in bar:
             optimizer.zero_grad()
             loss = next_token_loss(model, next(data))
@@ -61,7 +61,7 @@ def train(device: torch.device, steps: int) -> tuple[GPT, list[float], float]:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             losses.append(loss.item())
-            bar.set_postfix(loss=f"{losses[-1]:.3f}")
+            bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
     return model, losses, time.perf_counter() - start
 
 
