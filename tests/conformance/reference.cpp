@@ -298,14 +298,22 @@ std::array<std::uint32_t, 4> philox(
   return {c[0], c[1], c[2], c[3]};
 }
 
+const std::array<std::uint32_t, 4>& Words::block(std::uint64_t number) const {
+  if (number != last_number_) {
+    last_number_ = number;
+    last_ = philox(seed_, block_ + number, 0);
+  }
+  return last_;
+}
+
 std::uint32_t Words::operator()(std::uint64_t j) const {
-  return philox(seed_, block_ + j / 4, 0)[j % 4];
+  return block(j / 4)[j % 4];
 }
 
 std::uint64_t Words::wide(std::uint64_t i) const {
-  const auto block = philox(seed_, block_ + i / 2, 0);
+  const auto& words = block(i / 2);
   const std::size_t at = 2 * (i % 2);
-  return block[at] | (std::uint64_t{block[at + 1]} << 32);
+  return words[at] | (std::uint64_t{words[at + 1]} << 32);
 }
 
 double ulps(npu_dtype dtype, double actual, double expected) {

@@ -35,17 +35,22 @@ std::int64_t element_offset(const View& view, std::int64_t linear);
 std::array<std::uint32_t, 4> philox(
     std::uint64_t seed, std::uint64_t low, std::uint64_t high);
 
-// The words of a call, contract's W(j).
+// The words of a call, contract's W(j). Keeps the last block: elements ask for
+// neighbours. Not for several threads.
 class Words {
  public:
   Words(std::uint64_t seed, std::uint64_t offset)
-      : seed_(seed), block_(offset / 4) {}
+      : seed_(seed), block_(offset / 4), last_(philox(seed, block_, 0)) {}
   std::uint32_t operator()(std::uint64_t j) const;
   std::uint64_t wide(std::uint64_t i) const;  // W(2i), W(2i+1)
 
  private:
+  const std::array<std::uint32_t, 4>& block(std::uint64_t number) const;
+
   std::uint64_t seed_;
   std::uint64_t block_;
+  mutable std::uint64_t last_number_ = 0;
+  mutable std::array<std::uint32_t, 4> last_;
 };
 
 // Distance in units of the last place of `expected` in its dtype.
