@@ -142,7 +142,10 @@ def main():
     parser.add_argument("--samples", type=int, default=0, help="most per case; 0 is all")
     parser.add_argument("--json", help="write all rows there")
     options = parser.parse_args()
-    sys.path.insert(0, str(HERE))
+    sys.path[:0] = [str(HERE), str(HERE.parent)]
+    from amx import avoid_broken_amx
+
+    avoid_broken_amx()
     chosen = operators(set(options.op))
 
     def progress(done, total, rows):
