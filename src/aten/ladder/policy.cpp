@@ -103,7 +103,7 @@ void settle_first(Entry& entry) {
     entry.warned |= warns;
     entry.settled.store(true, std::memory_order_release);
   }
-  if (warns && claim_warning(entry.reported)) {
+  if (warns && warnings_enabled() && claim_warning(entry.reported)) {
     warn(caution(entry.reported), "npu_cpu_fallback", __FILE__, __LINE__);
   }
 }

@@ -91,22 +91,25 @@ bool composite_needs_cpu(const c10::OperatorName& name) {
 }
 
 // A composite kernel shadows the fallback. Where the CPU has a kernel of its
-// own we want that one; where a composite is meant to be differentiated
-// through (implicit), never.
+// own we want that one; where an implicit composite is what autograd goes
+// through (no formula of its own), never.
 bool shadowed(const c10::OperatorHandle& op, const Twin& twin) {
+  const auto has = [&op](DispatchKey key) {
+    return op.hasKernelForDispatchKey(key);
+  };
   const c10::OperatorName& name = op.operator_name();
-  if (std::string_view(name.name).substr(0, 6) != "aten::" ||
-      op.hasKernelForDispatchKey(twin.npu) ||
-      op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) {
+  if (std::string_view(name.name).substr(0, 6) != "aten::" || has(twin.npu)) {
     return false;
   }
   if (twin.npu == DispatchKey::PrivateUse1 && composite_needs_cpu(name)) {
     return true;
   }
-  return op.hasKernelForDispatchKey(twin.cpu) &&
-         (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
-          op.hasKernelForDispatchKey(
-              DispatchKey::CompositeExplicitAutogradNonFunctional));
+  const bool implicit = has(DispatchKey::CompositeImplicitAutograd);
+  if (!has(twin.cpu) || (implicit && !has(DispatchKey::Autograd))) {
+    return false;
+  }
+  return implicit || has(DispatchKey::CompositeExplicitAutograd) ||
+         has(DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
 using Registrations = std::vector<c10::RegistrationHandleRAII>;
