@@ -116,7 +116,7 @@ struct LogNormal {
       double std,
       const OptGenerator& gen) {
     const at::Tensor self = tensor_of(iter);
-    check_floating("log_normal_kernel_npu", self);
+    check_floating("log_normal_npu", self);
     draw(
         self,
         NPU_RANDOM_LOG_NORMAL,
@@ -154,7 +154,7 @@ struct Geometric {
     const at::Tensor self = tensor_of(iter);
     TORCH_CHECK_NOT_IMPLEMENTED(
         !self.is_complex() && self.scalar_type() != at::kBool,
-        "\"geometric_kernel_npu\" not implemented for '",
+        "\"geometric_npu\" not implemented for '",
         c10::toString(self.scalar_type()),
         "'");
     const bool wide =
@@ -240,7 +240,7 @@ void draw_integers(
     const OptGenerator& gen) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !self.is_complex(),
-      "\"random_npu\" not implemented for '",
+      "\"random_kernel_npu\" not implemented for '",
       c10::toString(self.scalar_type()),
       "'");
   npu_random_attrs attrs{};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators on a tensor's storage: set_, resize_, record_stream and the like.
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/is_set_to_native.h>
-#include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
 #include <torch/library.h>
 
@@ -19,6 +19,15 @@ at::Tensor& set_storage_(at::Tensor& self, c10::Storage source) {
   return at::native::set_(self, std::move(source));
 }
 
+// Grows the storage to `bytes`; a tensor without elements needs none. Comes
+// before the sizes change, so that running out of memory changes nothing.
+void fit_storage(
+    const c10::Storage& storage, at::IntArrayRef sizes, std::size_t bytes) {
+  if (c10::multiply_integers(sizes) != 0 && bytes > storage.nbytes()) {
+    resize_bytes(storage.unsafeGetStorageImpl(), bytes);
+  }
+}
+
 at::Tensor& set_storage_offset_(
     at::Tensor& self,
     c10::Storage source,
@@ -30,16 +39,17 @@ at::Tensor& set_storage_offset_(
   impl->set_storage_offset(offset);
   const std::size_t item = self.element_size();
   // No strides means contiguous.
-  const bool strided = strides.data() != nullptr;
-  const std::size_t bytes =
-      strided ? at::detail::computeStorageNbytes(sizes, strides, item, offset)
-              : at::detail::computeStorageNbytesContiguous(sizes, item, offset);
-  if (c10::multiply_integers(sizes) != 0 && bytes > self.storage().nbytes()) {
-    resize_bytes(self.storage().unsafeGetStorageImpl(), bytes);
-  }
-  if (strided) {
+  if (strides.data() != nullptr) {
+    fit_storage(
+        self.storage(),
+        sizes,
+        at::detail::computeStorageNbytes(sizes, strides, item, offset));
     impl->set_sizes_and_strides(sizes, strides);
   } else {
+    fit_storage(
+        self.storage(),
+        sizes,
+        at::detail::computeStorageNbytesContiguous(sizes, item, offset));
     impl->set_sizes_contiguous(sizes);
   }
   return self;
@@ -54,11 +64,36 @@ at::Tensor& set_empty_(at::Tensor& self) {
   return set_storage_offset_(self, std::move(storage), 0, {0}, {});
 }
 
+// Not PyTorch's own: that moves the bytes with the host's memcpy, unordered
+// with the stream, and takes new memory from the current device.
 const at::Tensor& resize_(
     const at::Tensor& self,
     at::IntArrayRef sizes,
     std::optional<c10::MemoryFormat> format) {
-  return at::native::resize_(self, sizes, format);
+  at::detail::check_size_nonnegative(sizes);
+  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  const auto old_bytes = static_cast<std::int64_t>(self.storage().nbytes());
+  if (!impl->sizes().equals(sizes)) {
+    fit_storage(
+        self.storage(),
+        sizes,
+        at::detail::computeStorageNbytesContiguous(
+            sizes, self.element_size(), impl->storage_offset()));
+    impl->set_sizes_contiguous(sizes);
+  }
+  if (format) {
+    TORCH_CHECK(
+        *format != c10::MemoryFormat::Preserve,
+        "Unsupported memory format ",
+        *format);
+    impl->empty_tensor_restride(*format);
+  }
+  const auto& context = at::globalContext();
+  if (C10_UNLIKELY(context.deterministicAlgorithms()) &&
+      context.deterministicFillUninitializedMemory()) {
+    at::native::fill_resize_deterministic_(self, old_bytes);
+  }
+  return self;
 }
 
 void record_stream_op(at::Tensor& self, c10::Stream stream) {

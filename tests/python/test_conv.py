@@ -41,12 +41,32 @@ def run(device, name, dtype, bias, format=torch.contiguous_format):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_forward_and_gradients_equal_cpu(name, dtype, bias):
     for got, expected in zip(
         run("npu", name, dtype, bias), run("cpu", name, dtype, bias), strict=True
     ):
         assert got.equal(expected)
+
+
+BFLOAT16 = """
+import torch, torch_npu
+import torch.nn.functional as F
+
+def run(device):
+    g = torch.Generator().manual_seed(0)
+    parts = [torch.randn(s, generator=g).bfloat16() for s in ((2, 4, 8, 9), (6, 4, 3, 3), (6,))]
+    x, w, b = (p.to(device).requires_grad_() for p in parts)
+    y = F.conv2d(x, w, b, padding=1)
+    return [t.detach().cpu() for t in (y, *torch.autograd.grad(y.square().sum(), (x, w, b)))]
+
+assert all(a.equal(b) for a, b in zip(run("npu"), run("cpu"), strict=True))
+"""
+
+
+def test_bfloat16_equals_cpu(run_python):
+    # Without AMX: PyTorch's own CPU kernel dies on virtual machines that announce it wrongly.
+    run_python(BFLOAT16, ONEDNN_MAX_CPU_ISA="AVX2")
 
 
 def test_channels_last_is_kept():

@@ -65,9 +65,9 @@ def test_cells_and_partial_gradients(kind):
 def test_gradcheck_of_the_fused_cells():
     torch.manual_seed(0)
     leaf = lambda *shape: torch.randn(*shape, dtype=torch.float64).npu().requires_grad_()  # noqa: E731
-    lstm = lambda *a: torch._thnn_fused_lstm_cell(*a)[:2]  # noqa: E731
+    lstm = lambda *a: torch.ops.aten._thnn_fused_lstm_cell(*a)[:2]  # noqa: E731
     assert torch.autograd.gradcheck(
         lstm, (leaf(2, 12), leaf(2, 12), leaf(2, 3), leaf(12), leaf(12))
     )
-    gru = lambda *a: torch._thnn_fused_gru_cell(*a)[0]  # noqa: E731
+    gru = lambda *a: torch.ops.aten._thnn_fused_gru_cell(*a)[0]  # noqa: E731
     assert torch.autograd.gradcheck(gru, (leaf(2, 9), leaf(2, 9), leaf(2, 3), leaf(9), leaf(9)))

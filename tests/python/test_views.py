@@ -11,7 +11,7 @@ VIEWS = {
     "view_dtype": lambda x: x.view(torch.int32),
     "view_dtype_size": lambda x: x.view(torch.float64),
     "reshape": lambda x: x.reshape(4, 6),
-    "_reshape_alias": lambda x: torch._reshape_alias(x, (4, 6), (6, 1)),
+    "_reshape_alias": lambda x: torch.ops.aten._reshape_alias(x, (4, 6), (6, 1)),
     "unfold": lambda x: x.unfold(2, 2, 1),
     "t": lambda x: x[0].t(),
     "transpose": lambda x: x.transpose(0, 2),
