@@ -55,7 +55,6 @@ def work():
     x = torch.ones(2, device="npu", requires_grad=True)
     (x * 2).sum().backward()
     assert x.grad.tolist() == [2.0, 2.0]
-assert torch.npu.device_count() >= 1
 in_child(work)
 in_child(work)
 assert torch.ones(2, device="npu").sum().item() == 2
