@@ -121,23 +121,24 @@ Block* DevicePool::block_at(Segment* segment, void* ptr, bool interior) {
   return block;
 }
 
-StreamPools& DevicePool::pools_of(StreamId stream) {
-  const bool direct = stream >= 0 && stream < kDirect;
-  StreamPools*& found = direct ? direct_[stream] : others_[stream];
-  if (found == nullptr) {
-    pools_.push_back(std::make_unique<StreamPools>(stream));
-    found = pools_.back().get();
+StreamPools& DevicePool::make_pools(StreamId stream) {
+  pools_.push_back(std::make_unique<StreamPools>(stream));
+  StreamPools* made = pools_.back().get();
+  if (stream >= 0 && stream < kDirect) {
+    direct_[stream] = made;
+  } else {
+    others_[stream] = made;
   }
-  return *found;
+  return *made;
 }
 
-Block* DevicePool::take(const Request& request, bool flush) {
-  StreamPools& pools = pools_of(request.stream);
-  ++tick_;
-  if (Block* block = pools.bins.pop(request.rounded)) {
-    leave_free(*block);
-    return block;
-  }
+StreamPools& DevicePool::other_pools(StreamId stream) {
+  const auto found = others_.find(stream);
+  return found != others_.end() ? *found->second : make_pools(stream);
+}
+
+Block* DevicePool::take_indexed(
+    StreamPools& pools, const Request& request, bool flush) {
   Pool& pool = pools.of(request.rounded);
   Block* block = pool.index.find(request.rounded, config_);
   if (block == nullptr && flush) {
@@ -185,31 +186,6 @@ Block* DevicePool::carve(Pool& pool, Block* block, std::size_t rounded) {
   return block;
 }
 
-void DevicePool::hand_out(Block* block, const Request& request) {
-  block->state = Block::State::kAllocated;
-  block->requested = request.bytes;
-  block->rounded = request.rounded;
-  block->next = nullptr;
-  block->oversize = block->size >= config_.max_split_size;
-  ++block->segment->live;
-  count_allocated(*block);
-}
-
-// The block is free from here on: into its bin, or merged.
-void DevicePool::put_back(Block* block) {
-  Segment* segment = block->segment;
-  if (--segment->live == 0) {
-    segment->idle_since = tick_;
-  }
-  StreamPools& pools = pools_of(segment->pool->stream);
-  if (block->size < config_.max_split_size && pools.bins.push(block)) {
-    block->state = Block::State::kBinned;
-    enter_free(*block);
-    return;
-  }
-  merge(block);
-}
-
 // `block` is in no list and not counted as free.
 void DevicePool::merge(Block* block) {
   FreeIndex& index = block->segment->pool->index;
@@ -246,41 +222,6 @@ void DevicePool::flush_bins(StreamPools& pools) {
     leave_free(*block);
     merge(block);
   });
-}
-
-void DevicePool::enter_free(const Block& block) {
-  if (block.is_split()) {
-    ledger_.split_enters(
-        block.segment->pool->small, static_cast<std::int64_t>(block.size));
-  }
-}
-
-void DevicePool::leave_free(const Block& block) {
-  if (block.is_split()) {
-    ledger_.split_leaves(
-        block.segment->pool->small, static_cast<std::int64_t>(block.size));
-  }
-}
-
-void DevicePool::count_allocated(const Block& block) {
-  ledger_.allocated(
-      block.segment->pool->small,
-      static_cast<std::int64_t>(block.size),
-      static_cast<std::int64_t>(block.requested));
-  if (block.oversize) [[unlikely]] {
-    stats_.oversize_allocations.increase(1);
-  }
-}
-
-void DevicePool::count_freed(const Block& block, bool pending) {
-  ledger_.freed(
-      block.segment->pool->small,
-      static_cast<std::int64_t>(block.size),
-      static_cast<std::int64_t>(block.requested),
-      pending);
-  if (block.oversize) [[unlikely]] {
-    stats_.oversize_allocations.decrease(1);
-  }
 }
 
 }  // namespace npu::memory

@@ -88,8 +88,17 @@ class DevicePool {
   static constexpr unsigned kFailed = 8;
 
   // device_pool.cpp: blocks, under lock_.
-  StreamPools& pools_of(StreamId stream);
+  StreamPools& pools_of(StreamId stream) {
+    const bool direct = stream >= 0 && stream < kDirect;
+    StreamPools* found = direct ? direct_[stream] : nullptr;
+    return found != nullptr ? *found
+           : direct         ? make_pools(stream)
+                            : other_pools(stream);
+  }
+  StreamPools& make_pools(StreamId stream);
+  StreamPools& other_pools(StreamId stream);
   Block* take(const Request& request, bool flush);
+  Block* take_indexed(StreamPools& pools, const Request& request, bool flush);
   Block* carve(Pool& pool, Block* block, std::size_t rounded);
   void hand_out(Block* block, const Request& request);
   void put_back(Block* block);
@@ -159,5 +168,77 @@ class DevicePool {
   std::mutex context_mutex_;  // context_fn_ is user code: copied, then called
   ContextFn context_fn_;
 };
+
+// ---- inline: on the way of every allocation and free ------------------------
+
+inline void DevicePool::enter_free(const Block& block) {
+  if (block.is_split()) {
+    ledger_.split_enters(
+        block.segment->pool->small, static_cast<std::int64_t>(block.size));
+  }
+}
+
+inline void DevicePool::leave_free(const Block& block) {
+  if (block.is_split()) {
+    ledger_.split_leaves(
+        block.segment->pool->small, static_cast<std::int64_t>(block.size));
+  }
+}
+
+inline void DevicePool::count_allocated(const Block& block) {
+  ledger_.allocated(
+      block.segment->pool->small,
+      static_cast<std::int64_t>(block.size),
+      static_cast<std::int64_t>(block.requested));
+  if (block.oversize) [[unlikely]] {
+    stats_.oversize_allocations.increase(1);
+  }
+}
+
+inline void DevicePool::count_freed(const Block& block, bool pending) {
+  ledger_.freed(
+      block.segment->pool->small,
+      static_cast<std::int64_t>(block.size),
+      static_cast<std::int64_t>(block.requested),
+      pending);
+  if (block.oversize) [[unlikely]] {
+    stats_.oversize_allocations.decrease(1);
+  }
+}
+
+inline Block* DevicePool::take(const Request& request, bool flush) {
+  StreamPools& pools = pools_of(request.stream);
+  ++tick_;
+  if (Block* block = pools.bins.pop(request.rounded)) {
+    leave_free(*block);
+    return block;
+  }
+  return take_indexed(pools, request, flush);
+}
+
+inline void DevicePool::hand_out(Block* block, const Request& request) {
+  block->state = Block::State::kAllocated;
+  block->requested = request.bytes;
+  block->rounded = request.rounded;
+  block->next = nullptr;
+  block->oversize = block->size >= config_.max_split_size;
+  ++block->segment->live;
+  count_allocated(*block);
+}
+
+// The block is free from here on: into its bin, or merged.
+inline void DevicePool::put_back(Block* block) {
+  Segment* segment = block->segment;
+  if (--segment->live == 0) {
+    segment->idle_since = tick_;
+  }
+  Bins& bins = segment->pool->owner->bins;
+  if (block->size < config_.max_split_size && bins.push(block)) {
+    block->state = Block::State::kBinned;
+    enter_free(*block);
+    return;
+  }
+  merge(block);
+}
 
 }  // namespace npu::memory

@@ -3,8 +3,7 @@
 //
 // All of DeviceStats' block statistics can be had from less: "all" is small
 // plus large, "freed" is allocated less what is there, "active" is allocated
-// plus pending. Peaks are taken when a count is about to fall, not each time
-// it rises.
+// plus pending, and its peak is that of allocated unless something pends.
 #pragma once
 
 #include <algorithm>
@@ -24,43 +23,42 @@ class Ledger {
     account.blocks.add(1, size);
     account.requested.current += requested;
     account.requested.sum += requested;
-    rising_ |= small ? 1u : 2u;
+    raise_allocated(small ? 0 : 1);
   }
   // No longer the user's; `pending` when another stream still uses it.
   void freed(
       bool small, std::int64_t size, std::int64_t requested, bool pending) {
-    settle();
     Account& account = accounts_[small ? 0 : 1];
     account.blocks.count.current -= 1;
     account.blocks.bytes.current -= size;
     account.requested.current -= requested;
-    if (pending) {
+    if (pending) [[unlikely]] {
       account.pending_count += 1;
       account.pending_bytes += size;
+      anything_pends_ = true;
     }
   }
   void completed(bool small, std::int64_t size) {
-    settle();
     Account& account = accounts_[small ? 0 : 1];
     account.pending_count -= 1;
     account.pending_bytes -= size;
+    anything_pends_ =
+        accounts_[0].pending_count != 0 || accounts_[1].pending_count != 0;
   }
 
   // A block became, or stopped being, a free part of a segment.
   void split_enters(bool small, std::int64_t size) {
-    accounts_[small ? 0 : 1].split.add(1, size);
-    splits_rising_ = true;
+    const std::size_t which = small ? 0 : 1;
+    accounts_[which].split.add(1, size);
+    raise_split(which);
   }
   void split_leaves(bool small, std::int64_t size) {
-    settle_splits();
     Pair& split = accounts_[small ? 0 : 1].split;
     split.count.current -= 1;
     split.bytes.current -= size;
   }
 
   void fill(DeviceStats& out) {
-    settle();
-    settle_splits();
     for (std::size_t i = 0; i < 2; ++i) {
       const Account& from = accounts_[i];
       set(out.allocation, i, from.blocks.count, 0, 0);
@@ -92,6 +90,11 @@ class Ledger {
       }
       ++kind;
     }
+    for (std::size_t i = 0; i < kStatPools; ++i) {
+      out.active[i].peak = std::max(out.active[i].peak, out.allocation[i].peak);
+      out.active_bytes[i].peak =
+          std::max(out.active_bytes[i].peak, out.allocated_bytes[i].peak);
+    }
   }
   void reset_accumulated() {
     for (Account& account : accounts_) {
@@ -112,10 +115,11 @@ class Ledger {
     for (auto& peaks : peaks_) {
       std::fill(std::begin(peaks), std::end(peaks), 0);
     }
-    rising_ = 3;
-    splits_rising_ = true;
-    settle();
-    settle_splits();
+    for (std::size_t i = 0; i < 2; ++i) {
+      raise_allocated(i);
+      raise_split(i);
+    }
+    raise_active();
   }
 
   std::int64_t allocated_bytes() const {
@@ -191,50 +195,56 @@ class Ledger {
       peaks_[pool][kind] = value;
     }
   }
-  void settle() {
-    if (rising_ == 0) {
-      return;
-    }
-    std::int64_t all[kSplit] = {};
-    for (std::size_t i = 0; i < 2; ++i) {
-      const Account& from = accounts_[i];
-      const std::int64_t now[kSplit] = {
-          from.blocks.count.current,
-          from.blocks.bytes.current,
-          from.requested.current,
-          from.blocks.count.current + from.pending_count,
-          from.blocks.bytes.current + from.pending_bytes};
-      const bool rose = (rising_ >> i & 1) != 0;
-      for (std::size_t kind = 0; kind < kSplit; ++kind) {
-        all[kind] += now[kind];
-        if (rose) {
-          raise(i + 1, static_cast<Kind>(kind), now[kind]);
-        }
-      }
-    }
-    for (std::size_t kind = 0; kind < kSplit; ++kind) {
-      raise(0, static_cast<Kind>(kind), all[kind]);
-    }
-    rising_ = 0;
+  // Of one account and of both together.
+  void raise(
+      std::size_t which, Kind kind, std::int64_t value, std::int64_t other) {
+    raise(which + 1, kind, value);
+    raise(0, kind, value + other);
   }
-  void settle_splits() {
-    if (!splits_rising_) {
-      return;
+  void raise_allocated(std::size_t which) {
+    const Account& own = accounts_[which];
+    const Account& other = accounts_[1 - which];
+    raise(
+        which,
+        kAllocation,
+        own.blocks.count.current,
+        other.blocks.count.current);
+    raise(
+        which,
+        kAllocatedBytes,
+        own.blocks.bytes.current,
+        other.blocks.bytes.current);
+    raise(
+        which, kRequestedBytes, own.requested.current, other.requested.current);
+    if (anything_pends_) [[unlikely]] {
+      raise_active();
     }
-    const Pair& small = accounts_[0].split;
-    const Pair& large = accounts_[1].split;
-    raise(1, kSplit, small.count.current);
-    raise(1, kSplitBytes, small.bytes.current);
-    raise(2, kSplit, large.count.current);
-    raise(2, kSplitBytes, large.bytes.current);
-    raise(0, kSplit, small.count.current + large.count.current);
-    raise(0, kSplitBytes, small.bytes.current + large.bytes.current);
-    splits_rising_ = false;
+  }
+  void raise_active() {
+    for (std::size_t i = 0; i < 2; ++i) {
+      const Account& own = accounts_[i];
+      const Account& other = accounts_[1 - i];
+      raise(
+          i,
+          kActive,
+          own.blocks.count.current + own.pending_count,
+          other.blocks.count.current + other.pending_count);
+      raise(
+          i,
+          kActiveBytes,
+          own.blocks.bytes.current + own.pending_bytes,
+          other.blocks.bytes.current + other.pending_bytes);
+    }
+  }
+  void raise_split(std::size_t which) {
+    const Pair& own = accounts_[which].split;
+    const Pair& other = accounts_[1 - which].split;
+    raise(which, kSplit, own.count.current, other.count.current);
+    raise(which, kSplitBytes, own.bytes.current, other.bytes.current);
   }
 
   Account accounts_[2];  // small, large
-  unsigned rising_ = 0;  // bit per account
-  bool splits_rising_ = false;
+  bool anything_pends_ = false;
   std::int64_t peaks_[kStatPools][kKinds] = {};
 };
 

@@ -101,8 +101,11 @@ class Bins {
   std::array<std::uint64_t, (kExact + kHashed + 63) / 64> full_{};
 };
 
+struct StreamPools;
+
 // Segments never change pool: small and large blocks do not mix.
 struct Pool {
+  StreamPools* owner = nullptr;
   StreamId stream = 0;
   bool small = false;
   FreeIndex index;
@@ -110,9 +113,13 @@ struct Pool {
 
 struct StreamPools {
   explicit StreamPools(StreamId stream) {
+    small.owner = large.owner = this;
     small.stream = large.stream = stream;
     small.small = true;
   }
+  StreamPools(const StreamPools&) = delete;
+  StreamPools& operator=(const StreamPools&) = delete;
+
   Bins bins;
   Pool small;
   Pool large;
