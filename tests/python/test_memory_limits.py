@@ -39,10 +39,10 @@ import torch, torch_npu
 try:
     torch.empty(2**36, dtype=torch.uint8, device="npu")
 except torch.OutOfMemoryError as error:
-    print(str(error)[:60])
+    print(str(error)[:80])
 """
-    out = run_python(code, NPU_HOST_MEMORY="1G").stdout
-    assert out.startswith("NPU out of memory. Tried to allocate 64.00 GiB (NPU 0; 1.00 GiB")
+    out = run_python(code, NPU_HOST_MEMORY="2G").stdout
+    assert out.startswith("NPU out of memory. Tried to allocate 64.00 GiB (NPU 0; 2.00 GiB total")
 
 
 ALLOCATE = """
@@ -170,9 +170,22 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), x.sum().item())
     assert run_python(code).stdout.split() == ["0", "1000.0"]
 
 
+def test_a_child_forked_before_the_first_use_has_a_device_of_its_own(run_python):
+    code = """
+import os, torch, torch_npu
+torch.npu.memory_stats()
+child = os.fork()
+if child == 0:
+    torch.ones(1000, device="npu")
+    os._exit(0 if torch.npu.memory_allocated() == 0 else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert run_python(code).stdout.split() == ["0"]
+
+
 def test_storages_may_outlive_the_interpreter(run_python):
     code = """
-import threading, torch, torch_npu
+import torch, torch_npu
 class Late:
     def __del__(self, x=torch.ones(1000, device="npu")):
         pass

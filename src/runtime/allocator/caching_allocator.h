@@ -2,6 +2,7 @@
 // All devices' memory behind one door; knows no torch.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -48,6 +49,13 @@ class CachingAllocator {
   DevicePool* existing(int device) {
     return pools_[static_cast<std::size_t>(device)].load(
         std::memory_order_acquire);
+  }
+
+  // Anything was ever allocated. Takes no lock.
+  bool used() const noexcept {
+    return std::any_of(pools_.begin(), pools_.end(), [](const auto& pool) {
+      return pool.load(std::memory_order_relaxed) != nullptr;
+    });
   }
 
   void empty_cache();

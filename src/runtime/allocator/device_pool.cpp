@@ -62,7 +62,7 @@ std::size_t DevicePool::free(Segment* segment, void* ptr) {
   std::size_t size = 0;
   {
     const Guard guard(lock_);
-    block = block_at(segment, ptr, false);
+    block = block_at(segment, ptr);
     if (block == nullptr) [[unlikely]] {
       return 0;
     }
@@ -88,7 +88,7 @@ std::size_t DevicePool::free(Segment* segment, void* ptr) {
 
 bool DevicePool::record_stream(Segment* segment, void* ptr, StreamKey stream) {
   const Guard guard(lock_);
-  Block* block = block_at(segment, ptr, true);
+  Block* block = block_around(segment, ptr);
   if (block == nullptr) {
     return false;
   }
@@ -105,20 +105,16 @@ bool DevicePool::record_stream(Segment* segment, void* ptr, StreamKey stream) {
   return true;
 }
 
-Block* DevicePool::block_at(Segment* segment, void* ptr, bool interior) {
+Block* DevicePool::block_around(Segment* segment, void* ptr) {
   auto offset =
       static_cast<std::size_t>(static_cast<std::byte*>(ptr) - segment->base);
-  if (interior) {
-    while (offset >= kUnit && segment->blocks[offset] == nullptr) {
-      offset -= kUnit;
-    }
+  while (offset >= kUnit && segment->blocks[offset] == nullptr) {
+    offset -= kUnit;
   }
   Block* block = segment->blocks[offset];
-  if (block == nullptr || block->state != Block::State::kAllocated ||
-      (!interior && block->ptr != ptr)) {
-    return nullptr;
-  }
-  return block;
+  const bool live =
+      block != nullptr && block->state == Block::State::kAllocated;
+  return live ? block : nullptr;
 }
 
 StreamPools& DevicePool::make_pools(StreamId stream) {

@@ -109,7 +109,9 @@ class DevicePool {
   void leave_free(const Block& block);
   void count_allocated(const Block& block);
   void count_freed(const Block& block, bool pending);
-  Block* block_at(Segment* segment, void* ptr, bool interior);
+  // The live block that begins at `ptr`, or holds it; else null.
+  Block* block_at(Segment* segment, void* ptr);
+  Block* block_around(Segment* segment, void* ptr);
   bool may_split(const Pool& pool, const Block& block, std::size_t rounded);
 
   // device_pool_slow.cpp: driver work, under driver_.
@@ -239,6 +241,16 @@ inline void DevicePool::put_back(Block* block) {
     return;
   }
   merge(block);
+}
+
+inline Block* DevicePool::block_at(Segment* segment, void* ptr) {
+  const auto offset =
+      static_cast<std::size_t>(static_cast<std::byte*>(ptr) - segment->base);
+  Block* block = segment->blocks[offset];
+  const bool live = block != nullptr &&
+                    block->state == Block::State::kAllocated &&
+                    block->ptr == ptr;
+  return live ? block : nullptr;
 }
 
 }  // namespace npu::memory

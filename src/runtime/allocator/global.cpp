@@ -23,8 +23,8 @@ namespace {
 constexpr const char* kOwnVariable = "PYTORCH_NPU_ALLOC_CONF";
 constexpr const char* kSharedVariable = "PYTORCH_ALLOC_CONF";
 
-std::atomic<CachingAllocator*> g_allocator{nullptr};
-std::atomic<bool> g_abandoned{false};
+using detail::g_abandoned;
+using detail::g_allocator;
 
 Config config_from_environment() {
   Config config;
@@ -54,22 +54,12 @@ void after_fork_in_parent() {
 }
 
 void after_fork_in_child() {
-  g_allocator.load()->table().writer_mutex().unlock();
-  g_abandoned.store(true);
-}
-
-CachingAllocator& make_allocator() {
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (CachingAllocator* made = g_allocator.load(std::memory_order_acquire)) {
-    return *made;
+  CachingAllocator& allocator = *g_allocator.load();
+  allocator.table().writer_mutex().unlock();
+  // A child that forked before any device was used may begin afresh.
+  if (allocator.used()) {
+    g_abandoned.store(true);
   }
-  static auto& backend = *new DriverBackend;
-  const Config config = use_driver(config_from_environment);
-  g_allocator.store(
-      new CachingAllocator(backend, config), std::memory_order_release);
-  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  return *g_allocator.load(std::memory_order_acquire);
 }
 
 // PyTorch checks PYTORCH_ALLOC_CONF too (for pinned memory) and refuses names
@@ -88,17 +78,18 @@ const bool g_keys_known = [] {
 
 }  // namespace
 
-CachingAllocator& global_allocator() {
-  CachingAllocator* found = g_allocator.load(std::memory_order_acquire);
-  return found != nullptr ? *found : make_allocator();
-}
-
-CachingAllocator* global_allocator_or_null() noexcept {
-  return g_allocator.load(std::memory_order_acquire);
-}
-
-bool abandoned() noexcept {
-  return g_abandoned.load(std::memory_order_relaxed);
+CachingAllocator& detail::make_allocator() {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (CachingAllocator* made = g_allocator.load(std::memory_order_acquire)) {
+    return *made;
+  }
+  static auto& backend = *new DriverBackend;
+  const Config config = use_driver(config_from_environment);
+  g_allocator.store(
+      new CachingAllocator(backend, config), std::memory_order_release);
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  return *g_allocator.load(std::memory_order_acquire);
 }
 
 DevicePool& device_pool(c10::DeviceIndex device) {
