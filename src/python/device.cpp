@@ -8,6 +8,7 @@
 #include "runtime/allocator/allocator_api.h"
 #include "runtime/backend.h"
 #include "runtime/device.h"
+#include "runtime/device_peek.h"
 #include "runtime/error.h"
 
 namespace py = pybind11;
@@ -24,7 +25,7 @@ void init_from_python() {
 }
 
 py::dict properties(int device) {
-  const auto& p = device_properties(static_cast<c10::DeviceIndex>(device));
+  const auto p = peek_properties(static_cast<c10::DeviceIndex>(device));
   py::dict out;
   out["name"] = std::string(p.name);
   out["architecture"] = std::string(p.architecture);

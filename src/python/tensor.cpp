@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch_npu._C: the few functions that take a tensor or a generator apart.
+// torch_npu._C: the few functions that take a tensor, an event or a generator
+// apart.
 #include <ATen/Context.h>
 #include <ATen/ops/from_blob.h>
+#include <torch/csrc/Event.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "python/bindings.h"
@@ -28,6 +30,15 @@ at::Tensor weak_ref_tensor(const at::Tensor& tensor) {
       .make_tensor();
 }
 
+// torch.Event.elapsed_time takes nothing but a plain torch.Event.
+double event_elapsed_time(py::handle start, py::handle end) {
+  TORCH_CHECK_TYPE(
+      THPEvent_Check(start.ptr()) && THPEvent_Check(end.ptr()),
+      "elapsed_time: expected two events");
+  return reinterpret_cast<THPEvent*>(start.ptr())
+      ->event.elapsedTime(reinterpret_cast<THPEvent*>(end.ptr())->event);
+}
+
 }  // namespace
 
 void bind_tensor(py::module_& m) {
@@ -37,6 +48,7 @@ void bind_tensor(py::module_& m) {
     const auto shared = c10::raw::intrusive_ptr::use_count(impl);
     return static_cast<std::int64_t>(shared);
   });
+  m.def("_event_elapsed_time", &event_elapsed_time);
   m.def("_weak_ref_tensor", &weak_ref_tensor);
   m.def("_default_generator", [](int device) {
     return default_generator(static_cast<c10::DeviceIndex>(device));

@@ -13,6 +13,7 @@
 #include "driver/env.h"
 #include "driver/registry.h"
 #include "runtime/autograd_threads.h"
+#include "runtime/device_peek.h"
 #include "runtime/error.h"
 #include "runtime/parallel.h"
 
@@ -252,6 +253,23 @@ const npu_device_properties& device_properties(c10::DeviceIndex device) {
     }
   }
   return slot.properties;
+}
+
+npu_device_properties peek_properties(c10::DeviceIndex device) {
+  if (state.load(std::memory_order_acquire) != State::kIdle) {
+    return device_properties(device);
+  }
+  check_device_index(device);
+  const Driver* const driver = use_driver([] { return &active_driver(); });
+  const auto devices =
+      use_driver([driver] { return visible_devices(*driver); });
+  npu_device_properties properties{};
+  properties.size = sizeof(properties);
+  check_driver(
+      driver->device().properties(
+          devices.at(static_cast<std::size_t>(device)), &properties),
+      "read device properties");
+  return properties;
 }
 
 bool host_accessible(c10::DeviceIndex device) {

@@ -114,7 +114,7 @@ def test_a_driver_that_fails_is_told_at_first_use(run_python):
     )
     assert done.returncode == 1
     last = [line for line in done.stderr.splitlines() if "nonsense" in line][-1]
-    assert last.startswith("RuntimeError: npu: ")
+    assert last.startswith("RuntimeError: npu: driver 'nonsense'")
 
 
 def test_installed_package_is_whole():

@@ -151,6 +151,10 @@ class Event(torch.Event):
     def wait(self, stream=None) -> None:
         super().wait(current_stream() if stream is None else stream)
 
+    def elapsed_time(self, end_event) -> float:
+        """Milliseconds from this event to `end_event`; both timed, recorded and done."""
+        return _C._event_elapsed_time(self, end_event)
+
     def __repr__(self) -> str:
         if not self.npu_event:
             return "<torch_npu.npu.Event uninitialized>"
