@@ -63,7 +63,28 @@ void set_zero_bytes(const at::Tensor& self) {
       "zero_");
 }
 
+bool run_fill(
+    const at::Tensor& self,
+    const npu_tensor& operand,
+    const c10::Scalar& value) {
+  Call call(NPU_KIND_FILL, 0, "aten::fill_");
+  npu_fill_attrs attrs{};
+  attrs.value = to_npu_scalar(value);
+  build::fill(call, operand, attrs);
+  return try_run(call, self.device().index());
+}
+
 bool fill_on_device(const at::Tensor& self, const c10::Scalar& value) {
+  npu_tensor operand = to_operand(self);
+  if (self.is_non_overlapping_and_dense()) {
+    // The order of the dimensions does not matter.
+    constexpr std::int64_t kUnitStride = 1;
+    const std::int64_t numel = operand.numel;
+    operand.ndim = 1;
+    operand.sizes = &numel;
+    operand.strides = &kUnitStride;
+    return run_fill(self, operand, value);
+  }
   // Writing one value twice does no harm: no overlap check.
   const at::TensorIterator iter = at::TensorIteratorConfig()
                                       .set_check_mem_overlap(false)
@@ -72,13 +93,8 @@ bool fill_on_device(const at::Tensor& self, const c10::Scalar& value) {
                                       .resize_outputs(false)
                                       .build();
   const Geometry<1> geometry(iter);
-  Call call(NPU_KIND_FILL, 0, "aten::fill_");
-  npu_tensor operand = to_operand(self);
   geometry.apply(operand, 0);
-  npu_fill_attrs attrs{};
-  attrs.value = to_npu_scalar(value);
-  build::fill(call, operand, attrs);
-  return try_run(call, self.device().index());
+  return run_fill(self, operand, value);
 }
 
 at::Tensor& fill_scalar_(at::Tensor& self, const c10::Scalar& value) {

@@ -20,7 +20,9 @@ c10::Scalar local_scalar_dense(const at::Tensor& self) {
       self.numel(),
       ".",
       ops_error(Code::kParam));
-  const at::Tensor plain = self.resolve_conj().resolve_neg();
+  const at::Tensor plain = C10_LIKELY(!self.is_conj() && !self.is_neg())
+                               ? self
+                               : self.resolve_conj().resolve_neg();
   const c10::Stream stream = current_stream(self.device().index());
   alignas(16) unsigned char element[16];
   TORCH_INTERNAL_ASSERT(plain.element_size() <= 16);
