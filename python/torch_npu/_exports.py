@@ -20,6 +20,20 @@ _LATER = {
     "matmul_checksum": "npu operators",
 }
 
+# Operators that libraries import together with the package, so that the import
+# must not fail: calling them does.
+_OPERATORS_LATER = {"npu_fusion_attention"}
+
+
+def _operator_later(name: str):
+    def raises(*args, **kwargs):
+        raise NotImplementedError(
+            f"torch_npu.{name} is not in this version: it comes with npu operators."
+        )
+
+    raises.__name__ = raises.__qualname__ = name
+    return raises
+
 
 def lazy_attribute(name: str):
     import torch
@@ -28,6 +42,8 @@ def lazy_attribute(name: str):
         return importlib.import_module(f"torch_npu.{name}")
     if not name.startswith("__") and hasattr(torch.ops.npu, name):
         return getattr(torch.ops.npu, name)
+    if name in _OPERATORS_LATER:
+        return _operator_later(name)
     if name in _LATER:
         raise AttributeError(
             f"torch_npu.{name} is not in this version: it comes with {_LATER[name]}."

@@ -45,24 +45,27 @@ def _any_argument(original):
     return call
 
 
-def _patch_constructors() -> None:
+def _replace_operator(owner, name: str) -> None:
     from torch.jit import _builtins
+
+    operator = _builtins._find_builtin(getattr(owner, name))
+    _replace(owner, name, _device_keyword)
+    if operator:  # torch.jit finds operators by the identity of the function
+        _builtins._register_builtin(getattr(owner, name), operator)
+
+
+def _patch_constructors() -> None:
     from torch.utils._device import _device_constructors
 
     for function in list(_device_constructors()):
         name = getattr(function, "__name__", "")
         for owner in (torch, torch.fft, torch.signal.windows, torch.sparse):
-            if getattr(owner, name, None) is not function:
-                continue
-            _replace(owner, name, _device_keyword)
-            # torch.jit finds operators by the identity of the function.
-            operator = _builtins._find_builtin(function)
-            if operator:
-                _builtins._register_builtin(getattr(owner, name), operator)
+            if getattr(owner, name, None) is function:
+                _replace_operator(owner, name)
     for name in ("empty_like", "full_like", "ones_like", "rand_like", "randint_like",
                  "randn_like", "zeros_like"):  # fmt: skip
         if not hasattr(getattr(torch, name), "__wrapped__"):
-            _replace(torch, name, _device_keyword)
+            _replace_operator(torch, name)
 
 
 def _patch_tensor() -> None:
@@ -81,7 +84,7 @@ def _patch_tensor() -> None:
     _replace(torch.Tensor, "type", by_type)
     torch.Tensor.cuda = _moving(torch.Tensor.npu)
     torch.Tensor.is_cuda = torch.Tensor.is_npu
-    for storage in (torch.storage._StorageBase, torch.storage.TypedStorage):
+    for storage in (torch.storage._StorageBase, torch.UntypedStorage, torch.TypedStorage):
         storage.cuda = _moving(storage.npu)
         storage.is_cuda = storage.is_npu
     sequence = torch.nn.utils.rnn.PackedSequence
