@@ -8,6 +8,7 @@ something failed that expected.yaml does not name, or the other way round.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import select
@@ -23,7 +24,9 @@ SECONDS_PER_OPERATOR = 300
 
 
 def operators(names):
-    import torch_npu  # noqa: F401
+    # The backend comes after the fork: a driver is of no use to the children of its process.
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    os.environ.setdefault("NPU_FALLBACK", "silent")
     from cases import UNINITIALISED
     from torch.testing._internal.common_methods_invocations import op_db
 
@@ -35,82 +38,126 @@ def operators(names):
     return chosen
 
 
-def child(op, most, pipe):
-    """Runs one operator in all modes and dtypes; one JSON line per result."""
-    import torch
+def run_one(op, most, out):
+    """One operator in all modes and dtypes; a JSON line before and after each case."""
     from cases import DTYPES, MODES, applies, run_operator
 
-    torch.set_num_threads(1)
-    with os.fdopen(pipe, "w") as out:
-        for mode in MODES:
-            for dtype in DTYPES:
-                if not applies(op, mode, dtype):
-                    continue
-                where = {"mode": mode, "dtype": str(dtype).removeprefix("torch.")}
-                print(json.dumps({**where, "begins": True}), file=out, flush=True)
-                compared, skipped, failure = run_operator(op, mode, dtype, most)
-                row = {**where, "compared": compared, "skipped": skipped, "failure": failure}
-                print(json.dumps(row), file=out, flush=True)
+    for mode in MODES:
+        for dtype in DTYPES:
+            if not applies(op, mode, dtype):
+                continue
+            where = {"mode": mode, "dtype": str(dtype).removeprefix("torch.")}
+            print(json.dumps({**where, "begins": True}), file=out, flush=True)
+            compared, skipped, failure = run_operator(op, mode, dtype, most)
+            row = {**where, "compared": compared, "skipped": skipped, "failure": failure}
+            print(json.dumps(row), file=out, flush=True)
+    print(json.dumps({"done": True}), file=out, flush=True)
 
 
-class Child:
-    def __init__(self, name, op, most):
-        self.name, self.text, self.began = name, b"", time.monotonic()
-        self.read_end, write_end = os.pipe()
+class Worker:
+    """A child process that runs operators one by one until it is told to stop, or dies."""
+
+    def __init__(self, chosen, most):
+        self.name, self.lines, self.rest, self.began = None, [], b"", 0.0
+        orders, self.orders = os.pipe()
+        self.answers, answers = os.pipe()
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            status = 1
-            try:
-                os.close(self.read_end)
-                child(op, most, write_end)
-                status = 0
-            finally:
-                os._exit(status)
-        os.close(write_end)
+            os.close(self.orders)
+            os.close(self.answers)
+            self.work(chosen, most, orders, answers)
+        os.close(orders)
+        os.close(answers)
 
-    def rows(self, ended):
+    @staticmethod
+    def work(chosen, most, orders, answers):
+        status = 1
+        try:
+            import torch
+            import torch_npu  # noqa: F401
+
+            torch.set_num_threads(1)
+            with os.fdopen(orders) as numbers, os.fdopen(answers, "w") as out:
+                for number in numbers:
+                    if int(number) < 0:
+                        break
+                    run_one(chosen[int(number)][1], most, out)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def start(self, number, name):
+        self.name, self.lines, self.began = name, [], time.monotonic()
+        os.write(self.orders, f"{number}\n".encode())
+
+    def read(self):
+        """True when its operator is finished; None when the worker is gone."""
+        data = os.read(self.answers, 1 << 16)
+        if not data:
+            return None
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        self.lines += [json.loads(line) for line in lines]
+        return bool(self.lines) and "done" in self.lines[-1]
+
+    def rows(self, died=None):
         """What it reported, and a failure for the case it died in."""
-        rows, begun = [], None
-        for line in self.text.decode().splitlines():
-            row = json.loads(line)
-            if row.pop("begins", False):
-                begun = row
-            else:
-                rows.append({"op": self.name, **row})
-                begun = None
-        if ended and begun is None:
-            begun = {"mode": "forward", "dtype": "float32"}
-        if ended:
-            rows.append({"op": self.name, **begun, "compared": 0, "skipped": 0, "failure": ended})
+        rows, begun = [], {"mode": "forward", "dtype": "float32"}
+        for line in self.lines:
+            if line.get("begins"):
+                begun = {"mode": line["mode"], "dtype": line["dtype"]}
+            elif "done" not in line:
+                rows.append({"op": self.name, **line})
+        if died:
+            rows.append({"op": self.name, **begun, "compared": 0, "skipped": 0, "failure": died})
         return rows
 
-    def collect(self):
-        os.close(self.read_end)
+    def end(self):
+        """Stops it; says how it died, or None."""
+        # Not by closing the pipe: workers forked later hold its other end too.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.orders, b"-1\n")
+        os.close(self.orders)
+        os.close(self.answers)
         _, status = os.waitpid(self.pid, 0)
         if os.WIFSIGNALED(status):
-            return self.rows(f"died: {signal.Signals(os.WTERMSIG(status)).name}")
-        return self.rows("died: exit status 1" if os.WEXITSTATUS(status) else None)
+            return f"died: {signal.Signals(os.WTERMSIG(status)).name}"
+        return f"died: exit status {os.WEXITSTATUS(status)}" if status else None
 
 
 def sweep(chosen, workers, most, progress=None):
-    waiting, running, rows = list(reversed(chosen)), {}, []
-    while waiting or running:
-        while waiting and len(running) < workers:
-            one = Child(*waiting.pop(), most)
-            running[one.read_end] = one
+    waiting, rows, running = list(range(len(chosen))), [], {}
+
+    def feed(worker):
+        if waiting:
+            number = waiting.pop(0)
+            worker.start(number, chosen[number][0])
+            running[worker.answers] = worker
+        else:
+            worker.end()
+
+    for _ in range(min(workers, len(chosen))):
+        feed(Worker(chosen, most))
+    while running:
         ready, _, _ = select.select(list(running), [], [], 5.0)
         for fd in ready:
-            data = os.read(fd, 1 << 16)
-            running[fd].text += data
-            if not data:
-                done = running.pop(fd)
-                rows += done.collect()
-                if progress:
-                    progress(len(chosen) - len(waiting) - len(running), len(chosen), rows)
-        for one in running.values():
-            if time.monotonic() - one.began > SECONDS_PER_OPERATOR:
-                os.kill(one.pid, signal.SIGKILL)
+            worker = running[fd]
+            finished = worker.read()
+            if finished is False:
+                continue
+            del running[fd]
+            if finished:
+                rows += worker.rows()
+            else:
+                rows += worker.rows(worker.end() or "died: no answer")
+                worker = Worker(chosen, most) if waiting else None
+            if worker:
+                feed(worker)
+            if progress:
+                progress(len(chosen) - len(waiting) - len(running), len(chosen), rows)
+        for worker in running.values():
+            if time.monotonic() - worker.began > SECONDS_PER_OPERATOR:
+                os.kill(worker.pid, signal.SIGKILL)
     return rows
 
 
