@@ -25,4 +25,10 @@ add_library(npu_torch INTERFACE)
 target_include_directories(npu_torch SYSTEM INTERFACE
   ${NPU_TORCH_DIR}/include ${NPU_TORCH_DIR}/include/torch/csrc/api/include)
 target_link_libraries(npu_torch INTERFACE npu_c10 npu_torch_cpu)
+# torch uses the shared C++ library. A compiler that would link its static one into us gives the process two of
+# them, and the first stream that crosses crashes: name the shared one ahead of it.
+find_library(NPU_STDCXX NAMES libstdc++.so.6 PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
+if(NPU_STDCXX)
+  target_link_libraries(npu_torch INTERFACE ${NPU_STDCXX})
+endif()
 target_compile_definitions(npu_torch INTERFACE NPU_TORCH_VERSION="${NPU_TORCH_VERSION}")
