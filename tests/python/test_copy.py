@@ -336,5 +336,7 @@ def test_a_driver_without_kernels(run_python):
     run_python(FOREIGN, NPU_DRIVER="null")
 
 
-def test_kinds_switched_off(run_python):
-    run_python(FOREIGN, NPU_DISABLE_KIND="copy,fill")
+@pytest.mark.parametrize("access", ["coherent", "explicit", "none"])
+def test_kinds_switched_off(run_python, access):
+    # With "none" host code cannot reach the memory either: raw bytes go there and back.
+    run_python(FOREIGN, NPU_DISABLE_KIND="copy,fill", NPU_HOST_ACCESS=access)

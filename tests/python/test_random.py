@@ -383,5 +383,7 @@ print([t.tolist() for t in x], torch.npu.get_rng_state().tolist())
 """
     host = run_python(code).stdout
     assert run_python(code, NPU_DRIVER="null").stdout == host
-    assert run_python(code, NPU_DISABLE_KIND="random,randperm,multinomial,dropout").stdout == host
+    off = "random,randperm,multinomial,dropout"
+    assert run_python(code, NPU_DISABLE_KIND=off).stdout == host
+    assert run_python(code, NPU_DISABLE_KIND=off, NPU_HOST_ACCESS="none").stdout == host
     assert run_python(code, NPU_HOST_ASYNC="1", NPU_HOST_DELAY_US="500").stdout == host
