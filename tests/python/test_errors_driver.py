@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A driver call that fails, slot by slot: the right exception, and life goes on."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch_npu
+from child import run_child
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = Path(torch_npu.__file__).parent / "drivers" / "libnpu_host.so"
+
+
+def faulty_driver():
+    found = os.environ.get("NPU_TEST_DRIVERS")
+    folders = [Path(found)] if found else ROOT.glob("build/*/test_drivers")
+    built = [p for f in folders if (p := f / "libnpu_faulty.so").exists()]
+    if not built:
+        pytest.skip("libnpu_faulty.so is not built: ninja -C build/dev npu_test_drivers")
+    return str(max(built, key=lambda p: p.stat().st_mtime))
+
+
+START = """
+import ctypes, os, torch, torch_npu
+assert torch.npu.device_count() >= 1  # loaded, nothing opened
+faulty = ctypes.CDLL(os.environ["NPU_DRIVER"])
+def arm(what):
+    assert faulty.npu_faulty_arm(what.encode()) == 0, what
+def fails(kind, *words):
+    try:
+        act()
+    except Exception as e:
+        assert type(e) is kind, (type(e), e)
+        for word in words:
+            assert word in str(e), e
+    else:
+        raise SystemExit("no error")
+"""
+
+
+def run(body):
+    run_child(START + body, NPU_DRIVER=faulty_driver(), NPU_FAULTY_BASE=str(HOST))
+
+
+@pytest.mark.parametrize(
+    "slot, prepare, act",
+    [
+        ("device.open", "", "torch.empty(4, device='npu')"),
+        ("device.properties", "", "torch.npu.get_device_properties(0)"),
+        ("device.synchronize", "x = torch.ones(1, device='npu')", "torch.npu.synchronize()"),
+        ("stream.create", "", "torch.Stream('npu').synchronize()"),
+        ("stream.synchronize", "s = torch.Stream('npu')", "s.synchronize()"),
+        ("stream.query", "s = torch.Stream('npu')", "s.query()"),
+        (
+            "stream.wait_event",
+            "s = torch.Stream('npu'); e = s.record_event()",
+            "torch.Stream('npu').wait_event(e)",
+        ),
+        ("event.create", "s = torch.Stream('npu')", "torch.Event('npu').record(s)"),
+        ("event.record", "s = torch.Stream('npu')", "torch.Event('npu').record(s)"),
+        ("event.query", "e = torch.Stream('npu').record_event()", "e.query()"),
+        ("event.synchronize", "e = torch.Stream('npu').record_event()", "e.synchronize()"),
+        ("memory.host_alloc", "", "torch.empty(4, pin_memory=True)"),
+        (
+            "memory.copy_on_device",
+            "x = torch.ones(4, device='npu')",
+            "x.untyped_storage().resize_(64)",
+        ),
+    ],
+)
+def test_failed_call_raises_and_the_next_one_works(slot, prepare, act):
+    run(
+        f"""
+{prepare}
+def act():
+    {act}
+arm("{slot}:1:internal")
+fails(RuntimeError, "npu: ", "faulty: {slot} fails, as asked",
+      "ERR00100 PTA call acl api failed")
+act()
+assert torch.ones(3, device="npu").sum().item() == 3
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    "status, kind, code",
+    [
+        ("out_of_memory", "torch.OutOfMemoryError", "ERR00006 PTA memory error"),
+        ("unsupported", "NotImplementedError", "ERR00007 PTA feature not supported"),
+        ("invalid", "ValueError", "ERR00003 PTA invalid value"),
+        ("timeout", "RuntimeError", "ERR00011 PTA timeout error"),
+        ("async", "RuntimeError", "ERR00100 PTA call acl api failed"),
+        ("device_lost", "RuntimeError", "ERR00100 PTA call acl api failed"),
+    ],
+)
+def test_status_becomes_the_exception_users_expect(status, kind, code):
+    run(
+        f"""
+s = torch.Stream("npu")
+s.synchronize()
+act = s.synchronize
+arm("stream.synchronize:1:{status}")
+fails({kind}, "synchronize stream", "faulty: stream.synchronize fails", "{code}")
+act()
+"""
+    )
+
+
+def test_pinned_memory_tries_again_with_an_empty_cache():
+    run(
+        """
+torch.empty(1000, pin_memory=True)  # now cached
+arm("memory.host_alloc:1:out_of_memory")
+assert torch.empty(100_000, pin_memory=True).is_pinned()
+"""
+    )
+
+
+@pytest.mark.parametrize("slot", ["event.destroy", "memory.host_free"])
+def test_failure_while_letting_go_is_no_crash(slot):
+    run(
+        f"""
+s = torch.Stream("npu")
+arm("{slot}:1:internal")
+s.record_event().synchronize()
+torch.empty(1000, pin_memory=True)
+if hasattr(torch.accelerator, "empty_host_cache"):
+    torch.accelerator.empty_host_cache()
+assert torch.ones(3, device="npu").sum().item() == 3
+"""
+    )
+
+
+def test_event_that_cannot_be_made_gives_up_the_pinned_block():
+    run(
+        """
+x = torch.zeros(4096, device="npu")
+pinned = torch.ones(4096).pin_memory()
+x.copy_(pinned, non_blocking=True)
+pointer = pinned.data_ptr()
+arm("event.create:1:internal")
+del pinned  # the block waits for an event that failed: it is never handed out again
+assert all(torch.empty(4096, pin_memory=True).data_ptr() != pointer for _ in range(4))
+assert x.sum().item() == 4096
+"""
+    )
