@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every driver slot fails once: an exception is raised, nothing leaks, later calls work.
+
+The driver under test forwards to the host driver and fails the slot it is told to
+(tests/drivers/faulty_driver.cpp); each slot runs in a process of its own.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch_npu
+from child import run_child
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# What a program does that reaches the slot, and whether it can only be told of the failure later.
+USES = {
+    "memory.alloc": "torch.empty(40 << 20, device='npu')",
+    "memory.host_alloc": "torch.empty(3 << 20).pin_memory()",
+    "memory.copy_to_device": "torch.ones(999).npu()",
+    "memory.copy_to_host": "kept.cpu()",
+    "memory.copy_on_device": "kept.clone()",
+    "memory.set_bytes": "torch.zeros(99, device='npu')",
+    "stream.create": "torch.npu.Stream().synchronize()",
+    "stream.synchronize": "torch.npu.current_stream().synchronize()",
+    "stream.query": "torch.npu.current_stream().query()",
+    "stream.wait_event": "torch.npu.Stream().wait_event(event)",
+    "event.create": "torch.npu.Event().record()",
+    "event.record": "torch.npu.Event().record()",
+    "event.query": "event.query()",
+    "event.synchronize": "event.synchronize()",
+    "event.elapsed_ms": "event.elapsed_time(event2)",
+    "device.synchronize": "torch.npu.synchronize()",
+    "device.memory_info": "torch.npu.mem_get_info()",
+    "op.run": "kept.double()",
+}
+
+SCRIPT = """
+import ctypes, gc, os, sys
+import torch, torch_npu
+slot, use, path = sys.argv[1:]
+kept = torch.arange(1000.0).npu()
+event, event2 = (torch.npu.Event(enable_timing=True) for _ in range(2))
+event.record(); event2.record()
+faulty = ctypes.CDLL(path)
+faulty.npu_faulty_calls.restype = faulty.npu_faulty_live.restype = ctypes.c_int64
+faulty.npu_faulty_fired.restype = ctypes.c_int64
+
+def live():
+    gc.collect()
+    torch.npu.synchronize()
+    torch.npu.empty_cache()
+    torch.npu.host_empty_cache()
+    return [faulty.npu_faulty_live(kind) for kind in (b"memory", b"host", b"event")]
+
+scope = dict(torch=torch, kept=kept, event=event, event2=event2)
+eval(use, scope)  # what is made once and kept is made now
+before = live()
+assert faulty.npu_faulty_arm(f"{slot}:1".encode()) == 0, slot
+try:
+    eval(use, scope)
+except Exception as error:
+    text = str(error)
+    assert isinstance(error, (RuntimeError, ValueError)), error
+    print("raised", type(error).__name__)
+else:
+    print("quiet")
+print("fired", faulty.npu_faulty_fired())
+faulty.npu_faulty_arm(b"")
+eval(use, scope)
+assert live() == before, (live(), before)
+assert torch.equal(kept.cpu(), torch.arange(1000.0))
+x = torch.randn(8, 8, device="npu", requires_grad=True)
+(x @ x).sum().backward()
+assert x.grad.cpu().isfinite().all()
+print("works")
+"""
+
+
+@pytest.fixture(scope="session")
+def faulty(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("faulty")
+    library = folder / "libnpu_faulty.so"
+    include = Path(torch_npu.__file__).parent / "include"
+    subprocess.run(
+        ["g++", "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{include}", f"-I{ROOT / 'src'}",
+         str(ROOT / "tests/drivers/faulty_driver.cpp"), "-ldl", "-o", str(library)],
+        check=True,
+    )  # fmt: skip
+    return str(library)
+
+
+def environment(faulty: str) -> dict[str, str]:
+    host = Path(torch_npu.__file__).parent / "drivers" / "libnpu_host.so"
+    return {"NPU_DRIVER": faulty, "NPU_FAULTY_BASE": str(host)}
+
+
+@pytest.mark.parametrize("slot", list(USES))
+def test_a_slot_that_fails_raises_and_leaks_nothing(faulty: str, slot: str) -> None:
+    out = run_child(SCRIPT, slot, USES[slot], faulty, **environment(faulty)).split()
+    assert out[-1] == "works"
+    assert "raised" in out, out
+    assert out[out.index("fired") + 1] == "1", out
+
+
+@pytest.mark.parametrize("slot", ["device.count", "device.open", "device.properties"])
+def test_a_device_that_does_not_open_says_so_at_first_use(faulty: str, slot: str) -> None:
+    script = """
+        import torch, torch_npu
+        for attempt in range(3):
+            try:
+                torch.ones(2, device="npu")
+                print("works")
+                break
+            except RuntimeError as error:
+                print("raised", len(str(error)) > 20)
+    """
+    out = run_child(script, **environment(faulty), NPU_FAULT=f"{slot}:1").split()
+    assert out[-1] == "works", out
+
+
+def test_the_driver_names_what_it_was_told_wrongly(faulty: str) -> None:
+    script = "import torch, torch_npu; torch.ones(1, device='npu')"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **environment(faulty), "NPU_FAULT": "memory.eat:1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "memory.eat" in done.stderr
