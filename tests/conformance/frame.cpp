@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams, memory with sentinels, and call frames of the kit.
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "kit.h"
 
@@ -10,6 +12,9 @@ namespace {
 constexpr std::uint64_t kSentinelBytes = 512;
 constexpr std::uint8_t kSentinel = 0xC3;
 constexpr std::uint8_t kFresh = 0xEE;
+
+std::mutex stock_mutex;
+std::map<npu_device, std::vector<npu_stream>> stock;
 
 }  // namespace
 
@@ -24,6 +29,38 @@ Stream::~Stream() {
 
 void Stream::synchronize() const {
   NPU_EXPECT_OK(stream_table().synchronize(stream_));
+}
+
+StockStream::StockStream(npu_device device) : device_(device) {
+  {
+    const std::lock_guard lock(stock_mutex);
+    std::vector<npu_stream>& idle = stock[device];
+    if (!idle.empty()) {
+      stream_ = idle.back();
+      idle.pop_back();
+      return;
+    }
+  }
+  NPU_EXPECT_OK(stream_table().create(device, 0, &stream_));
+}
+
+StockStream::~StockStream() {
+  const std::lock_guard lock(stock_mutex);
+  stock[device_].push_back(stream_);
+}
+
+void StockStream::synchronize() const {
+  NPU_EXPECT_OK(stream_table().synchronize(stream_));
+}
+
+void release_stock() {
+  const std::lock_guard lock(stock_mutex);
+  for (auto& [device, streams] : stock) {
+    for (npu_stream stream : streams) {
+      NPU_EXPECT_OK(stream_table().destroy(stream));
+    }
+  }
+  stock.clear();
 }
 
 Event::Event(std::uint32_t flags, npu_device device) {
@@ -41,7 +78,7 @@ Buffer::Buffer(std::uint64_t bytes, npu_device device)
   data_ = static_cast<std::uint8_t*>(base_) + kSentinelBytes;
   Bytes content(whole_, kSentinel);
   std::memset(content.data() + kSentinelBytes, kFresh, bytes);
-  Stream stream(device);
+  StockStream stream(device);
   NPU_EXPECT_OK(memory_table().copy_to_device(
       stream.get(), base_, content.data(), whole_));
   stream.synchronize();
@@ -74,14 +111,14 @@ void Buffer::check_sentinel(std::uint64_t at, std::uint64_t bytes) const {
 
 void Buffer::put(const void* from, std::uint64_t bytes) {
   ASSERT_LE(bytes, bytes_);
-  Stream stream(device_);
+  StockStream stream(device_);
   NPU_EXPECT_OK(
       memory_table().copy_to_device(stream.get(), data_, from, bytes));
   stream.synchronize();
 }
 
 void Buffer::read(const void* from, void* to, std::uint64_t bytes) const {
-  Stream stream(device_);
+  StockStream stream(device_);
   NPU_EXPECT_OK(memory_table().copy_to_host(stream.get(), to, from, bytes));
   stream.synchronize();
 }
@@ -231,7 +268,7 @@ npu_status Frame::run_unchecked(npu_stream stream) {
 }
 
 npu_status Frame::run() {
-  Stream stream;
+  StockStream stream;
   return run(stream.get());
 }
 

@@ -105,6 +105,26 @@ class Stream {
   npu_stream stream_ = nullptr;
 };
 
+// A stream from the kit's own stock: a new one per copy would cost a thread in
+// some drivers.
+class StockStream {
+ public:
+  explicit StockStream(npu_device device = 0);
+  ~StockStream();
+  StockStream(const StockStream&) = delete;
+  StockStream& operator=(const StockStream&) = delete;
+  npu_stream get() const {
+    return stream_;
+  }
+  void synchronize() const;
+
+ private:
+  npu_device device_;
+  npu_stream stream_ = nullptr;
+};
+// Destroys the stock; streams must be gone before devices are closed.
+void release_stock();
+
 class Event {
  public:
   explicit Event(std::uint32_t flags = 0, npu_device device = 0);

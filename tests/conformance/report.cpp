@@ -165,6 +165,7 @@ class Report : public testing::EmptyTestEventListener {
 class Shutdown : public testing::Environment {
  public:
   void TearDown() override {
+    release_stock();
     for (npu_device device = 0; device < devices_; ++device) {
       NPU_EXPECT_OK(device_table().close(device));
     }
