@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks import bars, table  # noqa: E402
+from benchmarks import bars, table
 
 
 def complaints() -> list[str]:
@@ -19,7 +19,9 @@ def complaints() -> list[str]:
         if result is None:
             found.append(f"{bar.name}: has a bar and was never measured")
         elif result["low"] > bar.limit and not bar.reason:
-            found.append(f"{bar.name}: missed ({result['low']:.3g} > {bar.limit:g}) without a reason")
+            found.append(
+                f"{bar.name}: missed ({result['low']:.3g} > {bar.limit:g}) without a reason"
+            )
     return found
 
 

@@ -50,9 +50,7 @@ def timed(fn: Callable[[], object], repeat: int) -> float:
 
 def _bootstrap(ratios: list[float], rounds: int = 2000) -> tuple[float, float]:
     rng = random.Random(0)
-    medians = sorted(
-        statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(rounds)
-    )
+    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(rounds))
     return medians[int(0.025 * rounds)], medians[int(0.975 * rounds)]
 
 

@@ -119,7 +119,11 @@ class RecurrentLM(nn.Module):
 class MLP(nn.Sequential):
     def __init__(self, width: int = 64) -> None:
         super().__init__(
-            nn.Linear(32, width), nn.ReLU(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 10)
+            nn.Linear(32, width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.Tanh(),
+            nn.Linear(width, 10),
         )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make bench`: measures every bar here and prints the table; --write records it.
 
-    python -m benchmarks.run [name ...] [--write]
+python -m benchmarks.run [name ...] [--write]
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ def main() -> int:
         results[name] = MEASURES[name]()
         print(f"{name:12} {table.show(name, results[name])}", flush=True)
     missed = [
-        bar.name for bar in bars.BARS if bar.name in results and results[bar.name]["low"] > bar.limit
+        bar.name
+        for bar in bars.BARS
+        if bar.name in results and results[bar.name]["low"] > bar.limit
     ]
     print(f"{len(missed)} bars missed: {', '.join(missed)}" if missed else "every bar met")
     if options.write:

@@ -29,7 +29,9 @@ def lines(bars: list[Bar], watched: dict[str, str], recorded: dict) -> list[str]
     for bar in bars:
         result = results.get(bar.name)
         if result is None:
-            rows.append(f"| {bar.what} | {bar.against} | {bar.limit:g} {bar.unit} | - | - | not measured |")
+            rows.append(
+                f"| {bar.what} | {bar.against} | {bar.limit:g} {bar.unit} | - | - | not measured |"
+            )
             continue
         met = result["low"] <= bar.limit
         verdict = "met" if met else f"missed: {bar.reason or 'no reason given'}"

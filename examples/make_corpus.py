@@ -12,7 +12,9 @@ BOATS = "Heron|Old Lantern|Marigold|North Star|Tern|Blue Kettle|Windfall|Patienc
 PEOPLE = "the pilot|the cooper|the ropemaker|the harbour master|the cook|the mate".split("|")
 GOODS = "salt|timber|lamp oil|barley|wool|iron nails|dried fish|pitch|sailcloth".split("|")
 PLACES = "the long pier|the east quay|the slipway|the customs house|the light".split("|")
-WEATHER = "fog until noon|a steady west wind|rain and a low sky|clear and cold|a heavy swell".split("|")
+WEATHER = "fog until noon|a steady west wind|rain and a low sky|clear and cold|a heavy swell".split(
+    "|"
+)
 VERBS = "unloaded|weighed|counted|stowed|traded away|lost overboard|covered with canvas".split("|")
 PATTERNS = [
     "The {boat} came in on the {tide} tide with {n} barrels of {goods}.",

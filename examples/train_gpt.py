@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make demo`: a character GPT learns the log book of a harbour, on npu:0.
 
-    python -m examples.train_gpt [--steps 200] [--device npu:0]
+python -m examples.train_gpt [--steps 200] [--device npu:0]
 """
 
 from __future__ import annotations
@@ -81,16 +81,22 @@ def main() -> None:
     parser.add_argument("--device", default="npu:0")
     options = parser.parse_args()
     if torch.version.cuda or torch.version.hip:
-        print(f"torch {torch.__version__} is a GPU build: the plugin loads on `import torch_npu` only.")
+        print(
+            f"torch {torch.__version__} is a GPU build: the plugin loads on `import torch_npu` only."
+        )
     import torch_npu  # noqa: F401
 
     device = torch.device(options.device)
     model, losses, seconds = train(device, options.steps)
     report(device, losses, seconds)
     print("\na page the model wrote:\n" + sample(model, "Day 7: ", 200) + "\n")
-    print("Next: `python -m opennpu doctor`, your own script with device='npu', docs/architecture.md.")
+    print(
+        "Next: `python -m opennpu doctor`, your own script with device='npu', docs/architecture.md."
+    )
     if losses[-1] >= losses[0] - 0.5:
-        raise SystemExit(f"the loss did not fall ({losses[0]:.3f} -> {losses[-1]:.3f}): please report this")
+        raise SystemExit(
+            f"the loss did not fall ({losses[0]:.3f} -> {losses[-1]:.3f}): please report this"
+        )
 
 
 if __name__ == "__main__":

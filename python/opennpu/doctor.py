@@ -56,7 +56,9 @@ def check_autoload() -> str:
     code = "import torch; print(hasattr(torch, 'npu'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if done.stdout.strip() != "True":
-        raise Finding("`import torch` alone gives no torch.npu", f"see: {done.stderr.strip()[-300:]}")
+        raise Finding(
+            "`import torch` alone gives no torch.npu", f"see: {done.stderr.strip()[-300:]}"
+        )
     return "`import torch` alone gives torch.npu"
 
 

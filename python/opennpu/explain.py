@@ -64,7 +64,8 @@ def explain_operator(name: str, lang: str, faults: dict) -> int:
         known = sorted({n.split(".")[0] for n in torch._C._dispatch_get_all_op_names()})
         near = difflib.get_close_matches(f"aten::{bare.split('.')[0]}", known, n=3)
         print(
-            f"no operator {name} in this PyTorch" + (f"; near it: {', '.join(near)}" if near else ""),
+            f"no operator {name} in this PyTorch"
+            + (f"; near it: {', '.join(near)}" if near else ""),
             file=sys.stderr,
         )
         return 2
@@ -85,5 +86,8 @@ def run(options: argparse.Namespace) -> int:
         return explain_code(subject.upper(), lang, faults)
     if re.fullmatch(r"\w+(::\w+)?(\.\w+)?", subject):
         return explain_operator(subject, lang, faults)
-    print(f"{subject!r} is neither an error code (ERR01007) nor an operator (aten::fmax)", file=sys.stderr)
+    print(
+        f"{subject!r} is neither an error code (ERR01007) nor an operator (aten::fmax)",
+        file=sys.stderr,
+    )
     return 2

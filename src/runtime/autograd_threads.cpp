@@ -2,13 +2,16 @@
 // Autograd's device threads, started and ended by us; see the Note.
 #include "runtime/autograd_threads.h"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "driver/services.h"
 #include "runtime/device.h"
@@ -39,6 +42,38 @@ class HideDevices {
   }
   HideDevices(const HideDevices&) = delete;
   HideDevices& operator=(const HideDevices&) = delete;
+};
+
+// A GPU build of torch has a guard of its own with devices. The engine would
+// start threads for them that we cannot wait for at exit, so for the moment it
+// sees no guard but ours, which hides; we start theirs too.
+class HideOtherGuards {
+ public:
+  HideOtherGuards() {
+    for (auto& slot : c10::impl::device_guard_impl_registry) {
+      const auto* const guard = slot.load();
+      saved_.push_back(guard);
+      if (guard != nullptr && guard->type() != c10::DeviceType::CPU &&
+          guard->type() != kDeviceType) {
+        devices_ = std::max(devices_, guard->deviceCount());
+        slot.store(nullptr);
+      }
+    }
+  }
+  ~HideOtherGuards() {
+    for (std::size_t i = 0; i < saved_.size(); ++i) {
+      c10::impl::device_guard_impl_registry[i].store(saved_[i]);
+    }
+  }
+  HideOtherGuards(const HideOtherGuards&) = delete;
+  HideOtherGuards& operator=(const HideOtherGuards&) = delete;
+  c10::DeviceIndex devices() const {
+    return devices_;
+  }
+
+ private:
+  std::vector<const c10::impl::DeviceGuardImplInterface*> saved_;
+  c10::DeviceIndex devices_ = 0;
 };
 
 struct Running {
@@ -96,8 +131,10 @@ void start_autograd_threads(c10::DeviceIndex devices) {
   Engine& engine = Engine::get_default_engine();
   {
     // The engine does this once per process; let that once be now.
-    HideDevices guard;
+    HideDevices ours;
+    HideOtherGuards others;
     engine.initialize_device_threads_pool();
+    devices = std::max(devices, others.devices());
   }
   auto& queues = EngineQueues::of(engine);
   queues.reserve(static_cast<std::size_t>(devices));

@@ -4,6 +4,7 @@
 import pytest
 import torch_npu  # noqa: F401
 from child import run_child, start_child
+from gpu import starts_threads
 
 END_AFTER_BACKWARD = """
 import torch, torch_npu
@@ -65,6 +66,7 @@ def test_backward_after_the_last_act_is_an_error_not_a_hang():
     assert out == "error\n"
 
 
+@starts_threads
 def test_cpu_backward_starts_no_threads():
     run_child(
         """

@@ -1,25 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A driver call that fails, slot by slot: the right exception, and life goes on."""
 
-import os
-from pathlib import Path
-
 import pytest
-import torch_npu
 from child import run_child
-
-ROOT = Path(__file__).resolve().parents[2]
-HOST = Path(torch_npu.__file__).parent / "drivers" / "libnpu_host.so"
-
-
-def faulty_driver():
-    found = os.environ.get("NPU_TEST_DRIVERS")
-    folders = [Path(found)] if found else ROOT.glob("build/*/test_drivers")
-    built = [p for f in folders if (p := f / "libnpu_faulty.so").exists()]
-    if not built:
-        pytest.skip("libnpu_faulty.so is not built: ninja -C build/dev npu_test_drivers")
-    return str(max(built, key=lambda p: p.stat().st_mtime))
-
+from faulty import faulty_environment
 
 START = """
 import ctypes, os, torch, torch_npu
@@ -40,7 +24,7 @@ def fails(kind, *words):
 
 
 def run(body):
-    run_child(START + body, NPU_DRIVER=faulty_driver(), NPU_FAULTY_BASE=str(HOST))
+    run_child(START + body, **faulty_environment())
 
 
 @pytest.mark.parametrize(
@@ -61,7 +45,7 @@ def run(body):
         ("event.record", "s = torch.Stream('npu')", "torch.Event('npu').record(s)"),
         ("event.query", "e = torch.Stream('npu').record_event()", "e.query()"),
         ("event.synchronize", "e = torch.Stream('npu').record_event()", "e.synchronize()"),
-        ("memory.host_alloc", "", "torch.empty(4, pin_memory=True)"),
+        ("memory.host_alloc", "", "torch.empty(4).pin_memory()"),
         (
             "memory.copy_on_device",
             "x = torch.ones(4, device='npu')",
@@ -111,9 +95,9 @@ act()
 def test_pinned_memory_tries_again_with_an_empty_cache():
     run(
         """
-torch.empty(1000, pin_memory=True)  # now cached
+torch.empty(1000).pin_memory()  # now cached
 arm("memory.host_alloc:1:out_of_memory")
-assert torch.empty(100_000, pin_memory=True).is_pinned()
+assert torch.empty(100_000).pin_memory().is_pinned()
 """
     )
 
@@ -125,7 +109,7 @@ def test_failure_while_letting_go_is_no_crash(slot):
 s = torch.Stream("npu")
 arm("{slot}:1:internal")
 s.record_event().synchronize()
-torch.empty(1000, pin_memory=True)
+torch.empty(1000).pin_memory()
 if hasattr(torch.accelerator, "empty_host_cache"):
     torch.accelerator.empty_host_cache()
 assert torch.ones(3, device="npu").sum().item() == 3
@@ -142,7 +126,7 @@ x.copy_(pinned, non_blocking=True)
 pointer = pinned.data_ptr()
 arm("event.create:1:internal")
 del pinned  # the block waits for an event that failed: it is never handed out again
-assert all(torch.empty(4096, pin_memory=True).data_ptr() != pointer for _ in range(4))
+assert all(torch.empty(4096).pin_memory().data_ptr() != pointer for _ in range(4))
 assert x.sum().item() == 4096
 """
     )

@@ -8,15 +8,12 @@ The driver under test forwards to the host driver and fails the slot it is told 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import torch_npu
 from child import run_child
+from faulty import faulty_environment
 
-ROOT = Path(__file__).resolve().parents[2]
-
-# What a program does that reaches the slot, and whether it can only be told of the failure later.
+# What a program does that reaches the slot.
 USES = {
     "memory.alloc": "torch.empty(40 << 20, device='npu')",
     "memory.host_alloc": "torch.empty(3 << 20).pin_memory()",
@@ -41,11 +38,11 @@ USES = {
 SCRIPT = """
 import ctypes, gc, os, sys
 import torch, torch_npu
-slot, use, path = sys.argv[1:]
+slot, use = sys.argv[1:]
 kept = torch.arange(1000.0).npu()
 event, event2 = (torch.npu.Event(enable_timing=True) for _ in range(2))
 event.record(); event2.record()
-faulty = ctypes.CDLL(path)
+faulty = ctypes.CDLL(os.environ["NPU_DRIVER"])
 faulty.npu_faulty_calls.restype = faulty.npu_faulty_live.restype = ctypes.c_int64
 faulty.npu_faulty_fired.restype = ctypes.c_int64
 
@@ -80,34 +77,16 @@ print("works")
 """
 
 
-@pytest.fixture(scope="session")
-def faulty(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("faulty")
-    library = folder / "libnpu_faulty.so"
-    include = Path(torch_npu.__file__).parent / "include"
-    subprocess.run(
-        ["g++", "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{include}", f"-I{ROOT / 'src'}",
-         str(ROOT / "tests/drivers/faulty_driver.cpp"), "-ldl", "-o", str(library)],
-        check=True,
-    )  # fmt: skip
-    return str(library)
-
-
-def environment(faulty: str) -> dict[str, str]:
-    host = Path(torch_npu.__file__).parent / "drivers" / "libnpu_host.so"
-    return {"NPU_DRIVER": faulty, "NPU_FAULTY_BASE": str(host)}
-
-
 @pytest.mark.parametrize("slot", list(USES))
-def test_a_slot_that_fails_raises_and_leaks_nothing(faulty: str, slot: str) -> None:
-    out = run_child(SCRIPT, slot, USES[slot], faulty, **environment(faulty)).split()
+def test_a_slot_that_fails_raises_and_leaks_nothing(slot: str) -> None:
+    out = run_child(SCRIPT, slot, USES[slot], **faulty_environment()).split()
     assert out[-1] == "works"
     assert "raised" in out, out
     assert out[out.index("fired") + 1] == "1", out
 
 
 @pytest.mark.parametrize("slot", ["device.count", "device.open", "device.properties"])
-def test_a_device_that_does_not_open_says_so_at_first_use(faulty: str, slot: str) -> None:
+def test_a_device_that_does_not_open_says_so_at_first_use(slot: str) -> None:
     script = """
         import torch, torch_npu
         for attempt in range(3):
@@ -118,15 +97,15 @@ def test_a_device_that_does_not_open_says_so_at_first_use(faulty: str, slot: str
             except RuntimeError as error:
                 print("raised", len(str(error)) > 20)
     """
-    out = run_child(script, **environment(faulty), NPU_FAULT=f"{slot}:1").split()
+    out = run_child(script, **faulty_environment(), NPU_FAULT=f"{slot}:1").split()
     assert out[-1] == "works", out
 
 
-def test_the_driver_names_what_it_was_told_wrongly(faulty: str) -> None:
+def test_the_driver_names_what_it_was_told_wrongly() -> None:
     script = "import torch, torch_npu; torch.ones(1, device='npu')"
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={**os.environ, **environment(faulty), "NPU_FAULT": "memory.eat:1"},
+        env={**os.environ, **faulty_environment(), "NPU_FAULT": "memory.eat:1"},
         capture_output=True,
         text=True,
     )

@@ -4,6 +4,7 @@
 import pytest
 import torch_npu  # noqa: F401
 from child import run_child
+from gpu import starts_threads
 
 FORK = """
 import os, sys, torch, torch_npu
@@ -62,6 +63,7 @@ assert torch.ones(2, device="npu").sum().item() == 2
     )
 
 
+@starts_threads
 @pytest.mark.parametrize("npu_used", [False, True])
 def test_cpu_backward_in_a_child(npu_used):
     # PyTorch forbids it once it has started device threads.

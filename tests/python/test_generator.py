@@ -85,7 +85,7 @@ def test_fork_rng_restores():
     torch.manual_seed(1)
     draw()
     before = torch.npu.get_rng_state()
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(device_type="npu"):
         torch.manual_seed(2)
         draw()
     assert torch.equal(torch.npu.get_rng_state(), before)

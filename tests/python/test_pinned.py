@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch_npu  # noqa: F401
 from child import run_child
+from gpu import pins_for_cuda
 
 pytestmark = pytest.mark.modes
 
@@ -18,6 +19,10 @@ def test_pin_memory_and_is_pinned():
     assert pinned[10:].is_pinned()
     assert pinned.pin_memory() is pinned
     assert not pinned.clone().is_pinned()
+
+
+@pins_for_cuda
+def test_empty_pinned():
     assert torch.empty(3, pin_memory=True).is_pinned()
 
 
@@ -83,6 +88,7 @@ def test_interior_view_is_recorded_too():
     )
 
 
+@pins_for_cuda
 def test_empty_host_cache():
     torch.empty(1 << 20, pin_memory=True)
     if hasattr(torch.accelerator, "empty_host_cache"):

@@ -88,7 +88,7 @@ def test_checkpoint_restores_random_state(reentrant):
 
 def test_fork_rng():
     torch.manual_seed(5)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(device_type="npu"):
         torch.rand(10, device="npu")
     a = torch.rand(3, device="npu")
     torch.manual_seed(5)
