@@ -5,6 +5,7 @@ import contextlib
 import warnings
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 DTYPES = (torch.float32, torch.int64, torch.bfloat16, torch.complex64)
@@ -20,6 +21,25 @@ UNINITIALISED = {
     "new_empty",
     "new_empty_strided",
 }
+
+
+# Their arguments have to be on the CPU, on every device.
+HOST_ARGUMENTS = {"tensor_split"}
+
+
+class Draws(TorchDispatchMode):
+    """Notices operators that draw random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            values = dict(zip((a.name for a in func._schema.arguments), args), **(kwargs or {}))
+            attention = "_fused_sdp_choice" in str(func) or values.get("dropout_p") == 0.0
+            self.found |= not attention
+        return func(*args, **(kwargs or {}))
 
 
 class Mismatch(Exception):
@@ -62,14 +82,30 @@ class Mover:
         return tree_map(self, value)
 
 
+def on_device(value):
+    device = value.device if isinstance(value, torch.Tensor) else value
+    return isinstance(device, torch.device) and device.type == "npu"
+
+
+def moved(op, sample):
+    move = Mover()
+    value = move.tree(sample.input)
+    if op.name in HOST_ARGUMENTS:
+        return value, sample.args, sample.kwargs
+    return value, move.tree(sample.args), move.tree(sample.kwargs)
+
+
 def same_bits(expected, got):
     if not isinstance(expected, torch.Tensor):
         return expected == got or (expected != expected and got != got)
     if expected.layout != torch.strided:
         return same_sparse(expected, got.cpu())
-    got = got.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    expected = expected.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return torch.equal(expected.view(torch.uint8), got.view(torch.uint8))
+    return torch.equal(raw_bytes(expected), raw_bytes(got.cpu()))
+
+
+def raw_bytes(tensor):
+    flat = torch.empty(tensor.numel(), dtype=tensor.dtype)
+    return flat.copy_(tensor.detach().reshape(-1)).view(torch.uint8)
 
 
 def same_sparse(expected, got):
@@ -102,12 +138,11 @@ def check(expected, got, what):
 
 def repeatable(function):
     """The CPU's answer, or None when it depends on random numbers or on chance."""
-    torch.manual_seed(0)
     first = function()
-    torch.manual_seed(1)
-    second = function()
+    with Draws() as draws:
+        second = function()
     flat = zip(tree_flatten(first)[0], tree_flatten(second)[0])
-    return first if all(same_bits(a, b) for a, b in flat) else None
+    return first if not draws.found and all(same_bits(a, b) for a, b in flat) else None
 
 
 def run_pair(on_cpu, on_npu, what):
@@ -122,8 +157,33 @@ def run_pair(on_cpu, on_npu, what):
         raise Mismatch(f"{what}: the CPU raises {type(error).__name__}, here nothing") from error
     if expected is None:
         return False
-    check(expected, on_npu(), what)
+    got = on_npu()
+    try:
+        check(expected, got, what)
+    except Mismatch:
+        if not depends_on_chance(on_cpu, expected):
+            raise
+        check_close(expected, got, what)
     return True
+
+
+def depends_on_chance(on_cpu, expected):
+    """LAPACK's gelsy answers by where its memory happens to lie: try other places."""
+    kept = []
+    for i in range(40):
+        kept.append(torch.empty(1 + 7 * i))
+        pairs = zip(tree_flatten(expected)[0], tree_flatten(on_cpu())[0])
+        if not all(same_bits(a, b) for a, b in pairs):
+            return True
+    return False
+
+
+def check_close(expected, got, what):
+    for e, g in zip(tree_flatten(expected)[0], tree_flatten(got)[0]):
+        try:
+            torch.testing.assert_close(g.cpu(), e)
+        except AssertionError as error:
+            raise Mismatch(f"{what}: not even close: {error}") from error
 
 
 def grads(call, tree, seed_on):
@@ -144,9 +204,9 @@ def grads(call, tree, seed_on):
 
 
 def case_forward(op, sample, what):
-    move = Mover()
-    args, kwargs = move.tree(sample.args), move.tree(sample.kwargs)
-    value = move.tree(sample.input)
+    value, args, kwargs = moved(op, sample)
+    if not any(on_device(v) for v in tree_flatten((value, args, kwargs))[0]):
+        return False  # a factory that was not told where
     return run_pair(
         lambda: op(sample.input, *sample.args, **sample.kwargs),
         lambda: op(value, *args, **kwargs),
@@ -155,9 +215,7 @@ def case_forward(op, sample, what):
 
 
 def case_gradient(op, sample, what):
-    move = Mover()
-    args, kwargs = move.tree(sample.args), move.tree(sample.kwargs)
-    value = move.tree(sample.input)
+    value, args, kwargs = moved(op, sample)
     trees = (sample.input, sample.args, sample.kwargs), (value, args, kwargs)
     after = sample.output_process_fn_grad
     return run_pair(
@@ -206,9 +264,7 @@ def case_out(op, sample, what):
         return False
     compared = False
     for how in ("empty", "exact", "strided"):
-        move = Mover()
-        args, kwargs = move.tree(sample.args), move.tree(sample.kwargs)
-        value = move.tree(sample.input)
+        value, args, kwargs = moved(op, sample)
 
         def on_cpu(how=how):
             out = out_tensors(plain, how, "cpu")
