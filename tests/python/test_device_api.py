@@ -33,6 +33,12 @@ def test_a_cpu_device_is_refused(device):
         torch.npu.set_device(device)
 
 
+@pytest.mark.parametrize("device", [True, 1.5, [0]])
+def test_what_is_no_device_is_refused(device):
+    with pytest.raises(TypeError, match="Expected a npu device, but got:"):
+        torch.npu.set_device(device)
+
+
 def test_wrong_index():
     bad = torch.npu.device_count() + 1
     for call in (torch.npu.set_device, torch.npu.get_device_name, torch.npu.synchronize):

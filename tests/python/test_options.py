@@ -93,6 +93,8 @@ def test_raw_blocks():
     assert torch.npu.memory_allocated() == before
     with pytest.raises(ValueError):
         torch.npu.caching_allocator_delete(pointer)
+    with pytest.raises(ValueError, match="-1 is not a number of bytes"):
+        torch.npu.caching_allocator_alloc(-1)
     with pytest.raises(TypeError, match="stream"):
         torch.npu.caching_allocator_alloc(16, stream="s")
 

@@ -7,18 +7,18 @@ _BYTE_ROWS = [
     ("Allocated memory", "allocated_bytes"),
     ("Active memory", "active_bytes"),
     ("Requested memory", "requested_bytes"),
-    ("GPU reserved memory", "reserved_bytes"),
+    ("NPU reserved memory", "reserved_bytes"),
     ("Non-releasable memory", "inactive_split_bytes"),
 ]
 _COUNT_ROWS = [
     ("Allocations", "allocation"),
     ("Active allocs", "active"),
-    ("GPU reserved segments", "segment"),
+    ("NPU reserved segments", "segment"),
     ("Non-releasable allocs", "inactive_split"),
 ]
 _OVERSIZE_ROWS = [
     ("Oversize allocations", "oversize_allocations"),
-    ("Oversize GPU segments", "oversize_segments"),
+    ("Oversize NPU segments", "oversize_segments"),
 ]
 _POOLS = [("all", None), ("large_pool", "from large pool"), ("small_pool", "from small pool")]
 

@@ -15,7 +15,7 @@ def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = 
 
     Without an index it is the current device, if `optional`.
     """
-    if isinstance(device, bool):
+    if isinstance(device, bool) or not isinstance(device, (int, str, torch.device, type(None))):
         raise TypeError(f"Expected a npu device, but got: {device!r}")
     if isinstance(device, int):
         return device

@@ -147,6 +147,8 @@ def get_per_process_memory_fraction(device: Device = None) -> float:
 
 def caching_allocator_alloc(size: int, device: Device = None, stream=None) -> int:
     """A block of device memory as an address, for code outside PyTorch."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise ValueError(f"npu: caching_allocator_alloc: {size!r} is not a number of bytes.")
     index = _checked_index(device)
     if stream is None:
         stream = torch.npu.current_stream(index)
