@@ -43,4 +43,4 @@ bool needs_host_open(c10::DeviceIndex device);
 
 void synchronize_device(c10::DeviceIndex device);
 
-} // namespace npu
+}  // namespace npu

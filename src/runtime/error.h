@@ -66,6 +66,7 @@ void check_error_environment();
 // TORCH_NPU_WARN's gate: TORCH_NPU_WARNING_DISABLE=1 or RANK other than 0.
 bool warnings_enabled() noexcept;
 // Straight to stderr through c10's base handler, as torch_npu prints.
-void warn(const std::string& text, const char* function, const char* file, int line);
+void warn(
+    const std::string& text, const char* function, const char* file, int line);
 
-} // namespace npu
+}  // namespace npu

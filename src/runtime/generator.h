@@ -46,4 +46,4 @@ const at::Generator& default_generator(c10::DeviceIndex device = -1);
 Generator& generator_for(
     const std::optional<at::Generator>& given, c10::DeviceIndex device);
 
-} // namespace npu
+}  // namespace npu

@@ -32,4 +32,4 @@ void* stream_native_handle(c10::Stream stream);
 void synchronize_stream(c10::Stream stream);
 bool query_stream(c10::Stream stream);
 
-} // namespace npu
+}  // namespace npu
