@@ -23,6 +23,9 @@ UNINITIALISED = {
 }
 
 
+# LAPACK's gelsy answers by where its memory happens to lie: the CPU differs from itself.
+BY_CHANCE = {"linalg.lstsq"}
+
 # Their arguments have to be on the CPU, on every device.
 HOST_ARGUMENTS = {"tensor_split"}
 
@@ -145,7 +148,7 @@ def repeatable(function):
     return first if not draws.found and all(same_bits(a, b) for a, b in flat) else None
 
 
-def run_pair(on_cpu, on_npu, what):
+def run_pair(op, on_cpu, on_npu, what):
     """Both sides; returns False when there is nothing to compare."""
     try:
         expected = repeatable(on_cpu)
@@ -157,25 +160,9 @@ def run_pair(on_cpu, on_npu, what):
         raise Mismatch(f"{what}: the CPU raises {type(error).__name__}, here nothing") from error
     if expected is None:
         return False
-    got = on_npu()
-    try:
-        check(expected, got, what)
-    except Mismatch:
-        if not depends_on_chance(on_cpu, expected):
-            raise
-        check_close(expected, got, what)
+    compare = check_close if op.name in BY_CHANCE else check
+    compare(expected, on_npu(), what)
     return True
-
-
-def depends_on_chance(on_cpu, expected):
-    """LAPACK's gelsy answers by where its memory happens to lie: try other places."""
-    kept = []
-    for i in range(40):
-        kept.append(torch.empty(1 + 7 * i))
-        pairs = zip(tree_flatten(expected)[0], tree_flatten(on_cpu())[0])
-        if not all(same_bits(a, b) for a, b in pairs):
-            return True
-    return False
 
 
 def check_close(expected, got, what):
@@ -208,6 +195,7 @@ def case_forward(op, sample, what):
     if not any(on_device(v) for v in tree_flatten((value, args, kwargs))[0]):
         return False  # a factory that was not told where
     return run_pair(
+        op,
         lambda: op(sample.input, *sample.args, **sample.kwargs),
         lambda: op(value, *args, **kwargs),
         what,
@@ -219,6 +207,7 @@ def case_gradient(op, sample, what):
     trees = (sample.input, sample.args, sample.kwargs), (value, args, kwargs)
     after = sample.output_process_fn_grad
     return run_pair(
+        op,
         lambda: grads(
             lambda: after(op(sample.input, *sample.args, **sample.kwargs)), trees[0], "cpu"
         ),
@@ -239,7 +228,7 @@ def case_inplace(op, sample, what):
     def move_tree(move, tree):
         return tree_map(move, tree)
 
-    return run_pair(lambda: run(lambda v: v), lambda: run(Mover()), what)
+    return run_pair(op, lambda: run(lambda v: v), lambda: run(Mover()), what)
 
 
 def out_tensors(result, how, device):
@@ -274,7 +263,7 @@ def case_out(op, sample, what):
             out = out_tensors(plain, how, DEVICE)
             return op(value, *args, **kwargs, out=out), out
 
-        compared |= run_pair(on_cpu, on_npu, f"{what} out={how}")
+        compared |= run_pair(op, on_cpu, on_npu, f"{what} out={how}")
     return compared
 
 

@@ -6,6 +6,7 @@ test_ladder_rungs.py runs this file again with copies (rung 5) and with protecte
 
 import copy
 import gc
+import os
 import threading
 import weakref
 
@@ -63,7 +64,9 @@ def test_out_of_device_memory_leaves_the_process_usable():
     free, _ = torch.npu.mem_get_info()
     n = int((free * 2) ** 0.5)
     big = torch.zeros(1, device="npu").expand(n, n)
-    with pytest.raises(torch.OutOfMemoryError):
+    # With copies it is the host that has no room for the result.
+    kind = RuntimeError if os.environ.get("NPU_HOST_ACCESS") == "none" else torch.OutOfMemoryError
+    with pytest.raises(kind):
         torch.fmax(big, big)
     same(torch.fmax(a.cpu(), a.cpu()), torch.fmax(a, a))
 
