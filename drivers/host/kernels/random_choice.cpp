@@ -5,7 +5,9 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "kernels/dtype.h"
@@ -23,32 +25,46 @@ struct Keyed {
   }
 };
 
-// Stable sort by the top 33 bits in three counting passes, then insertion for
-// the few whose top bits agree: keys are uniform.
-void sort_uniform(std::vector<Keyed>& items) {
-  constexpr int kBits = 11;
-  constexpr std::size_t kBuckets = std::size_t{1} << kBits;
-  if (items.size() < 2 * kBuckets) {
-    std::sort(items.begin(), items.end());
-    return;
+// One double word, without a chunk around it.
+std::uint64_t double_word(PhiloxStream stream, std::int64_t i) {
+  const auto at = static_cast<std::uint64_t>(i);
+  const PhiloxBlock block = philox(stream.seed, stream.block + at / 2, 0);
+  const std::uint32_t* w = block.w + 2 * (at % 2);
+  return w[0] | (std::uint64_t{w[1]} << 32);
+}
+
+// Up to 2^24 numbers are ordered as one word each: 40 bits of the key over 24
+// bits of index.
+constexpr int kIndexBits = 24;
+constexpr std::uint64_t kIndexMask = (std::uint64_t{1} << kIndexBits) - 1;
+
+using Places = std::array<std::size_t, 257>;
+
+// Counts to first places.
+void add_up(Places& places) {
+  for (std::size_t b = 1; b < places.size(); ++b) {
+    places[b] += places[b - 1];
   }
-  std::vector<Keyed> other(items.size());
-  for (int pass = 0; pass < 3; ++pass) {
-    const int shift = 64 - kBits * (3 - pass);
-    std::vector<std::size_t> place(kBuckets + 1, 0);
-    for (const Keyed& item : items) {
-      ++place[((item.key >> shift) & (kBuckets - 1)) + 1];
+}
+
+// Items that agree in their top 8 bits, few enough for the cache: two counting
+// passes, then insertion, for keys are uniform and nearly in place by then.
+void sort_bucket(std::span<std::uint64_t> items, std::uint64_t* scratch) {
+  std::uint64_t* from = items.data();
+  std::uint64_t* to = scratch;
+  for (const int shift : {40, 48}) {
+    Places places{};
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      ++places[((from[i] >> shift) & 0xff) + 1];
     }
-    for (std::size_t b = 0; b < kBuckets; ++b) {
-      place[b + 1] += place[b];
+    add_up(places);
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      to[places[(from[i] >> shift) & 0xff]++] = from[i];
     }
-    for (const Keyed& item : items) {
-      other[place[(item.key >> shift) & (kBuckets - 1)]++] = item;
-    }
-    items.swap(other);
+    std::swap(from, to);
   }
   for (std::size_t i = 1; i < items.size(); ++i) {
-    const Keyed item = items[i];
+    const std::uint64_t item = items[i];
     std::size_t j = i;
     for (; j > 0 && item < items[j - 1]; --j) {
       items[j] = items[j - 1];
@@ -57,47 +73,123 @@ void sort_uniform(std::vector<Keyed>& items) {
   }
 }
 
-template <class T>
-void store_order(const std::vector<Keyed>& items, void* out) {
-  T* y = static_cast<T*>(out);
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, BF16>) {
-      y[i] = T(static_cast<float>(items[i].index));
-    } else {
-      y[i] = static_cast<T>(items[i].index);
+// The few whose 40 bits agree are told apart by the whole key.
+void settle_ties(PhiloxStream stream, std::span<std::uint64_t> items) {
+  for (std::size_t i = 1; i < items.size(); ++i) {
+    const auto full = [&](std::uint64_t item) {
+      const auto index = static_cast<std::int64_t>(item & kIndexMask);
+      return Keyed{double_word(stream, index), index};
+    };
+    for (std::size_t j = i;
+         j > 0 && (items[j] >> kIndexBits) == (items[j - 1] >> kIndexBits) &&
+         full(items[j]) < full(items[j - 1]);
+         --j) {
+      std::swap(items[j], items[j - 1]);
     }
   }
 }
 
-void store_order(const std::vector<Keyed>& items, npu_dtype dtype, void* out) {
+// index(i) is what comes at place begin + i.
+template <class T, class Index>
+void store_order(std::size_t begin, std::size_t n, Index index, void* out) {
+  T* y = static_cast<T*>(out) + begin;
+  for (std::size_t i = 0; i < n; ++i) {
+    if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, BF16>) {
+      y[i] = T(static_cast<float>(index(i)));
+    } else {
+      y[i] = static_cast<T>(index(i));
+    }
+  }
+}
+
+template <class Index>
+void store_order(
+    std::size_t begin, std::size_t n, Index index, npu_dtype dtype, void* out) {
   switch (dtype) {
     case NPU_F16:
-      return store_order<F16>(items, out);
+      return store_order<F16>(begin, n, index, out);
     case NPU_BF16:
-      return store_order<BF16>(items, out);
+      return store_order<BF16>(begin, n, index, out);
     case NPU_F32:
-      return store_order<float>(items, out);
+      return store_order<float>(begin, n, index, out);
     case NPU_F64:
-      return store_order<double>(items, out);
+      return store_order<double>(begin, n, index, out);
     default:
       break;
   }
   switch (element_bytes(dtype)) {
     case 1:
-      return store_order<std::uint8_t>(items, out);
+      return store_order<std::uint8_t>(begin, n, index, out);
     case 2:
-      return store_order<std::uint16_t>(items, out);
+      return store_order<std::uint16_t>(begin, n, index, out);
     case 4:
-      return store_order<std::uint32_t>(items, out);
+      return store_order<std::uint32_t>(begin, n, index, out);
     default:
-      return store_order<std::uint64_t>(items, out);
+      return store_order<std::uint64_t>(begin, n, index, out);
   }
 }
 
-npu_status permute(const npu_call& call, const npu_tensor& out) {
+// body(key, index) for every number, in order. Making the words twice is
+// cheaper than keeping them.
+template <class Body>
+void for_keys(PhiloxStream stream, std::int64_t n, Body body) {
+  constexpr std::int64_t kChunk = kChunkWords / 2;
+  alignas(64) std::uint32_t w[kChunkWords];
+  for (std::int64_t begin = 0; begin < n; begin += kChunk) {
+    const std::int64_t count = std::min(kChunk, n - begin);
+    const auto block = static_cast<std::uint64_t>(begin / 2);
+    random_isa().words({stream.seed, stream.block + block}, (count + 1) / 2, w);
+    for (std::int64_t i = 0; i < count; ++i) {
+      body(w[2 * i] | (std::uint64_t{w[2 * i + 1]} << 32), begin + i);
+    }
+  }
+}
+
+npu_status permute_packed(PhiloxStream stream, const npu_tensor& out) {
+  const auto n = static_cast<std::size_t>(out.numel);
+  Places ends{};
+  for_keys(stream, out.numel, [&](std::uint64_t key, std::int64_t) {
+    ++ends[(key >> 56) + 1];
+  });
+  add_up(ends);
+  const Places begins = ends;
+  const std::unique_ptr<std::uint64_t[]> items(new std::uint64_t[n]);
+  for_keys(stream, out.numel, [&](std::uint64_t key, std::int64_t index) {
+    items[ends[key >> 56]++] =
+        (key & ~kIndexMask) | static_cast<std::uint64_t>(index);
+  });
+  std::size_t most = 0;
+  for (std::size_t b = 0; b < 256; ++b) {
+    most = std::max(most, begins[b + 1] - begins[b]);
+  }
+  return parallel(256, 16, [&](std::int64_t first, std::int64_t last) {
+    const std::unique_ptr<std::uint64_t[]> scratch(new (std::nothrow)
+                                                       std::uint64_t[most]);
+    if (!scratch) {
+      return fail(NPU_E_OUT_OF_MEMORY, "npu: host driver: randperm: no memory");
+    }
+    for (auto b = static_cast<std::size_t>(first);
+         b < static_cast<std::size_t>(last);
+         ++b) {
+      const std::span<std::uint64_t> bucket(
+          items.get() + begins[b], begins[b + 1] - begins[b]);
+      sort_bucket(bucket, scratch.get());
+      settle_ties(stream, bucket);
+      store_order(
+          begins[b],
+          bucket.size(),
+          [&](std::size_t i) { return bucket[i] & kIndexMask; },
+          out.dtype,
+          out.data);
+    }
+    return npu_status{NPU_OK};
+  });
+}
+
+npu_status permute_keyed(PhiloxStream stream, const npu_tensor& out) {
   std::vector<Keyed> items(static_cast<std::size_t>(out.numel));
   const npu_status status = for_words(
-      philox_stream(call.rng),
+      stream,
       out.numel,
       2,
       [&](std::int64_t begin, int count, const std::uint32_t* w) {
@@ -107,8 +199,13 @@ npu_status permute(const npu_call& call, const npu_tensor& out) {
         }
       });
   if (status == NPU_OK) {
-    sort_uniform(items);
-    store_order(items, out.dtype, out.data);
+    std::sort(items.begin(), items.end());
+    store_order(
+        0,
+        items.size(),
+        [&](std::size_t i) { return items[i].index; },
+        out.dtype,
+        out.data);
   }
   return status;
 }
@@ -135,9 +232,7 @@ struct Choice {
 
   // Double word i as a number in [0, 1), without a chunk around it.
   double unit(std::int64_t i) const {
-    const auto at = static_cast<std::uint64_t>(i);
-    const PhiloxBlock block = philox(stream.seed, stream.block + at / 2, 0);
-    return wide_unit(block.w, i % 2);
+    return static_cast<double>(double_word(stream, i) >> 11) * 0x1p-53;
   }
 
   npu_status with_replacement(std::int64_t row) const {
@@ -277,7 +372,12 @@ npu_status randperm_run(const npu_call& call) {
     return status;
   }
   try {
-    return permute(call, *args.out);
+    const PhiloxStream stream = philox_stream(call.rng);
+    // A few are sorted faster with whole keys, too many do not fit the packing.
+    const bool packed = args.out->numel > 1024 &&
+                        args.out->numel <= std::int64_t{1} << kIndexBits;
+    return packed ? permute_packed(stream, *args.out)
+                  : permute_keyed(stream, *args.out);
   } catch (const std::bad_alloc&) {
     return fail(
         NPU_E_OUT_OF_MEMORY,
