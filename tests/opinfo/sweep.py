@@ -210,6 +210,10 @@ def main():
         f"{len(chosen)} operators, {len(rows)} cases, {compared} samples compared, "
         f"{skipped} not comparable, {time.monotonic() - start:.0f} s"
     )
+    for mode in sorted({row["mode"] for row in rows}):
+        some = [row for row in rows if row["mode"] == mode]
+        compared = sum(row["compared"] for row in some)
+        print(f"{mode}: {len(some)} cases, {compared} samples compared")
     lines = judge(rows, complete=not options.op and not options.samples)
     print("\n".join(lines))
     return 1 if lines else 0
