@@ -49,10 +49,10 @@ class Mismatch(Exception):
     """The npu device answered something else than the CPU."""
 
 
-def to_npu(tensor):
+def copy_to(device, tensor):
     """A copy with the same strides, bits and requires_grad."""
     if tensor.layout != torch.strided:
-        copy = tensor.detach().to(DEVICE)
+        copy = tensor.detach().to(device, copy=True)
     else:
         conj, neg = tensor.is_conj(), tensor.is_neg()
         plain = tensor.detach()
@@ -60,7 +60,8 @@ def to_npu(tensor):
         plain = torch._neg_view(plain) if neg else plain
         memory = torch.empty(0, dtype=plain.dtype)
         memory.set_(plain.untyped_storage())
-        copy = memory.to(DEVICE).as_strided(plain.shape, plain.stride(), plain.storage_offset())
+        memory = memory.to(device, copy=True)
+        copy = memory.as_strided(plain.shape, plain.stride(), plain.storage_offset())
         copy = torch._neg_view(copy) if neg else copy
         copy = copy.conj() if conj else copy
     return copy.requires_grad_(tensor.requires_grad)
@@ -69,16 +70,16 @@ def to_npu(tensor):
 class Mover:
     """Moves a tree of arguments; the same tensor stays one tensor."""
 
-    def __init__(self):
-        self.moved = {}
+    def __init__(self, device=DEVICE):
+        self.device, self.moved = device, {}
 
     def __call__(self, value):
         if isinstance(value, torch.Tensor):
             if id(value) not in self.moved:
-                self.moved[id(value)] = (value, to_npu(value))
+                self.moved[id(value)] = (value, copy_to(self.device, value))
             return self.moved[id(value)][1]
         if isinstance(value, torch.device) or value == "cpu":
-            return torch.device(DEVICE)
+            return torch.device(self.device)
         return value
 
     def tree(self, value):
@@ -90,8 +91,8 @@ def on_device(value):
     return isinstance(device, torch.device) and device.type == "npu"
 
 
-def moved(op, sample):
-    move = Mover()
+def moved(op, sample, device=DEVICE):
+    move = Mover(device)
     value = move.tree(sample.input)
     if op.name in HOST_ARGUMENTS:
         return value, sample.args, sample.kwargs
@@ -205,17 +206,15 @@ def case_forward(op, sample, what):
 
 
 def case_gradient(op, sample, what):
-    value, args, kwargs = moved(op, sample)
-    trees = (sample.input, sample.args, sample.kwargs), (value, args, kwargs)
-    after = sample.output_process_fn_grad
-    return run_pair(
-        op,
-        lambda: grads(
-            lambda: after(op(sample.input, *sample.args, **sample.kwargs)), trees[0], "cpu"
-        ),
-        lambda: grads(lambda: after(op(value, *args, **kwargs)), trees[1], DEVICE),
-        what,
-    )
+    # Leaves on both sides: some samples are views that autograd cannot reach.
+    trees = moved(op, sample, "cpu"), moved(op, sample)
+
+    def run(tree, device):
+        value, args, kwargs = tree
+        after = sample.output_process_fn_grad
+        return grads(lambda: after(op(value, *args, **kwargs)), tree, device)
+
+    return run_pair(op, lambda: run(trees[0], "cpu"), lambda: run(trees[1], DEVICE), what)
 
 
 def case_inplace(op, sample, what):
