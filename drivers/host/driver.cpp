@@ -86,7 +86,9 @@ npu_status open(npu_device device) {
     if (settings.protect) {
       install_fault_handler();
     }
-    return check_device(device);
+    const npu_status status = check_device(device);
+    opened = opened || status == NPU_OK;
+    return status;
   });
 }
 
@@ -208,7 +210,8 @@ extern "C" NPU_EXPORT npu_status npu_driver_entry(
   } catch (...) {
     return caught();
   }
-  pthread_atfork(nullptr, nullptr, [] { alive = false; });
+  // A child of a process that only counted devices may use them.
+  pthread_atfork(nullptr, nullptr, [] { alive = alive && !opened; });
   alive = true;
   *out = &driver;
   return NPU_OK;

@@ -35,6 +35,8 @@ inline Settings settings;
 inline const npu_host_services* services = nullptr;
 // False before entry, after shutdown and in a forked child.
 inline std::atomic<bool> alive{false};
+// True once a device was opened: from then on a forked child is not alive.
+inline std::atomic<bool> opened{false};
 
 // Fills `settings`; an error names the variable, its value and what is allowed.
 npu_status read_settings();

@@ -26,7 +26,8 @@ extern "C" {
  * driver of an older minor is accepted and its missing tail reads as null. */
 #define NPU_ABI_MAJOR 1u
 #define NPU_ABI_MINOR 0u
-#define NPU_ABI_MAKE(major, minor) (((uint32_t)(major) << 16) | (uint32_t)(minor))
+#define NPU_ABI_MAKE(major, minor) \
+  (((uint32_t)(major) << 16) | (uint32_t)(minor))
 #define NPU_ABI NPU_ABI_MAKE(NPU_ABI_MAJOR, NPU_ABI_MINOR)
 
 #if defined(_WIN32)
@@ -35,10 +36,12 @@ extern "C" {
 #define NPU_EXPORT __attribute__((visibility("default")))
 #endif
 
-/* ---- status --------------------------------------------------------------- */
+/* ---- status ---------------------------------------------------------------
+ */
 
 /* Every entry point that can fail returns one of these and, when it is not
- * NPU_OK or NPU_NOT_READY, has called services->set_error with what and where. */
+ * NPU_OK or NPU_NOT_READY, has called services->set_error with what and where.
+ */
 typedef int32_t npu_status;
 #define NPU_OK 0
 #define NPU_NOT_READY 1       /* query: the work has not finished */
@@ -54,16 +57,16 @@ typedef int32_t npu_status;
 /* Why a call was declined: verdict.reason, and the catalogue users read. */
 typedef uint32_t npu_reason;
 #define NPU_REASON_NONE 0u
-#define NPU_REASON_NO_KERNEL 1u      /* the driver has no such kind or code */
-#define NPU_REASON_DTYPE 2u          /* a dtype, or this mix of them */
-#define NPU_REASON_STRIDES 3u        /* a layout no copy can mend */
-#define NPU_REASON_NDIM 4u           /* too many dimensions */
-#define NPU_REASON_SIZE 5u           /* too large, or an unsupported extent */
-#define NPU_REASON_INDEX_WIDTH 6u    /* needs 64-bit offsets */
+#define NPU_REASON_NO_KERNEL 1u   /* the driver has no such kind or code */
+#define NPU_REASON_DTYPE 2u       /* a dtype, or this mix of them */
+#define NPU_REASON_STRIDES 3u     /* a layout no copy can mend */
+#define NPU_REASON_NDIM 4u        /* too many dimensions */
+#define NPU_REASON_SIZE 5u        /* too large, or an unsupported extent */
+#define NPU_REASON_INDEX_WIDTH 6u /* needs 64-bit offsets */
 #define NPU_REASON_ALIGNMENT 7u
-#define NPU_REASON_ALIAS 8u          /* an output overlaps an input */
-#define NPU_REASON_ATTRIBUTE 9u      /* an attribute's value */
-#define NPU_REASON_FORMAT 10u        /* a storage format */
+#define NPU_REASON_ALIAS 8u     /* an output overlaps an input */
+#define NPU_REASON_ATTRIBUTE 9u /* an attribute's value */
+#define NPU_REASON_FORMAT 10u   /* a storage format */
 #define NPU_REASON_MATH_MODE 11u
 #define NPU_REASON_DETERMINISTIC 12u /* only a non-deterministic kernel */
 #define NPU_REASON_CAPTURE 13u       /* not while a graph is captured */
@@ -73,7 +76,8 @@ typedef uint32_t npu_reason;
 #define NPU_REASON_HARDWARE 17u      /* this device's generation lacks it */
 #define NPU_REASON_COUNT 18u
 
-/* ---- handles -------------------------------------------------------------- */
+/* ---- handles --------------------------------------------------------------
+ */
 
 /* Devices are numbered 0 .. count-1; no call depends on a current device. */
 typedef int32_t npu_device;
@@ -83,7 +87,8 @@ struct npu_call;    /* npu/op.h */
 struct npu_verdict; /* npu/op.h */
 struct npu_op_caps; /* npu/op.h */
 
-/* ---- what the host side offers a driver ------------------------------------- */
+/* ---- what the host side offers a driver -------------------------------------
+ */
 
 #define NPU_LOG_DEBUG 0
 #define NPU_LOG_INFO 1
@@ -124,11 +129,14 @@ typedef struct npu_host_services {
   void (*stream_worker)(void);
 } npu_host_services;
 
-/* ---- device ---------------------------------------------------------------- */
+/* ---- device ----------------------------------------------------------------
+ */
 
 #define NPU_HOST_ACCESS_NONE 0u     /* host code must not touch device memory */
-#define NPU_HOST_ACCESS_COHERENT 1u /* host code may, once the stream is idle */
-#define NPU_HOST_ACCESS_EXPLICIT 2u /* only between host_open and host_close */
+#define NPU_HOST_ACCESS_COHERENT 1u /* host code may, once the stream is idle \
+                                     */
+#define NPU_HOST_ACCESS_EXPLICIT 2u /* only between host_open and host_close \
+                                     */
 
 typedef struct npu_device_properties {
   uint32_t size; /* set by the caller */
@@ -181,7 +189,8 @@ typedef struct npu_device_table {
   npu_status (*trim)(npu_device device);
 } npu_device_table;
 
-/* ---- memory ----------------------------------------------------------------- */
+/* ---- memory -----------------------------------------------------------------
+ */
 
 #define NPU_MEMORY_UNKNOWN 0u /* not of this driver: ordinary host memory */
 #define NPU_MEMORY_DEVICE 1u
@@ -234,8 +243,12 @@ typedef struct npu_memory_table {
   /* Queue a copy between devices on `stream`, which may belong to either.
    * Required when count > 1. Since 1.0. */
   npu_status (*copy_peer)(
-      npu_stream stream, npu_device dst_device, void* dst,
-      npu_device src_device, const void* src, uint64_t bytes);
+      npu_stream stream,
+      npu_device dst_device,
+      void* dst,
+      npu_device src_device,
+      const void* src,
+      uint64_t bytes);
 
   /* Queue setting every byte. Required. Since 1.0. */
   npu_status (*set_bytes)(
@@ -251,7 +264,8 @@ typedef struct npu_memory_table {
   npu_status (*host_close)(void* ptr, uint64_t bytes, uint32_t access);
 } npu_memory_table;
 
-/* ---- stream ------------------------------------------------------------------ */
+/* ---- stream
+ * ------------------------------------------------------------------ */
 
 typedef void (*npu_host_fn)(void* context);
 
@@ -289,7 +303,8 @@ typedef struct npu_stream_table {
   void* (*native_handle)(npu_stream stream);
 } npu_stream_table;
 
-/* ---- event ------------------------------------------------------------------- */
+/* ---- event
+ * ------------------------------------------------------------------- */
 
 #define NPU_EVENT_TIMING 1u
 #define NPU_EVENT_BLOCKING 2u /* synchronize sleeps instead of spinning */
@@ -315,7 +330,8 @@ typedef struct npu_event_table {
   void* (*native_handle)(npu_event event);
 } npu_event_table;
 
-/* ---- operators ----------------------------------------------------------------- */
+/* ---- operators
+ * ----------------------------------------------------------------- */
 
 typedef struct npu_op_table {
   uint32_t size;
@@ -335,7 +351,8 @@ typedef struct npu_op_table {
    * call is read through. What it answers holds for run with the same key.
    * Threads: many at once. Required. Since 1.0. */
   npu_status (*plan)(
-      npu_device device, const struct npu_call* call,
+      npu_device device,
+      const struct npu_call* call,
       struct npu_verdict* verdict);
 
   /* Queue the call. Does not synchronize and takes no device memory.
@@ -351,15 +368,16 @@ typedef struct npu_op_table {
   npu_status (*warm)(npu_device device, uint32_t slot);
 } npu_op_table;
 
-/* ---- the driver ------------------------------------------------------------------ */
+/* ---- the driver
+ * ------------------------------------------------------------------ */
 
 /* Static data of the library; never freed. */
 typedef struct npu_driver {
   uint32_t size;
   uint32_t abi;
-  const char* name;    /* "acme": what NPU_DRIVER= names */
-  const char* vendor;  /* "Acme Chips" */
-  const char* version; /* of the driver, free text */
+  const char* name;            /* "acme": what NPU_DRIVER= names */
+  const char* vendor;          /* "Acme Chips" */
+  const char* version;         /* of the driver, free text */
   uint32_t tensor_flags_known; /* NPU_TENSOR_* the driver understands */
   uint32_t call_flags_known;   /* NPU_CALL_* the driver understands */
 
@@ -384,10 +402,12 @@ typedef struct npu_driver {
 /* The one exported symbol. Called once. On failure sets the error text through
  * `services` and *out stays NULL: the reason reaches the user at first use. */
 typedef npu_status (*npu_driver_entry_fn)(
-    uint32_t host_abi, const npu_host_services* services,
+    uint32_t host_abi,
+    const npu_host_services* services,
     const npu_driver** out);
 
-/* ---- operator packs ---------------------------------------------------------------- */
+/* ---- operator packs
+ * ---------------------------------------------------------------- */
 
 /* One operator of a pack: a kind of its own, for a driver already loaded. */
 typedef struct npu_op_row {
@@ -396,7 +416,8 @@ typedef struct npu_op_row {
   const char* name; /* "vendor.name/1" */
   npu_status (*caps)(uint32_t code, struct npu_op_caps* out);
   npu_status (*plan)(
-      npu_device device, const struct npu_call* call,
+      npu_device device,
+      const struct npu_call* call,
       struct npu_verdict* verdict);
   npu_status (*run)(npu_stream stream, const struct npu_call* call);
 } npu_op_row;
@@ -412,8 +433,10 @@ typedef struct npu_op_pack {
 
 #define NPU_OPS_ENTRY "npu_ops_entry"
 typedef npu_status (*npu_ops_entry_fn)(
-    uint32_t host_abi, const npu_host_services* services,
-    const char* driver_name, const npu_op_pack** out);
+    uint32_t host_abi,
+    const npu_host_services* services,
+    const char* driver_name,
+    const npu_op_pack** out);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -14,7 +14,8 @@
 extern "C" {
 #endif
 
-/* ---- dtypes ------------------------------------------------------------------- */
+/* ---- dtypes
+ * ------------------------------------------------------------------- */
 
 typedef uint16_t npu_dtype;
 #define NPU_ABSENT 0u /* an optional operand that is not there */
@@ -44,7 +45,8 @@ typedef uint16_t npu_dtype;
 /* Sets of dtypes are 64-bit masks. */
 #define NPU_DTYPE_BIT(dtype) (UINT64_C(1) << (dtype))
 
-/* ---- tensors ------------------------------------------------------------------- */
+/* ---- tensors
+ * ------------------------------------------------------------------- */
 
 #define NPU_MAX_DIMS 64
 
@@ -84,7 +86,8 @@ typedef struct npu_list {
   const npu_tensor* tensors; /* NULL when all are dense in the same order */
 } npu_list;
 
-/* ---- scalars ------------------------------------------------------------------- */
+/* ---- scalars
+ * ------------------------------------------------------------------- */
 
 #define NPU_SCALAR_NONE 0u
 #define NPU_SCALAR_BOOL 1u
@@ -103,7 +106,8 @@ typedef struct npu_scalar {
   double im;
 } npu_scalar;
 
-/* ---- random numbers ------------------------------------------------------------ */
+/* ---- random numbers
+ * ------------------------------------------------------------ */
 
 /* Philox4x32-10 with key = seed. Effective offset = (offset_ptr ? *offset_ptr
  * : 0) + offset, counted in 32-bit words, a multiple of 4; effective seed =
@@ -116,7 +120,8 @@ typedef struct npu_rng {
   const uint64_t* offset_ptr;
 } npu_rng;
 
-/* ---- the call ------------------------------------------------------------------ */
+/* ---- the call
+ * ------------------------------------------------------------------ */
 
 #define NPU_CALL_INDEX32 1u /* every byte offset fits in int32 */
 #define NPU_CALL_CAPTURE 2u /* being recorded into a graph */
@@ -155,7 +160,8 @@ typedef struct npu_call {
   npu_rng rng;
 } npu_call;
 
-/* ---- what a driver answers ------------------------------------------------------- */
+/* ---- what a driver answers
+ * ------------------------------------------------------- */
 
 #define NPU_VERDICT_NO 0u
 #define NPU_VERDICT_YES 1u
@@ -200,10 +206,10 @@ typedef struct npu_op_caps {
   uint32_t flags;
   uint32_t dtype_rule;
   uint32_t plan_use;
-  uint32_t max_ndim;      /* 0 = any */
-  uint32_t min_alignment; /* of data pointers; 0 = the element's */
-  uint64_t alias_mask;    /* inputs that may be the output */
-  uint64_t accumulate;    /* dtypes it can accumulate in */
+  uint32_t max_ndim;                 /* 0 = any */
+  uint32_t min_alignment;            /* of data pointers; 0 = the element's */
+  uint64_t alias_mask;               /* inputs that may be the output */
+  uint64_t accumulate;               /* dtypes it can accumulate in */
   uint64_t dtypes[NPU_MAX_OPERANDS]; /* per operand, outputs first */
 } npu_op_caps;
 

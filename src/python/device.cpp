@@ -5,6 +5,7 @@
 
 #include "driver/registry.h"
 #include "python/bindings.h"
+#include "python/index.h"
 #include "runtime/allocator/allocator_api.h"
 #include "runtime/backend.h"
 #include "runtime/device.h"
@@ -25,7 +26,7 @@ void init_from_python() {
 }
 
 py::dict properties(int device) {
-  const auto p = peek_properties(static_cast<c10::DeviceIndex>(device));
+  const auto p = peek_properties(index_of(device));
   py::dict out;
   out["name"] = std::string(p.name);
   out["architecture"] = std::string(p.architecture);
@@ -59,8 +60,8 @@ py::dict driver_info() {
 
 bool can_access_peer(int device, int peer) {
   const auto& table = active_driver().device();
-  const auto first = driver_device(static_cast<c10::DeviceIndex>(device));
-  const auto second = driver_device(static_cast<c10::DeviceIndex>(peer));
+  const auto first = driver_device(index_of(device));
+  const auto second = driver_device(index_of(peer));
   if (first == second || table.can_access_peer == nullptr) {
     return false;
   }
@@ -74,7 +75,7 @@ bool can_access_peer(int device, int peer) {
 int exchange(int device) {
   const int previous = current_device();
   if (device >= 0) {
-    set_device(static_cast<c10::DeviceIndex>(device));
+    set_device(index_of(device));
   }
   return device >= 0 ? previous : -1;
 }
@@ -92,23 +93,20 @@ void bind_device(py::module_& m) {
   m.def("_device_count", [] { return static_cast<int>(device_count()); });
   m.def("_get_device", [] { return static_cast<int>(current_device()); });
   m.def(
-      "_set_device",
-      [](int device) { set_device(static_cast<c10::DeviceIndex>(device)); },
-      no_gil);
+      "_set_device", [](int device) { set_device(index_of(device)); }, no_gil);
   m.def("_exchange_device", &exchange, no_gil);
   m.def("_check_device_index", [](int device) {
-    check_device_index(static_cast<c10::DeviceIndex>(device));
+    check_device_index(index_of(device));
   });
   m.def(
       "_synchronize",
       [](int device) {
-        synchronize_device(
-            device_or_current(static_cast<c10::DeviceIndex>(device)));
+        synchronize_device(device_or_current(index_of(device)));
       },
       no_gil);
   m.def("_device_properties", &properties);
   m.def("_memory_info", [](int device) {
-    return memory::memory_info(static_cast<c10::DeviceIndex>(device));
+    return memory::memory_info(index_of(device));
   });
   m.def("_can_access_peer", &can_access_peer);
 }

@@ -5,6 +5,7 @@
 
 #include "python/bindings.h"
 #include "python/call_site.h"
+#include "python/index.h"
 #include "runtime/allocator/allocator.h"
 #include "runtime/allocator/allocator_api.h"
 #include "runtime/device.h"
@@ -13,10 +14,6 @@ namespace py = pybind11;
 
 namespace npu {
 namespace {
-
-c10::DeviceIndex index_of(int device) {
-  return static_cast<c10::DeviceIndex>(device);
-}
 
 py::dict stat_dict(const memory::Stat& stat) {
   py::dict out;

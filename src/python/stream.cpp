@@ -7,6 +7,7 @@
 
 #include "driver/registry.h"
 #include "python/bindings.h"
+#include "python/index.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/stream.h"
@@ -18,9 +19,7 @@ namespace {
 
 c10::Stream stream_of(std::int64_t id, int device) {
   return c10::Stream(
-      c10::Stream::UNSAFE,
-      c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device)),
-      id);
+      c10::Stream::UNSAFE, c10::Device(kDeviceType, index_of(device)), id);
 }
 
 void sleep_on_stream(void* context) {

@@ -169,3 +169,10 @@ def test_import_is_silent_and_opens_nothing():
         """
     )
     assert process_output == ""
+
+
+@pytest.mark.parametrize("index", [128, 255, 256, 2**20])
+def test_an_index_beyond_eight_bits_does_not_wrap(index):
+    with pytest.raises(RuntimeError, match="Invalid device ID"):
+        torch.npu.set_device(index)
+    assert torch.npu.current_device() == 0
