@@ -86,9 +86,7 @@ npu_status open(npu_device device) {
     if (settings.protect) {
       install_fault_handler();
     }
-    const npu_status status = check_device(device);
-    opened = opened || status == NPU_OK;
-    return status;
+    return check_device(device);
   });
 }
 
@@ -210,8 +208,7 @@ extern "C" NPU_EXPORT npu_status npu_driver_entry(
   } catch (...) {
     return caught();
   }
-  // A child of a process that only counted devices may use them.
-  pthread_atfork(nullptr, nullptr, [] { alive = alive && !opened; });
+  pthread_atfork(nullptr, nullptr, [] { alive = false; });
   alive = true;
   *out = &driver;
   return NPU_OK;

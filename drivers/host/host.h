@@ -15,8 +15,7 @@
 
 namespace npu::host {
 
-// ---- settings
-// ----------------------------------------------------------------
+// ---- settings ----
 
 // The NPU_HOST_* variables, read once when the driver is loaded.
 struct Settings {
@@ -35,14 +34,11 @@ inline Settings settings;
 inline const npu_host_services* services = nullptr;
 // False before entry, after shutdown and in a forked child.
 inline std::atomic<bool> alive{false};
-// True once a device was opened: from then on a forked child is not alive.
-inline std::atomic<bool> opened{false};
 
 // Fills `settings`; an error names the variable, its value and what is allowed.
 npu_status read_settings();
 
-// ---- entry points
-// --------------------------------------------------------------
+// ---- entry points ----
 
 npu_status dead() noexcept;
 npu_status caught() noexcept;  // inside catch (...): the exception as a status
@@ -76,8 +72,7 @@ npu_status entry(bool arguments_given, Body&& body) noexcept {
 
 npu_status check_device(npu_device device) noexcept;
 
-// ---- memory
-// -----------------------------------------------------------------------
+// ---- memory ----
 
 inline constexpr std::size_t kAlignment = 512;
 
@@ -97,8 +92,7 @@ npu_status check_range(
     const char* where, npu_device device, const void* ptr, std::uint64_t bytes);
 std::uint64_t used_memory(npu_device device) noexcept;
 
-// ---- protection (NPU_HOST_PROTECT)
-// ---------------------------------------------------
+// ---- protection (NPU_HOST_PROTECT) ----
 
 // Counts how often each page is open; a page is accessible while it is.
 npu_status open_pages(
@@ -130,8 +124,7 @@ class PageGuard {
   std::unique_ptr<Range> ranges_;  // a list; empty without protection
 };
 
-// ---- streams
-// -----------------------------------------------------------------------
+// ---- streams ----
 
 // Work that waits in a queue.
 class Work {
@@ -175,8 +168,7 @@ npu_status synchronize_device(npu_device device);
 // Waits for all work and ends the workers.
 void stop_streams() noexcept;
 
-// ---- frames and tables
-// ------------------------------------------------------------
+// ---- frames and tables ----
 
 // A copy that owns everything the frame points to on the host side.
 class Frame {

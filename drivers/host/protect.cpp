@@ -112,8 +112,7 @@ npu_status check_open(const void* ptr, std::uint64_t bytes) {
   return bytes == 0 ? NPU_OK : check_range("host_open", -1, ptr, bytes);
 }
 
-// ---- the fault handler
-// -----------------------------------------------------------
+// ---- the fault handler ----
 
 struct sigaction previous;
 
@@ -215,8 +214,7 @@ void install_fault_handler() {
   sigaction(SIGSEGV, &ours, nullptr);
 }
 
-// ---- opening for a kernel
-// -----------------------------------------------------------
+// ---- opening for a kernel ----
 
 PageGuard::~PageGuard() {
   while (ranges_) {

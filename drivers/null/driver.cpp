@@ -61,8 +61,7 @@ const npu_device_table device_table = {
     memory_info, nullptr, nullptr};
 // clang-format on
 
-// ---- operators
-// ---------------------------------------------------------------
+// ---- operators ----
 
 npu_status no_kernel() {
   return fail(NPU_E_UNSUPPORTED, "npu: null: has no kernels.");
@@ -101,8 +100,7 @@ npu_status run(npu_stream stream, const npu_call* call) {
 const npu_op_table op_table = {
     sizeof(op_table), 0, find, caps, plan, run, nullptr, nullptr};
 
-// ---- the driver
-// ----------------------------------------------------------------
+// ---- the driver ----
 
 npu_status shutdown() {
   alive = false;

@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-/* ---- version ------------------------------------------------------------ */
+/* ---- version ---- */
 
 /* Major must match. Minor is additive: tables only grow at their end, so a
  * driver of an older minor is accepted and its missing tail reads as null. */
@@ -36,8 +36,7 @@ extern "C" {
 #define NPU_EXPORT __attribute__((visibility("default")))
 #endif
 
-/* ---- status ---------------------------------------------------------------
- */
+/* ---- status ---- */
 
 /* Every entry point that can fail returns one of these and, when it is not
  * NPU_OK or NPU_NOT_READY, has called services->set_error with what and where.
@@ -76,8 +75,7 @@ typedef uint32_t npu_reason;
 #define NPU_REASON_HARDWARE 17u      /* this device's generation lacks it */
 #define NPU_REASON_COUNT 18u
 
-/* ---- handles --------------------------------------------------------------
- */
+/* ---- handles ---- */
 
 /* Devices are numbered 0 .. count-1; no call depends on a current device. */
 typedef int32_t npu_device;
@@ -87,8 +85,7 @@ struct npu_call;    /* npu/op.h */
 struct npu_verdict; /* npu/op.h */
 struct npu_op_caps; /* npu/op.h */
 
-/* ---- what the host side offers a driver -------------------------------------
- */
+/* ---- what the host side offers a driver ---- */
 
 #define NPU_LOG_DEBUG 0
 #define NPU_LOG_INFO 1
@@ -129,14 +126,11 @@ typedef struct npu_host_services {
   void (*stream_worker)(void);
 } npu_host_services;
 
-/* ---- device ----------------------------------------------------------------
- */
+/* ---- device ---- */
 
-#define NPU_HOST_ACCESS_NONE 0u     /* host code must not touch device memory */
-#define NPU_HOST_ACCESS_COHERENT 1u /* host code may, once the stream is idle \
-                                     */
-#define NPU_HOST_ACCESS_EXPLICIT 2u /* only between host_open and host_close \
-                                     */
+#define NPU_HOST_ACCESS_NONE 0u     /* host code must not touch it */
+#define NPU_HOST_ACCESS_COHERENT 1u /* host code may, on an idle stream */
+#define NPU_HOST_ACCESS_EXPLICIT 2u /* between host_open and host_close */
 
 typedef struct npu_device_properties {
   uint32_t size; /* set by the caller */
@@ -189,8 +183,7 @@ typedef struct npu_device_table {
   npu_status (*trim)(npu_device device);
 } npu_device_table;
 
-/* ---- memory -----------------------------------------------------------------
- */
+/* ---- memory ---- */
 
 #define NPU_MEMORY_UNKNOWN 0u /* not of this driver: ordinary host memory */
 #define NPU_MEMORY_DEVICE 1u

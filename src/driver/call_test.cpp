@@ -100,8 +100,7 @@ struct Gemm {
   Call call;
 };
 
-// ---- what capabilities say
-// ---------------------------------------------------------
+// ---- what capabilities say ----
 
 TEST_F(Tiny, YesToWhatItDeclares) {
   const Holder out({2, 3}, {3, 1});
@@ -245,8 +244,7 @@ TEST_F(Caps, CountCallsMustBeKnown) {
   EXPECT_EQ(verdict().reason, NPU_REASON_NO_KERNEL);
 }
 
-// ---- contiguity and reach
-// ----------------------------------------------------------
+// ---- contiguity and reach ----
 
 TEST(Layout, Contiguous) {
   EXPECT_TRUE(is_contiguous(Holder({}, {}).tensor));
@@ -266,8 +264,7 @@ TEST(Layout, Index32IsInBytes) {
   EXPECT_TRUE(fits_index32(Holder({1000}, {0}).tensor));
 }
 
-// ---- plans
-// ---------------------------------------------------------------------------
+// ---- plans ----
 
 TEST_F(Tiny, PlansAreCachedByShape) {
   for (int i = 0; i < 3; ++i) {
@@ -367,8 +364,7 @@ TEST_F(Tiny, AFailureOfPlanIsAnErrorAndNotCached) {
   EXPECT_EQ(cached_plans(), 0u);
 }
 
-// ---- run
-// -----------------------------------------------------------------------------
+// ---- run ----
 
 TEST_F(Tiny, OnlyKnownFlagsReachTheDriver) {
   Gemm gemm(4);

@@ -25,8 +25,7 @@ std::string version_text(std::uint32_t abi) {
   return std::to_string(abi >> 16) + "." + std::to_string(abi & 0xffffu);
 }
 
-// ---- defaults of optional slots
-// ------------------------------------------------
+// ---- defaults of optional slots ----
 
 npu_status no_peer_access(npu_device, npu_device, int32_t* yes) {
   *yes = 0;
@@ -321,8 +320,7 @@ void Driver::check_conditional_slots(const npu_memory_table& given) const {
   }
 }
 
-// ---- kinds
-// -----------------------------------------------------------------------
+// ---- kinds ----
 
 void Driver::ask_kinds() {
   caps_.resize(NPU_KIND_LIMIT);

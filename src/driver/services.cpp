@@ -19,8 +19,7 @@ namespace npu {
 
 namespace {
 
-// ---- log
-// ---------------------------------------------------------------------
+// ---- log ----
 
 constexpr int kLogNothing = 4;
 constexpr int kLogUnread = -1;
@@ -86,8 +85,7 @@ void service_log(int32_t level, const char* text) {
   }
 }
 
-// ---- error text
-// ----------------------------------------------------------------
+// ---- error text ----
 
 // A plain buffer: no destructor, so late threads may still use it.
 thread_local char error_text[1024];
@@ -101,8 +99,7 @@ const char* service_last_error() {
   return error_text;
 }
 
-// ---- threads
-// -------------------------------------------------------------------
+// ---- threads ----
 
 std::atomic<ParallelFor> parallel_for_fn{&pool_parallel_for};
 thread_local bool stream_worker = false;
@@ -163,8 +160,7 @@ void service_stream_worker() {
   stream_worker = true;
 }
 
-// ---- ranges
-// --------------------------------------------------------------------
+// ---- ranges ----
 
 std::atomic<RangePush> range_push{nullptr};
 std::atomic<RangePop> range_pop{nullptr};
@@ -183,8 +179,7 @@ void service_range_pop() {
   }
 }
 
-// ---- accounts
-// --------------------------------------------------------------------
+// ---- accounts ----
 
 constexpr std::size_t kMaxAccounts = 256;
 std::array<std::atomic<std::int64_t>, kMaxAccounts> accounts{};
@@ -201,8 +196,7 @@ void service_account(npu_device device, int64_t bytes, const char* what) {
   }
 }
 
-// ---- forks
-// -----------------------------------------------------------------------
+// ---- forks ----
 
 std::atomic<bool> in_forked_child{false};
 

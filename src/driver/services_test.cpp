@@ -60,8 +60,7 @@ TEST(Status, EveryReasonHasItsOwnText) {
   EXPECT_STREQ(reason_text(NPU_REASON_COUNT), "unknown reason");
 }
 
-// ---- parallel_for
-// ----------------------------------------------------------------
+// ---- parallel_for ----
 
 npu_status mark(void* context, std::int64_t begin, std::int64_t end) {
   auto& seen = *static_cast<std::vector<std::atomic<int>>*>(context);
@@ -174,8 +173,7 @@ TEST(ParallelFor, ThePoolCanBeReplacedAndMayThrow) {
   EXPECT_EQ(services().parallel_for(10, 1, &mark, &seen), NPU_OK);
 }
 
-// ---- log
-// -----------------------------------------------------------------------
+// ---- log ----
 
 class Log : public testing::Test {
  protected:
@@ -242,8 +240,7 @@ TEST_F(Log, BadCallsOfADriverAreIgnored) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-// ---- the rest
-// --------------------------------------------------------------------
+// ---- the rest ----
 
 TEST(Account, BytesAddUpPerDevice) {
   const std::int64_t before = accounted_bytes(3);

@@ -34,8 +34,7 @@ namespace fs = std::filesystem;
 const npu_host_services* services = nullptr;
 const npu_driver* base = nullptr;
 
-// ---- slots by number
-// ---------------------------------------------------------------
+// ---- slots by number ----
 
 enum Slot : int {
 #define NPU_SLOT_NUMBER(table, slot) k_##table##_##slot,
@@ -65,8 +64,7 @@ constexpr std::array<StatusName, 8> kStatuses = {{
     {"internal", NPU_E_INTERNAL},
 }};
 
-// ---- the fault
-// -----------------------------------------------------------------------
+// ---- the fault ----
 
 std::atomic<int> armed_slot{-1};  // cheap to look at when nothing is armed
 std::mutex fault_mutex;
@@ -151,8 +149,7 @@ npu_status fault(int slot) {
   return fault_status;
 }
 
-// ---- what is alive
-// -------------------------------------------------------------------
+// ---- what is alive ----
 
 std::atomic<std::int64_t> live_memory{0};
 std::atomic<std::int64_t> live_host{0};
@@ -190,8 +187,7 @@ void count_live(int slot) {
   }
 }
 
-// ---- forwarding
-// ----------------------------------------------------------------------
+// ---- forwarding ----
 
 npu_device_table device_table;
 npu_memory_table memory_table;
@@ -292,8 +288,7 @@ void build_tables() {
   driver.op = &op_table;
 }
 
-// ---- the driver underneath
-// -------------------------------------------------------------
+// ---- the driver underneath ----
 
 npu_status fails(const std::string& text) {
   services->set_error(("faulty: " + text).c_str());

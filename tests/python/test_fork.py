@@ -116,15 +116,3 @@ def test_fork_multiprocessing_with_cpu_tensors():
             assert p.exitcode == 0 and q.get() == 3.0
         """
     )
-
-
-def test_a_child_of_a_process_that_only_counted_devices_has_one():
-    run_child(
-        FORK
-        + """
-assert torch.npu.device_count() == 1 and torch.npu.is_available()
-def work():
-    assert torch.ones(3, device="npu").sum().item() == 3
-in_child(work)
-"""
-    )

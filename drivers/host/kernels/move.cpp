@@ -14,8 +14,7 @@ constexpr std::uint64_t kAllDtypes =
     ((UINT64_C(1) << NPU_DTYPE_COUNT) - 1) & ~UINT64_C(1);
 constexpr std::int64_t kTile = 32;  // elements each way
 
-// ---- one pass: real to real, or raw bytes
-// -------------------------------------------
+// ---- one pass: real to real, or raw bytes ----
 
 // What moves, and how far apart.
 struct Pass {
@@ -135,8 +134,7 @@ npu_status run_pass(const Pass& pass, const Layout& layout) {
   return parallel(numel, kGrain, body);
 }
 
-// ---- copy
-// ------------------------------------------------------------------------------
+// ---- copy ----
 
 npu_status refuse(const npu_copy_args& args) {
   return fail(
@@ -269,8 +267,7 @@ npu_status copy(const npu_call& call) {
                    args, layout, args.out->dtype, args.in->dtype, 0, 0, negate);
 }
 
-// ---- fill
-// ------------------------------------------------------------------------------
+// ---- fill ----
 
 npu_status fill(const npu_call& call) {
   const npu_fill_args args = npu_fill_unpack(&call);
@@ -304,8 +301,7 @@ npu_status fill(const npu_call& call) {
   return run_pass(Pass{conversion, dst, element, bytes, bytes}, layout);
 }
 
-// ---- rows
-// ------------------------------------------------------------------------------
+// ---- rows ----
 
 npu_status copy_caps(std::uint32_t code, npu_op_caps& out) {
   if (code != 0) {

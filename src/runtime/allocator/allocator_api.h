@@ -48,8 +48,7 @@ void* caching_alloc(
     std::size_t bytes, c10::DeviceIndex device, StreamId stream);
 void caching_delete(void* ptr);
 
-// ---- snapshots and history
-// ---------------------------------------------------
+// ---- snapshots and history ----
 
 // Segments of all devices with their blocks, by device and address. A Context
 // is what `gather` returned when the block was made (or null).

@@ -189,8 +189,7 @@ TEST_F(AllocatorTest, FindsTheDeviceOfInteriorPointers) {
   EXPECT_EQ(allocator_->device_of(nullptr), -1);
 }
 
-// ---- out of memory
-// -----------------------------------------------------------
+// ---- out of memory ----
 
 TEST_F(AllocatorTest, FreesCachesThenThrowsThenGoesOn) {
   void* kept = take(40 * kMiB);
@@ -260,8 +259,7 @@ TEST_F(AllocatorTest, FailureWhileReleasingIsRaisedOnce) {
   EXPECT_NE(take(512), nullptr);
 }
 
-// ---- options
-// -------------------------------------------------------------------
+// ---- options ----
 
 TEST_F(AllocatorTest, BlocksAboveMaxSplitSizeStayWhole) {
   make("max_split_size_mb:21");
@@ -312,8 +310,7 @@ TEST_F(AllocatorTest, SettingsChangeAtRunTime) {
   EXPECT_EQ(pool().memory_fraction(), 0.75);
 }
 
-// ---- record_stream
-// ---------------------------------------------------------------
+// ---- record_stream ----
 
 TEST_F(AllocatorTest, ABlockUsedByAnotherStreamWaitsForIt) {
   void* block = take(4096);
@@ -372,8 +369,7 @@ TEST_F(AllocatorTest, AfterShutdownFreesAreQuiet) {
   EXPECT_EQ(stats().active[0].current, 0);
 }
 
-// ---- snapshots and history
-// ---------------------------------------------------------
+// ---- snapshots and history ----
 
 TEST_F(AllocatorTest, SnapshotShowsSegmentsAndBlocks) {
   void* first = take(1000);

@@ -322,8 +322,7 @@ void DevicePool::poll_events(bool wait) {
   attend(kWaiting, !waiting_.empty());
 }
 
-// ---- failures
-// ----------------------------------------------------------------
+// ---- failures ----
 
 // Where nothing may be thrown, the failure waits for the next allocation.
 void DevicePool::defer_failure(npu_status status, const char* what) noexcept {
