@@ -50,6 +50,9 @@ npu_status caps(std::uint32_t slot, std::uint32_t code, npu_op_caps* out) {
     if (npu_status status = read_caps(find_kernel(slot), slot, code, all)) {
       return status;
     }
+    if (!settings.all_kernels && !limit_to_fast(slot, code, all)) {
+      return no_kernel(slot, code);
+    }
     all.size = std::min<std::uint32_t>(out->size, sizeof(all));
     std::memcpy(out, &all, all.size);
     return NPU_OK;

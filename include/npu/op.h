@@ -42,6 +42,7 @@ typedef uint16_t npu_dtype;
 #define NPU_F8_E8M0FNU 21u
 #define NPU_F4_E2M1FN_X2 22u
 #define NPU_DTYPE_COUNT 23u
+#define NPU_DTYPE_ROOM 32 /* for arrays by dtype; there will be more */
 /* Sets of dtypes are 64-bit masks. */
 #define NPU_DTYPE_BIT(dtype) (UINT64_C(1) << (dtype))
 
@@ -211,7 +212,13 @@ typedef struct npu_op_caps {
   uint64_t alias_mask;               /* inputs that may be the output */
   uint64_t accumulate;               /* dtypes it can accumulate in */
   uint64_t dtypes[NPU_MAX_OPERANDS]; /* per operand, outputs first */
+  /* By dtype of the first operand: n = ask only for calls whose largest operand
+   * has at most 2^n elements, beyond that another rung is faster; 255 = never
+   * ask; 0 = ask always. A preference: run still takes every size. */
+  uint8_t numel_limit[NPU_DTYPE_ROOM];
 } npu_op_caps;
+
+#define NPU_NEVER_ASK 255u
 
 #define NPU_FIRST_VENDOR_SLOT 4096u
 

@@ -219,7 +219,7 @@ NPU_AT(npu_verdict, carry_bytes, 40);
 NPU_AT(npu_verdict, plan, 48);
 NPU_AT(npu_verdict, detail, 56);
 
-NPU_SIZE(npu_op_caps, 168);
+NPU_SIZE(npu_op_caps, 200);
 NPU_AT(npu_op_caps, size, 0);
 NPU_AT(npu_op_caps, flags, 4);
 NPU_AT(npu_op_caps, dtype_rule, 8);
@@ -229,6 +229,7 @@ NPU_AT(npu_op_caps, min_alignment, 20);
 NPU_AT(npu_op_caps, alias_mask, 24);
 NPU_AT(npu_op_caps, accumulate, 32);
 NPU_AT(npu_op_caps, dtypes, 40);
+NPU_AT(npu_op_caps, numel_limit, 168);
 
 // Growing tables at their end is fine; these never grow.
 static_assert(std::is_trivially_copyable_v<npu_call>);

@@ -59,6 +59,14 @@ std::uint64_t allowed_dtypes(
   }
 }
 
+std::int64_t largest_numel(const npu_call& call) noexcept {
+  std::int64_t most = 0;
+  for (std::uint32_t i = 0; i < call.n_out + call.n_in; ++i) {
+    most = std::max(most, call.tensors[i].numel);
+  }
+  return most;
+}
+
 // A kind whose result in float32, rounded at the end, is the one asked for.
 bool may_compute_wider(const npu_call& call) noexcept {
   const npu_kind_info* kind = npu_kind_of(call.slot);
@@ -190,6 +198,9 @@ npu_verdict verdict_of_caps(
   }
   if ((call.flags & NPU_CALL_COUNT & ~driver.call_flags_known) != 0) {
     return declined(NPU_REASON_NO_KERNEL, "count calls are not known");
+  }
+  if (!wants_size(caps, call.tensors[0].dtype, largest_numel(call))) {
+    return declined(NPU_REASON_SLOWER);
   }
   npu_verdict verdict = check_dtypes(caps, call);
   if (verdict.answer == NPU_VERDICT_YES) {

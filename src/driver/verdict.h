@@ -8,6 +8,13 @@ namespace npu {
 
 npu_verdict declined(npu_reason reason, const char* detail = "") noexcept;
 
+// The driver wants calls of this dtype and size (npu_op_caps.numel_limit).
+inline bool wants_size(
+    const npu_op_caps& caps, npu_dtype dtype, std::int64_t numel) noexcept {
+  const std::uint8_t limit = caps.numel_limit[dtype % NPU_DTYPE_ROOM];
+  return limit == 0 || (limit < 63 && numel <= (std::int64_t{1} << limit));
+}
+
 // NPU_VERDICT_YES, a verdict that asks for contiguous, cast or aligned
 // operands, or NPU_VERDICT_NO with its reason.
 npu_verdict verdict_of_caps(

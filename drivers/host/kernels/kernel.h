@@ -21,9 +21,6 @@ namespace npu::host {
 // of caps are what it takes.
 struct KernelRow {
   std::uint32_t slot;
-  // At least as fast as PyTorch's CPU kernel: also used with
-  // NPU_HOST_KERNELS=fast.
-  bool fast;
   // Fills `out` (its size is set, the rest is zero) for one code.
   // NPU_E_UNSUPPORTED when there is no such code.
   npu_status (*caps)(std::uint32_t code, npu_op_caps& out);
@@ -35,8 +32,12 @@ struct KernelRow {
 extern const std::span<const KernelRow> kMoveKernels;
 extern const std::span<const KernelRow> kRandomKernels;
 
-// The row of a slot, or null: none, or not used in this mode.
+// The row of a slot, or null.
 const KernelRow* find_kernel(std::uint32_t slot) noexcept;
+// NPU_HOST_KERNELS=fast: writes what fast.txt says about a kernel; false when
+// it is not to be used.
+bool limit_to_fast(
+    std::uint32_t slot, std::uint32_t code, npu_op_caps& out) noexcept;
 
 // Store the error text (printf) and hand back `status`, to be returned.
 __attribute__((format(printf, 2, 3))) npu_status fail(

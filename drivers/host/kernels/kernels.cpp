@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // All kernels: one line per family.
+#include <algorithm>
 #include <array>
 
 #include "dtype.h"
 #include "host.h"
+#include "host/fast_table.h"
 
 namespace npu::host {
 namespace {
@@ -18,9 +20,7 @@ std::array<const KernelRow*, NPU_KIND_LIMIT> index_by_slot() {
   std::array<const KernelRow*, NPU_KIND_LIMIT> rows{};
   for (const auto* family : kFamilies) {
     for (const KernelRow& row : *family) {
-      if (row.fast || settings.all_kernels) {
-        rows[row.slot] = &row;
-      }
+      rows[row.slot] = &row;
     }
   }
   return rows;
@@ -31,6 +31,22 @@ std::array<const KernelRow*, NPU_KIND_LIMIT> index_by_slot() {
 const KernelRow* find_kernel(std::uint32_t slot) noexcept {
   static const auto rows = index_by_slot();
   return slot < rows.size() ? rows[slot] : nullptr;
+}
+
+bool limit_to_fast(
+    std::uint32_t slot, std::uint32_t code, npu_op_caps& out) noexcept {
+  const FastRow* const row = std::find_if(
+      std::begin(kFastRows), std::end(kFastRows), [&](const FastRow& r) {
+        return r.slot == slot && r.code == code;
+      });
+  if (row == std::end(kFastRows)) {
+    return false;
+  }
+  std::copy(
+      std::begin(row->numel_limit),
+      std::end(row->numel_limit),
+      std::begin(out.numel_limit));
+  return true;
 }
 
 const char* dtype_name(npu_dtype dtype) noexcept {

@@ -329,8 +329,8 @@ npu_status fill_caps(std::uint32_t code, npu_op_caps& out) {
 }
 
 constexpr KernelRow kRows[] = {
-    {NPU_KIND_COPY, true, copy_caps, nullptr, copy},
-    {NPU_KIND_FILL, true, fill_caps, nullptr, fill},
+    {NPU_KIND_COPY, copy_caps, nullptr, copy},
+    {NPU_KIND_FILL, fill_caps, nullptr, fill},
 };
 
 }  // namespace

@@ -94,10 +94,10 @@ npu_status dropout_run(const npu_call& call) {
 namespace {
 
 constexpr KernelRow kRows[] = {
-    {NPU_KIND_RANDOM, true, random_caps, nullptr, random_run},
-    {NPU_KIND_RANDPERM, true, randperm_caps, nullptr, randperm_run},
-    {NPU_KIND_MULTINOMIAL, true, multinomial_caps, nullptr, multinomial_run},
-    {NPU_KIND_DROPOUT, true, dropout_caps, nullptr, dropout_run},
+    {NPU_KIND_RANDOM, random_caps, nullptr, random_run},
+    {NPU_KIND_RANDPERM, randperm_caps, nullptr, randperm_run},
+    {NPU_KIND_MULTINOMIAL, multinomial_caps, nullptr, multinomial_run},
+    {NPU_KIND_DROPOUT, dropout_caps, nullptr, dropout_run},
 };
 
 }  // namespace
