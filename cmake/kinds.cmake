@@ -10,7 +10,7 @@ add_custom_command(
   OUTPUT ${_kinds_outputs}
   COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/codegen/kinds.py
           --kinds ${CMAKE_SOURCE_DIR}/ops/kinds.yaml --out ${NPU_GENERATED_DIR}
-  DEPENDS ${CMAKE_SOURCE_DIR}/codegen/kinds.py ${CMAKE_SOURCE_DIR}/codegen/kinds_model.py
+  DEPENDS ${CMAKE_SOURCE_DIR}/codegen/kinds.py ${CMAKE_SOURCE_DIR}/codegen/kinds_model.py ${CMAKE_SOURCE_DIR}/codegen/yaml_reader.py
           ${CMAKE_SOURCE_DIR}/codegen/kinds_emit.py ${CMAKE_SOURCE_DIR}/ops/kinds.yaml
   COMMENT "kinds.yaml -> npu/kinds.h" VERBATIM)
 add_custom_target(npu_kinds DEPENDS ${_kinds_outputs})

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from pathlib import Path
 
 import yaml
+from yaml_reader import Reader, YamlError, near
 
 PLANS = ("none", "dtype", "shape")
 LEVELS = ("standard", "optional", "fused")
@@ -140,61 +140,11 @@ class Kind:
         return any(o.mode == "count" for o in self.outs)
 
 
-class KindsError(Exception):
-    """All that is wrong with a file, one problem a line."""
+KindsError = YamlError
 
 
-def near(word: str, allowed) -> str:
-    close = difflib.get_close_matches(word, list(allowed), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-class Reader:
-    """Walks the YAML nodes, so that every complaint knows its line."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.problems: list[str] = []
-
-    def problem(self, node, text: str) -> None:
-        self.problems.append(f"{self.path}:{node.start_mark.line + 1}: {text}")
-
-    def mapping(self, node, what: str) -> dict:
-        if not isinstance(node, yaml.MappingNode):
-            self.problem(node, f"{what}: expected a mapping 'name: value'.")
-            return {}
-        result = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                self.problem(key, f"{what}: a key must be a plain word.")
-                continue
-            if key.value in result:
-                self.problem(key, f"{what}: key '{key.value}' is there twice. Keep one.")
-            result[key.value] = (key, value)
-        return result
-
-    def text(self, node, what: str) -> str:
-        if isinstance(node, yaml.ScalarNode):
-            return node.value
-        self.problem(node, f"{what}: expected plain text.")
-        return ""
-
-    def sequence(self, node, what: str) -> list:
-        if isinstance(node, yaml.SequenceNode):
-            return node.value
-        self.problem(node, f"{what}: expected a list [a, b].")
-        return []
-
-    def choice(self, node, what: str, allowed) -> str:
-        value = self.text(node, what)
-        if value not in allowed:
-            self.problem(
-                node,
-                f"{what}: '{value}' is not known. Allowed: {', '.join(allowed)}"
-                f"{near(value, allowed)}.",
-            )
-            return next(iter(allowed))
-        return value
+class KindsReader(Reader):
+    """The parts of a kind."""
 
     def name(self, node, what: str, field: bool = True) -> str:
         value = self.text(node, what)
@@ -287,13 +237,7 @@ class Reader:
         name = self.name(fields["kind"][1], "key 'kind'")
         what = f"kind '{name}'"
         known = [f.name for f in dataclasses.fields(Kind) if f.name not in ("name", "line")]
-        for key, _ in fields.values():
-            if key.value not in [*known, "kind"]:
-                self.problem(
-                    key,
-                    f"{what}: key '{key.value}' is not known. Allowed: kind, {', '.join(known)}"
-                    f"{near(key.value, known)}.",
-                )
+        self.known_keys(fields, f"{what}: ", ["kind", *known])
         for required in ("slot", "family", "plan"):
             if required not in fields:
                 self.problem(node, f"{what}: key '{required}' is missing.")
@@ -360,21 +304,10 @@ class Reader:
 
 def load_kinds(path: Path) -> list[Kind]:
     """The kinds of the file, in slot order. Raises KindsError."""
-    reader = Reader(path)
-    try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except OSError as error:
-        raise KindsError(f"{path}: cannot be read: {error.strerror}.") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        raise KindsError(f"{path}:{line}: not YAML: {getattr(error, 'problem', error)}.") from None
-    if root is None:
-        raise KindsError(f"{path}:1: the file is empty. Expected keys: version, kinds.")
+    reader = KindsReader(path)
+    root = reader.compose("version, kinds")
     top = reader.mapping(root, "file")
-    for key, _ in top.values():
-        if key.value not in ("version", "kinds"):
-            reader.problem(key, f"key '{key.value}' is not known. Allowed: version, kinds.")
+    reader.known_keys(top, "", ("version", "kinds"))
     for required in ("version", "kinds"):
         if required not in top:
             reader.problem(root, f"key '{required}' is missing. Expected keys: version, kinds.")
@@ -390,7 +323,7 @@ def load_kinds(path: Path) -> list[Kind]:
     return sorted(kinds, key=lambda k: k.slot)
 
 
-def check_together(reader: Reader, kinds: list[Kind]) -> None:
+def check_together(reader: KindsReader, kinds: list[Kind]) -> None:
     def problem(kind: Kind, text: str) -> None:
         reader.problems.append(f"{reader.path}:{kind.line}: kind '{kind.name}': {text}")
 

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns operator YAML into C++ against the installed torch: declarations, registrations, adapters.
+
+Used for ops/aten/*.yaml and, the same way, for users' operator packs. Files are rewritten only
+when their text changes; files that are no longer made are removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from aten_model import Pack
+from aten_torch import TorchOps, load_torch, packaged_yaml
+from aten_yaml import load_pack
+from kinds import write
+from kinds_model import load_kinds
+from yaml_reader import YamlError
+
+# Each takes (pack, torch) and gives {path below --out: text}. Order does not matter.
+EMITTERS: list = []
+MADE = "made.txt"  # what the last run wrote, so that this one can remove what it does not
+
+
+def files_of(paths: list[Path]) -> list[Path]:
+    """YAML files; a folder stands for its *.yaml in order of names."""
+    files: list[Path] = []
+    for path in paths:
+        files += sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    return files
+
+
+def emit(pack: Pack, torch: TorchOps) -> dict[str, str]:
+    made: dict[str, str] = {}
+    for emitter in EMITTERS:
+        for name, text in emitter(pack, torch).items():
+            if name in made:
+                raise ValueError(f"two emitters make {name}")
+            made[name] = text
+    return made
+
+
+def write_all(out: Path, made: dict[str, str]) -> None:
+    for name, text in sorted(made.items()):
+        write(out / name, text)
+    before = out / MADE
+    if before.is_file():
+        for name in set(before.read_text(encoding="utf-8").splitlines()) - set(made):
+            (out / name).unlink(missing_ok=True)
+    write(before, "".join(f"{name}\n" for name in sorted(made)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--torch-yaml", type=Path, default=packaged_yaml(), help="default: the installed torch's"
+    )
+    parser.add_argument("--kinds", type=Path, required=True, help="ops/kinds.yaml")
+    parser.add_argument(
+        "--ops", type=Path, nargs="+", required=True, help="YAML files, or folders of them"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for the generated files")
+    parser.add_argument("--cache", type=Path, help="folder for parsed torch YAML (default: --out)")
+    args = parser.parse_args()
+    try:
+        torch = load_torch(args.torch_yaml, args.cache or args.out)
+        pack = load_pack(files_of(args.ops), torch, load_kinds(args.kinds))
+    except (YamlError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    write_all(args.out, emit(pack, torch))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads ops/aten/*.yaml and users' operator packs into the model of aten_model.py.
+
+The format is the one of the API guide, with our additions:
+
+    backend: NPU
+    cpp_namespace: at_npu::native    # where the functions written by hand live
+    scalar_by_value: true            # optional: they take at::Scalar, not const at::Scalar&
+    supported:                       # overloads that ATen has
+      - add.Tensor                   # the function is written by hand
+      - func: cat.out                # the same, and the kinds it calls (for the list of operators)
+        uses: [cat, copy]
+      - func: erfinv.out             # generated: every form of the group becomes a call of the kind
+        kind: unary
+        code: erfinv                 # default: the operator's name
+        operands: {in: self}         # default: by name, then in order
+        attrs: {a: alpha, b: 1.0}    # attribute of the kind: argument or constant; default: by name
+        ignore: [dtype]              # arguments the kernel does not need
+    autograd:                        # the same names, forward and backward written by hand
+      - dropout
+    custom:                          # new operators of namespace npu, by full schema
+      - func: npu_dtype_cast(Tensor self, ScalarType dtype) -> Tensor
+        variants: function, method
+    custom_autograd:
+      - func: npu_linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor
+
+Whatever is wrong is collected and raised at once (YamlError), one problem a line, each with file,
+line, key, reason and the nearest right name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
+from aten_fit import Fit
+from aten_model import SECTIONS, Operator, Pack, Where
+from aten_torch import TorchOps
+from kinds_model import Kind
+from torchgen.model import Location, NativeFunction, SchemaKind
+from yaml_reader import Reader, YamlError, near
+
+TOP_KEYS = ("backend", "cpp_namespace", "scalar_by_value", *SECTIONS)
+ATEN_KEYS = ("func", "uses", "kind", "code", "operands", "attrs", "ignore")
+FIT_KEYS = ("code", "operands", "attrs", "ignore")
+CUSTOM_KEYS = ("func", "variants")
+NAMESPACE = re.compile(r"[A-Za-z_]\w*(::[A-Za-z_]\w*)*")
+FORMS = (SchemaKind.out, SchemaKind.functional, SchemaKind.inplace, SchemaKind.mutable)
+
+
+class PackReader(Reader):
+    def __init__(self, path: Path, torch: TorchOps, kinds: dict[str, Kind]):
+        super().__init__(path)
+        self.torch, self.kinds = torch, kinds
+        self.operators: list[Operator] = []
+        self.namespace = "at_npu::native"
+        self.scalar_by_value = False
+
+    def read(self) -> list[Operator]:
+        root = self.compose("backend, cpp_namespace, supported")
+        top = self.mapping(root, "file")
+        self.known_keys(top, "", TOP_KEYS)
+        if "backend" in top:
+            self.choice(top["backend"][1], "key 'backend'", ("NPU", "PrivateUse1"))
+        elif top:
+            self.problem(root, "key 'backend' is missing. Write 'backend: NPU'.")
+        if "cpp_namespace" in top:
+            self.namespace = self.text(top["cpp_namespace"][1], "key 'cpp_namespace'")
+            if not NAMESPACE.fullmatch(self.namespace):
+                self.problem(
+                    top["cpp_namespace"][1],
+                    f"key 'cpp_namespace': '{self.namespace}' is not a C++ namespace. "
+                    "Write for example at_npu::native.",
+                )
+        elif top:
+            self.problem(
+                root, "key 'cpp_namespace' is missing. Write 'cpp_namespace: at_npu::native'."
+            )
+        if "scalar_by_value" in top:
+            node = top["scalar_by_value"][1]
+            word = self.choice(node, "key 'scalar_by_value'", ("false", "true"))
+            self.scalar_by_value = word == "true"
+        for section in SECTIONS:
+            if section in top:
+                self.section(section, top[section][1])
+        return self.operators
+
+    # ---- entries -----------------------------------------------------------------
+
+    def section(self, section: str, node) -> None:
+        if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"):
+            return
+        if isinstance(node, yaml.ScalarNode):
+            self.without_dashes(section, node)
+        elif isinstance(node, yaml.MappingNode):
+            first = next((k.value for k, _ in node.value if isinstance(k, yaml.ScalarNode)), "")
+            line = f"- {first}:" if first == "func" else f"- {first}"
+            self.problem(
+                node,
+                f"key '{section}': expected a list, found a mapping. Begin each entry with a dash: "
+                f"'{line}'.",
+            )
+        else:
+            for item in node.value:
+                self.entry(section, item)
+
+    def without_dashes(self, section: str, node) -> None:
+        """A list whose dashes were forgotten is one long text to YAML; its words are still checked."""
+        lines = self.text_of_file.splitlines()[node.start_mark.line : node.end_mark.line + 1]
+        words = []
+        for offset, line in enumerate(lines):
+            start = node.start_mark.column if offset == 0 else 0
+            stop = node.end_mark.column if offset == len(lines) - 1 and len(lines) > 1 else None
+            text = line[start:stop].split(" #")[0]
+            words += [
+                (node.start_mark.line + 1 + offset, w) for w in re.split(r"[\s,]+", text) if w
+            ]
+        if not words:
+            words = [(self.line(node), node.value)]
+        self.problem(
+            node,
+            f"key '{section}': expected a list, found text. Begin each entry with a dash: "
+            f"'- {words[0][1]}'.",
+        )
+        for line, word in words:
+            if section in ("supported", "autograd") and re.fullmatch(r"[\w.]+", word):
+                self.find(line, section, word)
+
+    def entry(self, section: str, node) -> None:
+        custom = section.startswith("custom")
+        what = f"key '{section}'"
+        if isinstance(node, yaml.SequenceNode):
+            self.problem(node, f"{what}: an entry is a name or 'func: …', found a list.")
+            return
+        if isinstance(node, yaml.ScalarNode):
+            fields = {"func": (node, node)}
+        else:
+            fields = self.mapping(node, what)
+            self.known_keys(fields, f"{what}: ", CUSTOM_KEYS if custom else ATEN_KEYS)
+            if "func" not in fields:
+                self.problem(node, f"{what}: an entry has no key 'func'. Begin it '- func: …'.")
+                return
+        text = self.text(fields["func"][1], f"{what}: key 'func'").strip()
+        if not text:
+            self.problem(node, f"{what}: an empty entry. Write a name, or remove the dash.")
+        elif custom:
+            self.custom_entry(section, fields, text)
+        else:
+            self.aten_entry(section, fields, text)
+
+    def add(self, section, node, name, functions, group=None, mapping=None, uses=()) -> None:
+        self.operators.append(
+            Operator(
+                name=name,
+                section=section,
+                cpp_namespace=self.namespace,
+                functions=tuple(functions),
+                group=group,
+                mapping=mapping,
+                uses=uses,
+                scalar_by_value=self.scalar_by_value,
+                where=Where(self.path, self.line(node)),
+            )
+        )
+
+    # ---- operators of ATen -------------------------------------------------------
+
+    def find(self, line: int, section: str, name: str) -> NativeFunction | None:
+        """The overload of that name; a problem with the nearest right one when there is none."""
+        name = name.removeprefix("aten::")
+        if name in self.torch.functions:
+            return self.torch.functions[name]
+        base = name.partition(".")[0]
+        others = self.torch.overloads_of.get(base)
+        hint = near(name, others or ()) or near(name, self.torch.functions)
+        reason = "PyTorch has no such operator"
+        if others:
+            reason = f"'{base}' has no such overload; it has: {', '.join(others)}"
+        self.problem_at(line, f"key '{section}': '{name}': {reason}{hint}.")
+        return None
+
+    def aten_entry(self, section: str, fields: dict, text: str) -> None:
+        node = fields["func"][1]
+        what = f"key '{section}': '{text}'"
+        name = text.partition("(")[0]
+        function = self.find(self.line(node), section, name)
+        if function is None:
+            return
+        if "(" in text and " ".join(text.split()) != str(function.func):
+            self.problem(
+                node, f"{what}: PyTorch's schema is '{function.func}'. Write only '{name}'."
+            )
+            return
+        if function.has_composite_implicit_autograd_kernel and section == "supported":
+            self.problem(
+                node,
+                f"{what}: PyTorch composes it of other operators, gradients included; a kernel "
+                "here would lose them. Move it to 'autograd', or support what it calls.",
+            )
+            return
+        uses = self.uses(fields, what)
+        if "kind" in fields:
+            self.kind_entry(section, fields, what, function)
+            return
+        for key in FIT_KEYS:
+            if key in fields:
+                self.problem(
+                    fields[key][0],
+                    f"{what}: key '{key}' needs key 'kind': without it the C++ is yours.",
+                )
+        self.add(section, node, str(function.func.name), (function,), uses=uses)
+
+    def uses(self, fields: dict, what: str) -> tuple[Kind, ...]:
+        if "uses" not in fields:
+            return ()
+        node = fields["uses"][1]
+        items = (
+            [node]
+            if isinstance(node, yaml.ScalarNode)
+            else self.sequence(node, f"{what}: key 'uses'")
+        )
+        found = [self.kind_named(item, f"{what}: key 'uses'") for item in items]
+        if "kind" in fields:
+            self.problem(fields["uses"][0], f"{what}: key 'uses' is for functions written by hand.")
+        return tuple(kind for kind in found if kind)
+
+    def kind_named(self, node, what: str) -> Kind | None:
+        name = self.text(node, what)
+        if name not in self.kinds:
+            self.problem(
+                node, f"{what}: '{name}' is no kind of ops/kinds.yaml{near(name, self.kinds)}."
+            )
+        return self.kinds.get(name)
+
+    def kind_entry(self, section: str, fields: dict, what: str, function: NativeFunction) -> None:
+        kind = self.kind_named(fields["kind"][1], f"{what}: key 'kind'")
+        if section == "autograd":
+            self.problem(
+                fields["kind"][0],
+                f"{what}: key 'kind' belongs to 'supported'; what 'autograd' lists is written by hand.",
+            )
+            return
+        if kind is None:
+            return
+        group = self.torch.group_of.get(str(function.func.name))
+        functions = [function]
+        if group is not None:
+            members = [f for f in group.functions() if not f.has_composite_implicit_autograd_kernel]
+            functions = sorted(members, key=lambda f: FORMS.index(f.func.kind()))
+        mapping = Fit(self, fields, what, kind, functions[0]).mapping()
+        if mapping is not None:
+            node = fields["func"][1]
+            self.add(section, node, str(function.func.name), functions, group, mapping)
+
+    # ---- new operators -----------------------------------------------------------
+
+    def custom_entry(self, section: str, fields: dict, text: str) -> None:
+        node = fields["func"][1]
+        what = f"key '{section}': '{text}'"
+        if "(" not in text:
+            self.problem(
+                node,
+                f"{what}: a new operator needs its whole schema, for example "
+                f"'func: {text}(Tensor self) -> Tensor'.",
+            )
+            return
+        space, _, rest = text.partition("(")[0].rpartition("::")
+        if space not in ("", "npu"):
+            self.problem(
+                node, f"{what}: namespace '{space}' is not ours. Leave it out, or write npu::."
+            )
+            return
+        entry = {"func": "npu::" + text.removeprefix("npu::")}
+        if "variants" in fields:
+            entry["variants"] = self.text(fields["variants"][1], f"{what}: key 'variants'")
+            for word in re.split(r"\s*,\s*", entry["variants"]):
+                if word not in ("function", "method"):
+                    self.problem(
+                        fields["variants"][1],
+                        f"{what}: key 'variants': '{word}' is not known. Allowed: function, method"
+                        f"{near(word, ('function', 'method'))}.",
+                    )
+                    return
+        try:
+            function, _ = NativeFunction.from_yaml(
+                entry, Location(str(self.path), self.line(node)), set()
+            )
+        except Exception as error:  # torchgen refuses with whatever exception comes first
+            reason = " ".join(str(error).split()) or type(error).__name__
+            self.problem(node, f"{what}: not a schema: {reason}.")
+            return
+        self.add(section, node, rest, (function,))
+
+
+# ---- all files together ----------------------------------------------------------
+
+
+def check_together(operators: list[Operator], torch: TorchOps) -> list[str]:
+    """Overloads that are there twice, and groups torn between backend and autograd."""
+    problems = []
+    seen: dict[str, Operator] = {}
+    for operator in operators:
+        for function in operator.functions:
+            name = f"{function.namespace}::{function.func.name}"
+            first = seen.setdefault(name, operator)
+            if first is not operator:
+                where = operator.where
+                problems.append(
+                    f"{where.file}:{where.line}: key '{operator.section}': '{operator.name}': "
+                    f"{name} is already at {first.where.file}:{first.where.line} "
+                    f"(key '{first.section}', '{first.name}'). Keep one."
+                )
+    torn: set[int] = set()
+    for operator in operators:
+        group = torch.group_of.get(operator.name) if not operator.custom else None
+        if group is None or id(group) in torn:
+            continue
+        for function in group.functions():
+            other = seen.get(f"aten::{function.func.name}")
+            if other is not None and other.autograd != operator.autograd:
+                torn.add(id(group))
+                where = other.where
+                problems.append(
+                    f"{where.file}:{where.line}: key '{other.section}': '{other.name}' belongs "
+                    f"together with '{operator.name}' ({operator.where.file}:{operator.where.line}, "
+                    f"key '{operator.section}'). Put both in one section."
+                )
+                break
+    return problems
+
+
+def load_pack(files: Iterable[Path], torch: TorchOps, kinds: list[Kind]) -> Pack:
+    """The operators of all files, in order. Raises YamlError with every problem found."""
+    by_name = {kind.name: kind for kind in kinds}
+    operators: list[Operator] = []
+    problems: list[str] = []
+    for file in files:
+        reader = PackReader(file, torch, by_name)
+        try:
+            operators += reader.read()
+        except YamlError as error:
+            problems.append(str(error))
+        problems += reader.problems
+    problems += check_together(operators, torch)
+    if problems:
+        raise YamlError("\n".join(problems))
+    return Pack(tuple(operators), by_name)
