@@ -29,6 +29,8 @@ struct KernelRow {
 };
 
 // The families' tables. std::span, so that a table knows its length.
+extern const std::span<const KernelRow> kArrangeKernels;
+extern const std::span<const KernelRow> kMakeKernels;
 extern const std::span<const KernelRow> kMoveKernels;
 extern const std::span<const KernelRow> kRandomKernels;
 

@@ -12,6 +12,8 @@ namespace {
 
 // Pointers, because the tables may be initialised after this one.
 const std::span<const KernelRow>* const kFamilies[] = {
+    &kArrangeKernels,
+    &kMakeKernels,
     &kMoveKernels,
     &kRandomKernels,
 };

@@ -4,14 +4,13 @@
 #include <cstring>
 
 #include "kernels/convert.h"
+#include "kernels/dense.h"
 #include "kernels/kernel.h"
 #include "kernels/layout.h"
 
 namespace npu::host {
 namespace {
 
-constexpr std::uint64_t kAllDtypes =
-    ((UINT64_C(1) << NPU_DTYPE_COUNT) - 1) & ~UINT64_C(1);
 constexpr std::int64_t kTile = 32;  // elements each way
 
 // ---- one pass: real to real, or raw bytes ----
@@ -239,8 +238,7 @@ npu_status copy_complex(
              : copy_part(args, layout, to, from, to_bytes, from_bytes, !negate);
 }
 
-npu_status copy(const npu_call& call) {
-  const npu_copy_args args = npu_copy_unpack(&call);
+npu_status copy(const npu_copy_args& args) {
   if (!args.out || !args.in || args.out->numel != args.in->numel) {
     return fail(
         NPU_E_INVALID,
@@ -265,6 +263,10 @@ npu_status copy(const npu_call& call) {
              ? copy_complex(args, layout, conj, negate)
              : copy_part(
                    args, layout, args.out->dtype, args.in->dtype, 0, 0, negate);
+}
+
+npu_status run_copy(const npu_call& call) {
+  return copy(npu_copy_unpack(&call));
 }
 
 // ---- fill ----
@@ -313,7 +315,7 @@ npu_status copy_caps(std::uint32_t code, npu_op_caps& out) {
   out.plan_use = NPU_PLAN_NONE;
   out.alias_mask = 1;
   // Packed below a byte, it can only be moved as it is: the host side does.
-  out.dtypes[0] = out.dtypes[1] = kAllDtypes & ~NPU_DTYPE_BIT(NPU_F4_E2M1FN_X2);
+  out.dtypes[0] = out.dtypes[1] = kAnyDtype & ~NPU_DTYPE_BIT(NPU_F4_E2M1FN_X2);
   return NPU_OK;
 }
 
@@ -324,16 +326,20 @@ npu_status fill_caps(std::uint32_t code, npu_op_caps& out) {
   out.flags = NPU_CAP_STRIDED_OUT | NPU_CAP_INDEX64 | NPU_CAP_DETERMINISTIC;
   out.dtype_rule = NPU_DTYPES_SAME;
   out.plan_use = NPU_PLAN_NONE;
-  out.dtypes[0] = kAllDtypes & ~NPU_DTYPE_BIT(NPU_F4_E2M1FN_X2);
+  out.dtypes[0] = kAnyDtype & ~NPU_DTYPE_BIT(NPU_F4_E2M1FN_X2);
   return NPU_OK;
 }
 
 constexpr KernelRow kRows[] = {
-    {NPU_KIND_COPY, copy_caps, nullptr, copy},
+    {NPU_KIND_COPY, copy_caps, nullptr, run_copy},
     {NPU_KIND_FILL, fill_caps, nullptr, fill},
 };
 
 }  // namespace
+
+npu_status copy_tensor(const npu_tensor& out, const npu_tensor& in) {
+  return copy(npu_copy_args{&out, &in});
+}
 
 const std::span<const KernelRow> kMoveKernels = kRows;
 
