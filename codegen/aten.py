@@ -13,6 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import aten_hand
 from aten_model import Pack
 from aten_torch import TorchOps, load_torch, packaged_yaml
 from aten_yaml import load_pack
@@ -21,7 +22,7 @@ from kinds_model import load_kinds
 from yaml_reader import YamlError
 
 # Each takes (pack, torch) and gives {path below --out: text}. Order does not matter.
-EMITTERS: list = []
+EMITTERS = [aten_hand.emit]
 MADE = "made.txt"  # what the last run wrote, so that this one can remove what it does not
 
 

@@ -2,15 +2,20 @@
 """What ops/aten/*.yaml and users' operator packs say, as typed data for the emitters.
 
 `aten_yaml.load_pack(files, torch, kinds)` gives a `Pack`: its `operators` in the order of the files.
-An `Operator` is one entry. Two sorts, told apart by `mapping`:
+An `Operator` is one entry. Three sorts, told apart by `mapping` and `impl`:
 
-* `mapping is None`: the C++ function is written by hand in `cpp_namespace` (guide form:
-  `- add.Tensor`). `functions` holds that one overload. `uses` names the kinds it calls, for the
-  list of operators only.
-* else the adapter is generated: the entry has `kind:`. `functions` holds every overload of the
-  group (out, functional, in-place), `primary` the one to work from (the out form where there is
-  one), `group` torchgen's group; `operator.structured` says whether PyTorch's structured meta
-  serves it.
+* by hand (both unset, guide form: `- add.Tensor`): the C++ function is written in `cpp_namespace`
+  with the overload's own signature. `functions` holds that one overload.
+* `impl` set: a structured group whose shapes and outputs PyTorch's meta settles, and whose inside
+  is written by hand: `bool <cpp_namespace>::NPUNativeFunctions::<impl>(…)` takes what torchgen's
+  StructuredImplSignature says (outputs last) and answers whether the driver did it; false goes
+  down the ladder. `functions` holds every overload of the group.
+* `mapping` set: the adapter is generated whole: the entry has `kind:`. `functions` holds every
+  overload of the group (out, functional, in-place), `primary` the one to work from (the out form
+  where there is one), `group` torchgen's group; `operator.structured` says whether PyTorch's
+  structured meta serves it.
+
+`uses` names the kinds that hand-written code calls, for the list of operators only.
 
 A `Mapping` says how the schema becomes a call of the kind. All lists are in the kind's order:
 
@@ -86,6 +91,7 @@ class Operator:
     functions: tuple[NativeFunction, ...]
     group: NativeFunctionsGroup | None
     mapping: Mapping | None
+    impl: str  # C++ function that a structured group's generated class calls, or ""
     uses: tuple[Kind, ...]
     scalar_by_value: bool  # C++ takes at::Scalar, as the guide for PyTorch 1.8 prints it
     where: Where
@@ -121,5 +127,8 @@ class Pack:
     def generated(self) -> list[Operator]:
         return [o for o in self.operators if o.mapping is not None]
 
+    def with_impl(self) -> list[Operator]:
+        return [o for o in self.operators if o.impl]
+
     def by_hand(self) -> list[Operator]:
-        return [o for o in self.operators if o.mapping is None]
+        return [o for o in self.operators if o.mapping is None and not o.impl]

@@ -10,6 +10,9 @@ The format is the one of the API guide, with our additions:
       - add.Tensor                   # the function is written by hand
       - func: cat.out                # the same, and the kinds it calls (for the list of operators)
         uses: [cat, copy]
+      - func: sum.IntList_out        # a structured group: shapes by PyTorch, inside written by hand
+        impl: sum_out                # bool sum_out(…, const at::Tensor & out)
+        uses: reduce
       - func: erfinv.out             # generated: every form of the group becomes a call of the kind
         kind: unary
         code: erfinv                 # default: the operator's name
@@ -43,9 +46,10 @@ from torchgen.model import Location, NativeFunction, SchemaKind
 from yaml_reader import Reader, YamlError, near
 
 TOP_KEYS = ("backend", "cpp_namespace", "scalar_by_value", *SECTIONS)
-ATEN_KEYS = ("func", "uses", "kind", "code", "operands", "attrs", "ignore")
+ATEN_KEYS = ("func", "impl", "uses", "kind", "code", "operands", "attrs", "ignore")
 FIT_KEYS = ("code", "operands", "attrs", "ignore")
 CUSTOM_KEYS = ("func", "variants")
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 NAMESPACE = re.compile(r"[A-Za-z_]\w*(::[A-Za-z_]\w*)*")
 FORMS = (SchemaKind.out, SchemaKind.functional, SchemaKind.inplace, SchemaKind.mutable)
 
@@ -150,16 +154,17 @@ class PackReader(Reader):
         else:
             self.aten_entry(section, fields, text)
 
-    def add(self, section, node, name, functions, group=None, mapping=None, uses=()) -> None:
+    def add(self, section, node, name, functions, **more) -> None:
         self.operators.append(
             Operator(
                 name=name,
                 section=section,
                 cpp_namespace=self.namespace,
                 functions=tuple(functions),
-                group=group,
-                mapping=mapping,
-                uses=uses,
+                group=more.get("group"),
+                mapping=more.get("mapping"),
+                impl=more.get("impl", ""),
+                uses=more.get("uses", ()),
                 scalar_by_value=self.scalar_by_value,
                 where=Where(self.path, self.line(node)),
             )
@@ -204,6 +209,9 @@ class PackReader(Reader):
         if "kind" in fields:
             self.kind_entry(section, fields, what, function)
             return
+        if "impl" in fields:
+            self.impl_entry(section, fields, what, function, uses)
+            return
         for key in FIT_KEYS:
             if key in fields:
                 self.problem(
@@ -244,15 +252,42 @@ class PackReader(Reader):
             return
         if kind is None:
             return
-        group = self.torch.group_of.get(str(function.func.name))
-        functions = [function]
-        if group is not None:
-            members = [f for f in group.functions() if not f.has_composite_implicit_autograd_kernel]
-            functions = sorted(members, key=lambda f: FORMS.index(f.func.kind()))
+        if "impl" in fields:
+            self.problem(fields["impl"][0], f"{what}: keys 'kind' and 'impl' exclude each other.")
+            return
+        group, functions = self.whole_group(function)
         mapping = Fit(self, fields, what, kind, functions[0]).mapping()
         if mapping is not None:
             node = fields["func"][1]
-            self.add(section, node, str(function.func.name), functions, group, mapping)
+            name = str(function.func.name)
+            self.add(section, node, name, functions, group=group, mapping=mapping)
+
+    def impl_entry(self, section: str, fields: dict, what: str, function, uses) -> None:
+        key, node = fields["impl"]
+        impl = self.text(node, f"{what}: key 'impl'")
+        group, functions = self.whole_group(function)
+        if section != "supported":
+            self.problem(key, f"{what}: key 'impl' belongs to 'supported'.")
+        elif group is None or not group.structured:
+            self.problem(
+                key,
+                f"{what}: key 'impl' is for structured groups, and this is none. List each overload "
+                "by its name and write it by hand.",
+            )
+        elif not IDENTIFIER.fullmatch(impl):
+            self.problem(node, f"{what}: key 'impl': '{impl}' is not a C++ function name.")
+        else:
+            name = str(function.func.name)
+            node = fields["func"][1]
+            self.add(section, node, name, functions, group=group, impl=impl, uses=uses)
+
+    def whole_group(self, function: NativeFunction):
+        """The group of a function and its members, out form first."""
+        group = self.torch.group_of.get(str(function.func.name))
+        if group is None:
+            return None, [function]
+        members = [f for f in group.functions() if not f.has_composite_implicit_autograd_kernel]
+        return group, sorted(members, key=lambda f: FORMS.index(f.func.kind()))
 
     # ---- new operators -----------------------------------------------------------
 
