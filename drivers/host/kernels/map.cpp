@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kinds unary, unary_with, binary, compare and ternary: finds the row of the
+// code, brings operands into the compute type, stores results.
+#include "kernels/map.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "kernels/convert.h"
+#include "kernels/dtype.h"
+
+namespace npu::host {
+namespace {
+
+constexpr std::int64_t kChunk = 512;  // elements; buffers stay in the L1 cache
+constexpr int kMaxOperands = 5;       // two outputs, three inputs
+constexpr npu_scalar kNoScalars[4] = {};
+
+// ---- conversion of one operand ----
+
+// Between an operand and `unit`, the dtype the line computes with.
+class Port {
+ public:
+  // False when there is no such conversion.
+  bool set(const npu_tensor& tensor, npu_dtype unit, bool is_input) {
+    const npu_dtype dtype = tensor.dtype;
+    const bool scalar = (tensor.flags & NPU_TENSOR_HOST_SCALAR) != 0;
+    const bool negate = (tensor.flags & NPU_TENSOR_NEG) != 0;
+    const bool conj = (tensor.flags & NPU_TENSOR_CONJ) != 0 &&
+                      part_dtype(dtype) != NPU_ABSENT;
+    data_ = static_cast<char*>(tensor.data);
+    bytes_ = static_cast<std::int64_t>(element_bytes(dtype));
+    unit_bytes_ = static_cast<std::int64_t>(element_bytes(unit));
+    strides_ = scalar ? nullptr : tensor.strides;
+    ndim_ = scalar ? 0 : tensor.ndim;
+    plain_ = dtype == unit && !negate && !conj;
+    const npu_dtype part = part_dtype(dtype);
+    const npu_dtype unit_part = part_dtype(unit);
+    const npu_dtype mine = part == NPU_ABSENT ? dtype : part;
+    const npu_dtype theirs = unit_part == NPU_ABSENT ? unit : unit_part;
+    has_part_ = part != NPU_ABSENT;
+    unit_has_part_ = unit_part != NPU_ABSENT;
+    part_bytes_ = static_cast<std::int64_t>(element_bytes(mine));
+    unit_part_bytes_ = static_cast<std::int64_t>(element_bytes(theirs));
+    return is_input ? real_.set(theirs, mine, negate) &&
+                          imaginary_.set(theirs, mine, negate != conj)
+                    : real_.set(mine, theirs, false) &&
+                          imaginary_.set(mine, theirs, false);
+  }
+
+  bool is_plain() const {
+    return plain_;
+  }
+  bool is_constant() const {
+    return std::all_of(
+        strides_, strides_ + ndim_, [](std::int64_t s) { return s == 0; });
+  }
+  std::int64_t stride(int d) const {  // in bytes
+    return d < ndim_ ? strides_[d] * bytes_ : 0;
+  }
+  std::int64_t unit_bytes() const {
+    return unit_bytes_;
+  }
+  // The elements themselves, when they lie there as the line needs them.
+  char* direct(std::int64_t offset, std::int64_t stride) const {
+    return plain_ && stride == bytes_ ? data_ + offset : nullptr;
+  }
+
+  void load(char* to, std::int64_t offset, std::int64_t stride, std::int64_t n)
+      const {
+    const char* from = data_ + offset;
+    if (plain_) {
+      copy_line(
+          static_cast<std::uint32_t>(bytes_), to, bytes_, from, stride, n);
+      return;
+    }
+    real_.line(to, unit_bytes_, from, stride, n);
+    if (!unit_has_part_) {
+      return;
+    }
+    if (has_part_) {
+      imaginary_.line(
+          to + unit_part_bytes_, unit_bytes_, from + part_bytes_, stride, n);
+    } else {
+      clear_part(to + unit_part_bytes_, unit_bytes_, unit_part_bytes_, n);
+    }
+  }
+
+  void store(
+      const char* from,
+      std::int64_t offset,
+      std::int64_t stride,
+      std::int64_t n) const {
+    char* to = data_ + offset;
+    if (plain_) {
+      copy_line(
+          static_cast<std::uint32_t>(bytes_), to, stride, from, bytes_, n);
+      return;
+    }
+    real_.line(to, stride, from, unit_bytes_, n);
+    if (!has_part_) {
+      return;
+    }
+    if (unit_has_part_) {
+      imaginary_.line(
+          to + part_bytes_, stride, from + unit_part_bytes_, unit_bytes_, n);
+    } else {
+      clear_part(to + part_bytes_, stride, part_bytes_, n);
+    }
+  }
+
+ private:
+  // Imaginary parts of real numbers.
+  static void clear_part(
+      char* to, std::int64_t stride, std::int64_t bytes, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      std::memset(to + i * stride, 0, static_cast<std::size_t>(bytes));
+    }
+  }
+
+  char* data_;
+  const std::int64_t* strides_;
+  int ndim_;
+  bool plain_;
+  bool has_part_;
+  bool unit_has_part_;
+  std::int64_t bytes_;
+  std::int64_t unit_bytes_;
+  std::int64_t part_bytes_;
+  std::int64_t unit_part_bytes_;
+  Conversion real_;
+  Conversion imaginary_;
+};
+
+// ---- the call ----
+
+struct MapCall {
+  MapLineFn fn;
+  int n_out;
+  int n_in;
+  const npu_tensor* operands[kMaxOperands];  // outputs first
+  npu_dtype units[kMaxOperands];
+  const npu_scalar* scalars;
+
+  int count() const {
+    return n_out + n_in;
+  }
+};
+
+// Every operand is there in the type of the line, one element after another.
+bool is_direct(const MapCall& map) {
+  const std::int64_t numel = map.operands[0]->numel;
+  for (int i = 0; i < map.count(); ++i) {
+    const npu_tensor& t = *map.operands[i];
+    if (t.dtype != map.units[i] || t.numel != numel ||
+        (t.flags & (NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_CONJ | NPU_TENSOR_NEG |
+                    NPU_TENSOR_HOST_SCALAR)) != NPU_TENSOR_CONTIGUOUS) {
+      return false;
+    }
+  }
+  return true;
+}
+
+npu_status run_direct(const MapCall& map) {
+  const auto body = [&](std::int64_t begin, std::int64_t end) {
+    MapLine line{};
+    line.scalars = map.scalars;
+    for (int i = 0; i < map.count(); ++i) {
+      char* data =
+          static_cast<char*>(map.operands[i]->data) +
+          begin * static_cast<std::int64_t>(element_bytes(map.units[i]));
+      (i < map.n_out ? line.out[i]
+                     : const_cast<void*&>(line.in[i - map.n_out])) = data;
+    }
+    return map.fn(line, end - begin);
+  };
+  return parallel(map.operands[0]->numel, kGrain, body);
+}
+
+// A place in n dimensions, with the byte offset of every operand.
+struct Place {
+  std::int64_t at[NPU_MAX_DIMS + 1];
+  std::int64_t offset[kMaxOperands];
+};
+
+class StridedMap {
+ public:
+  explicit StridedMap(const MapCall& map) : map_(map) {}
+
+  npu_status run() {
+    const npu_tensor& out = *map_.operands[0];
+    for (int i = 0; i < map_.count(); ++i) {
+      const npu_tensor& t = *map_.operands[i];
+      const bool scalar = (t.flags & NPU_TENSOR_HOST_SCALAR) != 0;
+      if ((!scalar && t.ndim != out.ndim) ||
+          !ports_[i].set(t, map_.units[i], i >= map_.n_out)) {
+        return fail(
+            NPU_E_UNSUPPORTED,
+            "npu: host driver: operand %d is %s with %d dimensions, the "
+            "output has %d.",
+            i,
+            dtype_name(t.dtype),
+            t.ndim,
+            out.ndim);
+      }
+    }
+    ndim_ = out.ndim;
+    sizes_ = out.sizes;
+    const std::int64_t one = 1;
+    if (ndim_ == 0) {
+      sizes_ = &one;
+      ndim_ = 1;
+    }
+    return parallel(
+        out.numel, kGrain, [&](std::int64_t begin, std::int64_t end) {
+          return run_range(begin, end);
+        });
+  }
+
+ private:
+  npu_status run_range(std::int64_t begin, std::int64_t end) const {
+    alignas(64) char buffers[kMaxOperands][kChunk * 16];
+    bool constant[kMaxOperands];
+    for (int i = 0; i < map_.count(); ++i) {
+      constant[i] = i >= map_.n_out && ports_[i].is_constant();
+      if (constant[i]) {
+        ports_[i].load(buffers[i], 0, 0, std::min(kChunk, end - begin));
+      }
+    }
+    Place place = find(begin);
+    const int inner = ndim_ - 1;
+    while (begin < end) {
+      const std::int64_t n =
+          std::min({sizes_[inner] - place.at[inner], end - begin, kChunk});
+      if (npu_status status = run_chunk(place, n, buffers, constant)) {
+        return status;
+      }
+      advance(place, n);
+      begin += n;
+    }
+    return NPU_OK;
+  }
+
+  npu_status run_chunk(
+      const Place& place,
+      std::int64_t n,
+      char (*buffers)[kChunk * 16],
+      const bool* constant) const {
+    const int inner = ndim_ - 1;
+    MapLine line{};
+    line.scalars = map_.scalars;
+    char* out[2] = {};
+    for (int i = 0; i < map_.n_out; ++i) {
+      out[i] = ports_[i].direct(place.offset[i], ports_[i].stride(inner));
+      line.out[i] = out[i] ? out[i] : buffers[i];
+    }
+    for (int i = map_.n_out; i < map_.count(); ++i) {
+      const std::int64_t stride = ports_[i].stride(inner);
+      char* in =
+          constant[i] ? buffers[i] : ports_[i].direct(place.offset[i], stride);
+      if (!in) {
+        in = buffers[i];
+        ports_[i].load(in, place.offset[i], stride, n);
+      }
+      line.in[i - map_.n_out] = in;
+    }
+    if (npu_status status = map_.fn(line, n)) {
+      return status;
+    }
+    for (int i = 0; i < map_.n_out; ++i) {
+      if (!out[i]) {
+        ports_[i].store(
+            buffers[i], place.offset[i], ports_[i].stride(inner), n);
+      }
+    }
+    return NPU_OK;
+  }
+
+  Place find(std::int64_t index) const {
+    Place place{};
+    for (int d = ndim_ - 1; d >= 0; --d) {
+      const std::int64_t at = index % sizes_[d];
+      index /= sizes_[d];
+      move(place, d, at);
+    }
+    return place;
+  }
+
+  void advance(Place& place, std::int64_t n) const {
+    int d = ndim_ - 1;
+    move(place, d, n);
+    while (d > 0 && place.at[d] == sizes_[d]) {
+      move(place, d, -sizes_[d]);
+      move(place, --d, 1);
+    }
+  }
+
+  void move(Place& place, int d, std::int64_t n) const {
+    place.at[d] += n;
+    for (int i = 0; i < map_.count(); ++i) {
+      place.offset[i] += n * ports_[i].stride(d);
+    }
+  }
+
+  const MapCall& map_;
+  Port ports_[kMaxOperands];
+  int ndim_ = 0;
+  const std::int64_t* sizes_ = nullptr;
+};
+
+// ---- rows by code ----
+
+template <std::size_t Codes, std::size_t N>
+std::array<const MapRow*, Codes> index_rows(
+    const std::array<std::span<const MapRow>, N>& tables) {
+  std::array<const MapRow*, Codes> rows{};
+  for (const auto& table : tables) {
+    for (const MapRow& row : table) {
+      rows[row.code] = &row;
+    }
+  }
+  return rows;
+}
+
+using RowFinder = const MapRow* (*)(std::uint32_t code);
+
+const MapRow* unary_row(std::uint32_t code) {
+  static const auto rows =
+      index_rows<NPU_UNARY_CODES>(std::array{kUnaryArithmetic});
+  return code < rows.size() ? rows[code] : nullptr;
+}
+
+const MapRow* binary_row(std::uint32_t code) {
+  static const auto rows =
+      index_rows<NPU_BINARY_CODES>(std::array{kBinaryArithmetic});
+  return code < rows.size() ? rows[code] : nullptr;
+}
+
+const MapRow* compare_row(std::uint32_t code) {
+  static const auto rows =
+      index_rows<NPU_COMPARE_CODES>(std::array{kCompareRows});
+  return code < rows.size() ? rows[code] : nullptr;
+}
+
+// ---- entry points ----
+
+template <RowFinder Find>
+npu_status map_caps(std::uint32_t code, npu_op_caps& out) {
+  const MapRow* row = Find(code);
+  if (!row) {
+    return NPU_E_UNSUPPORTED;
+  }
+  out.flags = NPU_CAP_STRIDED_IN | NPU_CAP_STRIDED_OUT | NPU_CAP_ALIAS |
+              NPU_CAP_INDEX64 | NPU_CAP_DETERMINISTIC | NPU_CAP_HOST_SCALAR;
+  out.dtype_rule = NPU_DTYPES_CAST;
+  out.plan_use = NPU_PLAN_NONE;
+  return NPU_OK;
+}
+
+// Operands of `call`: n_out outputs (the second may be absent), then inputs.
+npu_status run_row(
+    const npu_call& call,
+    const MapRow& row,
+    const npu_tensor* const* outs,
+    const npu_tensor* const* ins,
+    const npu_scalar* scalars) {
+  const npu_dtype dtype = call.compute_dtype != NPU_ABSENT ? call.compute_dtype
+                          : ins[0]                         ? ins[0]->dtype
+                                   : npu_dtype{NPU_ABSENT};
+  const int type = compute_type(dtype);
+  if (type < 0 || !row.line[type]) {
+    return fail(
+        NPU_E_UNSUPPORTED,
+        "npu: host driver: %s.%s in %s.",
+        npu_kind_name(call.slot),
+        npu_code_name(call.slot, call.code),
+        dtype_name(dtype));
+  }
+  MapCall map{};
+  map.fn = row.line[type];
+  map.scalars = scalars;
+  map.n_out = row.out2[type] == NPU_ABSENT ? 1 : 2;
+  map.n_in = row.n_in;
+  const npu_dtype results[2] = {row.out[type], row.out2[type]};
+  for (int i = 0; i < map.count(); ++i) {
+    const bool is_out = i < map.n_out;
+    map.operands[i] = is_out ? outs[i] : ins[i - map.n_out];
+    map.units[i] = is_out ? results[i] : kComputeDtype[type];
+    if (!map.operands[i]) {
+      return fail(
+          NPU_E_INVALID,
+          "npu: host driver: %s.%s: an operand is absent.",
+          npu_kind_name(call.slot),
+          npu_code_name(call.slot, call.code));
+    }
+  }
+  return is_direct(map) ? run_direct(map) : StridedMap(map).run();
+}
+
+npu_status no_code(const npu_call& call) {
+  return fail(
+      NPU_E_UNSUPPORTED,
+      "npu: host driver: %s has no code %u.",
+      npu_kind_name(call.slot),
+      call.code);
+}
+
+npu_status unary_caps(std::uint32_t code, npu_op_caps& out) {
+  const npu_status status = map_caps<unary_row>(code, out);
+  if (status == NPU_OK) {
+    out.alias_mask = 1;
+    out.dtypes[0] = kMapBits;
+    out.dtypes[1] = NPU_DTYPE_BIT(NPU_I32);
+    out.dtypes[2] = unary_row(code)->in_dtypes;
+  }
+  return status;
+}
+
+npu_status unary_run(const npu_call& call) {
+  const MapRow* row = unary_row(call.code);
+  if (!row) {
+    return no_code(call);
+  }
+  const npu_unary_args args = npu_unary_unpack(&call);
+  const npu_tensor* const outs[] = {args.out, args.out2};
+  return run_row(call, *row, outs, &args.in, kNoScalars);
+}
+
+npu_status binary_caps(std::uint32_t code, npu_op_caps& out) {
+  const npu_status status = map_caps<binary_row>(code, out);
+  if (status == NPU_OK) {
+    out.alias_mask = 3;
+    out.dtypes[0] = kMapBits;
+    out.dtypes[1] = out.dtypes[2] = binary_row(code)->in_dtypes;
+  }
+  return status;
+}
+
+npu_status binary_run(const npu_call& call) {
+  const MapRow* row = binary_row(call.code);
+  if (!row) {
+    return no_code(call);
+  }
+  const npu_binary_args args = npu_binary_unpack(&call);
+  const npu_tensor* const ins[] = {args.in, args.other};
+  const npu_scalar scalars[] = {
+      args.attrs.a, args.attrs.b, args.attrs.c, args.attrs.d};
+  return run_row(call, *row, &args.out, ins, scalars);
+}
+
+npu_status compare_caps(std::uint32_t code, npu_op_caps& out) {
+  const npu_status status = map_caps<compare_row>(code, out);
+  if (status == NPU_OK) {
+    out.alias_mask = 3;
+    out.dtypes[0] = kMapBits;
+    out.dtypes[1] = out.dtypes[2] = compare_row(code)->in_dtypes;
+  }
+  return status;
+}
+
+npu_status compare_run(const npu_call& call) {
+  const MapRow* row = compare_row(call.code);
+  if (!row) {
+    return no_code(call);
+  }
+  const npu_compare_args args = npu_compare_unpack(&call);
+  const npu_tensor* const ins[] = {args.in, args.other};
+  return run_row(call, *row, &args.out, ins, kNoScalars);
+}
+
+constexpr KernelRow kRows[] = {
+    {NPU_KIND_UNARY, unary_caps, nullptr, unary_run},
+    {NPU_KIND_BINARY, binary_caps, nullptr, binary_run},
+    {NPU_KIND_COMPARE, compare_caps, nullptr, compare_run},
+};
+
+}  // namespace
+
+const std::span<const KernelRow> kMapKernels = kRows;
+
+}  // namespace npu::host

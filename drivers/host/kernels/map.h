@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementwise kernels: what one line of a table needs.
+//
+// An operator is one struct with a function `apply`, written with NPU_MAP and
+// its sisters, and one line `map_row<code, operator, dtypes>()` in a table.
+// Operands of any dtype and stride are brought into a compute type a few
+// hundred elements at a time, the operator runs over them, and the result is
+// converted into the output's dtype (map.cpp). Half types are computed in
+// float, all integers in int64: sums and products wrap as they should when
+// they are stored.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/kernel.h"
+
+namespace npu::host {
+
+// ---- sets of dtypes ----
+
+inline constexpr std::uint64_t kBoolBit = NPU_DTYPE_BIT(NPU_BOOL);
+inline constexpr std::uint64_t kHalfBits =
+    NPU_DTYPE_BIT(NPU_F16) | NPU_DTYPE_BIT(NPU_BF16);
+inline constexpr std::uint64_t kWideBits =
+    NPU_DTYPE_BIT(NPU_F32) | NPU_DTYPE_BIT(NPU_F64);
+inline constexpr std::uint64_t kFloatBits = kHalfBits | kWideBits;
+inline constexpr std::uint64_t kComplexBits =
+    NPU_DTYPE_BIT(NPU_C64) | NPU_DTYPE_BIT(NPU_C128);
+// The integers that arithmetic is defined for.
+inline constexpr std::uint64_t kIntBits =
+    NPU_DTYPE_BIT(NPU_U8) | NPU_DTYPE_BIT(NPU_I8) | NPU_DTYPE_BIT(NPU_I16) |
+    NPU_DTYPE_BIT(NPU_I32) | NPU_DTYPE_BIT(NPU_I64);
+inline constexpr std::uint64_t kWideUnsignedBits =
+    NPU_DTYPE_BIT(NPU_U16) | NPU_DTYPE_BIT(NPU_U32) | NPU_DTYPE_BIT(NPU_U64);
+inline constexpr std::uint64_t kAnyIntBits = kIntBits | kWideUnsignedBits;
+inline constexpr std::uint64_t kRealBits = kFloatBits | kIntBits;
+inline constexpr std::uint64_t kMapBits =
+    kBoolBit | kAnyIntBits | kFloatBits | kComplexBits | NPU_DTYPE_BIT(NPU_C32);
+
+// Not a dtype: the operator takes integers and bool, and computes them in the
+// floating point type that the call names.
+inline constexpr std::uint64_t kPromotes = UINT64_C(1) << 63;
+
+// ---- compute types ----
+
+using Complex64 = std::complex<float>;
+using Complex128 = std::complex<double>;
+
+enum ComputeType : int {
+  kInFloat,
+  kInDouble,
+  kInComplex64,
+  kInComplex128,
+  kInInt64,
+  kInBool,
+  kComputeTypes,
+};
+
+// The type a dtype is computed in; -1: none.
+constexpr int compute_type(npu_dtype dtype) noexcept {
+  switch (dtype) {
+    case NPU_F16:
+    case NPU_BF16:
+    case NPU_F32:
+      return kInFloat;
+    case NPU_F64:
+      return kInDouble;
+    case NPU_C32:
+    case NPU_C64:
+      return kInComplex64;
+    case NPU_C128:
+      return kInComplex128;
+    case NPU_BOOL:
+      return kInBool;
+    default:
+      return dtype >= NPU_U8 && dtype <= NPU_U64 ? kInInt64 : -1;
+  }
+}
+
+inline constexpr npu_dtype kComputeDtype[kComputeTypes] = {
+    NPU_F32, NPU_F64, NPU_C64, NPU_C128, NPU_I64, NPU_BOOL};
+
+template <class T>
+struct IsComplex : std::false_type {};
+template <class T>
+struct IsComplex<std::complex<T>> : std::true_type {};
+template <class T>
+inline constexpr bool kIsComplex = IsComplex<T>::value;
+
+template <class T>
+struct RealPart {
+  using type = T;
+};
+template <class T>
+struct RealPart<std::complex<T>> {
+  using type = T;
+};
+template <class T>
+using Real = typename RealPart<T>::type;
+
+template <class T>
+constexpr npu_dtype dtype_of() noexcept {
+  return std::is_same_v<T, float>          ? NPU_F32
+         : std::is_same_v<T, double>       ? NPU_F64
+         : std::is_same_v<T, Complex64>    ? NPU_C64
+         : std::is_same_v<T, Complex128>   ? NPU_C128
+         : std::is_same_v<T, std::int64_t> ? NPU_I64
+         : std::is_same_v<T, std::int32_t> ? NPU_I32
+                                           : NPU_BOOL;
+}
+
+// ---- lines ----
+
+// n elements in the compute type, contiguous. An output may be an input.
+struct MapLine {
+  void* out[2];
+  const void* in[3];
+  const npu_scalar* scalars;  // four of them
+};
+using MapLineFn = npu_status (*)(const MapLine& line, std::int64_t n);
+
+template <class T>
+T scalar_as(const npu_scalar& value) noexcept {
+  const bool exact =
+      value.kind != NPU_SCALAR_FLOAT && value.kind != NPU_SCALAR_COMPLEX;
+  if constexpr (kIsComplex<T>) {
+    return T(static_cast<Real<T>>(value.re), static_cast<Real<T>>(value.im));
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return exact ? value.i != 0 : value.re != 0 || value.im != 0;
+  } else if constexpr (std::is_integral_v<T>) {
+    return exact ? static_cast<T>(value.i) : static_cast<T>(value.re);
+  } else {
+    return static_cast<T>(value.re);
+  }
+}
+
+// The scalars of a call in the compute type; has(k): it was given.
+template <class T>
+struct Scalars {
+  T a, b, c, d;
+  const npu_scalar* raw;
+
+  explicit Scalars(const npu_scalar* s) noexcept
+      : a(scalar_as<T>(s[0])),
+        b(scalar_as<T>(s[1])),
+        c(scalar_as<T>(s[2])),
+        d(scalar_as<T>(s[3])),
+        raw(s) {}
+  bool has(int k) const noexcept {
+    return raw[k].kind != NPU_SCALAR_NONE;
+  }
+};
+
+// An operator without scalars ignores `s`.
+#define NPU_MAP(name, type, arguments, ...)                                  \
+  struct name {                                                              \
+    template <class T>                                                       \
+    [[gnu::always_inline]] static type apply(                                \
+        NPU_MAP_ARGUMENTS arguments, [[maybe_unused]] const Scalars<T>& s) { \
+      return static_cast<type>(__VA_ARGS__);                                 \
+    }                                                                        \
+  };
+#define NPU_MAP_ARGUMENTS(...) __VA_ARGS__
+
+// name(x), name(x, y), name(x, y, z): results of the compute type.
+#define NPU_MAP1(name, ...) NPU_MAP(name, T, (T x), __VA_ARGS__)
+#define NPU_MAP2(name, ...) NPU_MAP(name, T, (T x, T y), __VA_ARGS__)
+#define NPU_MAP3(name, ...) NPU_MAP(name, T, (T x, T y, T z), __VA_ARGS__)
+
+template <class Op, class T>
+constexpr int arity() noexcept {
+  using S = const Scalars<T>&;
+  if constexpr (requires(T x, S s) { Op::apply(x, s); }) {
+    return 1;
+  } else if constexpr (requires(T x, S s) { Op::apply(x, x, s); }) {
+    return 2;
+  } else {
+    return 3;
+  }
+}
+
+// Element i of every operand at once; `ivdep` because an output that is an
+// input is the same element.
+template <class Op, class T>
+npu_status map_line(const MapLine& line, std::int64_t n) {
+  const Scalars<T> s(line.scalars);
+  const T* x = static_cast<const T*>(line.in[0]);
+  const T* y = static_cast<const T*>(line.in[1]);
+  const T* z = static_cast<const T*>(line.in[2]);
+  constexpr int kArity = arity<Op, T>();
+  if constexpr (kArity == 1) {
+    auto* out = static_cast<decltype(Op::apply(x[0], s))*>(line.out[0]);
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) {
+      out[i] = Op::apply(x[i], s);
+    }
+  } else if constexpr (kArity == 2) {
+    auto* out = static_cast<decltype(Op::apply(x[0], y[0], s))*>(line.out[0]);
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) {
+      out[i] = Op::apply(x[i], y[i], s);
+    }
+  } else {
+    auto* out =
+        static_cast<decltype(Op::apply(x[0], y[0], z[0], s))*>(line.out[0]);
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) {
+      out[i] = Op::apply(x[i], y[i], z[i], s);
+    }
+  }
+  return NPU_OK;
+}
+
+// The dtype an operator's line writes.
+template <class Op, class T>
+constexpr npu_dtype result_dtype() noexcept {
+  constexpr int kArity = arity<Op, T>();
+  using S = const Scalars<T>&;
+  if constexpr (kArity == 1) {
+    return dtype_of<decltype(Op::apply(
+        std::declval<T>(), std::declval<S>()))>();
+  } else if constexpr (kArity == 2) {
+    return dtype_of<decltype(Op::apply(
+        std::declval<T>(), std::declval<T>(), std::declval<S>()))>();
+  } else {
+    return dtype_of<decltype(Op::apply(
+        std::declval<T>(),
+        std::declval<T>(),
+        std::declval<T>(),
+        std::declval<S>()))>();
+  }
+}
+
+// ---- rows ----
+
+// One code of a kind.
+struct MapRow {
+  std::uint32_t code;
+  int n_in;
+  std::uint64_t dtypes;     // it can be computed in
+  std::uint64_t in_dtypes;  // of inputs
+  MapLineFn line[kComputeTypes];
+  npu_dtype out[kComputeTypes];   // what `line` writes
+  npu_dtype out2[kComputeTypes];  // absent in most
+};
+
+namespace map_detail {
+template <class Op, class T>
+constexpr void set(MapRow& row, int type) {
+  row.line[type] = map_line<Op, T>;
+  row.out[type] = result_dtype<Op, T>();
+  row.n_in = arity<Op, T>();
+}
+}  // namespace map_detail
+
+template <std::uint32_t Code, class Op, std::uint64_t Dtypes>
+constexpr MapRow map_row() {
+  MapRow row{};
+  row.code = Code;
+  row.dtypes = Dtypes & ~kPromotes;
+  row.in_dtypes =
+      row.dtypes | ((Dtypes & kPromotes) != 0 ? kAnyIntBits | kBoolBit : 0);
+  if constexpr ((Dtypes & (kHalfBits | NPU_DTYPE_BIT(NPU_F32))) != 0) {
+    map_detail::set<Op, float>(row, kInFloat);
+  }
+  if constexpr ((Dtypes & NPU_DTYPE_BIT(NPU_F64)) != 0) {
+    map_detail::set<Op, double>(row, kInDouble);
+  }
+  if constexpr ((Dtypes & NPU_DTYPE_BIT(NPU_C64)) != 0) {
+    map_detail::set<Op, Complex64>(row, kInComplex64);
+  }
+  if constexpr ((Dtypes & NPU_DTYPE_BIT(NPU_C128)) != 0) {
+    map_detail::set<Op, Complex128>(row, kInComplex128);
+  }
+  if constexpr ((Dtypes & kAnyIntBits) != 0) {
+    map_detail::set<Op, std::int64_t>(row, kInInt64);
+  }
+  if constexpr ((Dtypes & kBoolBit) != 0) {
+    map_detail::set<Op, bool>(row, kInBool);
+  }
+  return row;
+}
+
+// The kinds' tables, in the files of their operators.
+extern const std::span<const MapRow> kUnaryArithmetic;
+extern const std::span<const MapRow> kBinaryArithmetic;
+extern const std::span<const MapRow> kCompareRows;
+
+}  // namespace npu::host
