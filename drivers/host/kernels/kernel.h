@@ -31,6 +31,7 @@ struct KernelRow {
 // The families' tables. std::span, so that a table knows its length.
 extern const std::span<const KernelRow> kArrangeKernels;
 extern const std::span<const KernelRow> kMakeKernels;
+extern const std::span<const KernelRow> kListKernels;
 extern const std::span<const KernelRow> kMapKernels;
 extern const std::span<const KernelRow> kMoveKernels;
 extern const std::span<const KernelRow> kRandomKernels;

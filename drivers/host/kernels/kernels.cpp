@@ -14,6 +14,7 @@ namespace {
 const std::span<const KernelRow>* const kFamilies[] = {
     &kArrangeKernels,
     &kMakeKernels,
+    &kListKernels,
     &kMapKernels,
     &kMoveKernels,
     &kRandomKernels,

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// Body of lists_<isa>.cpp, which define NPU_ISA. Calls nothing that the linker
+// could share with code for another instruction set.
+#include <type_traits>
+
+#include "kernels/dtype.h"
+#include "kernels/isa/lists.h"
+
+#define NPU_LIST_FN [[gnu::always_inline]] inline
+
+namespace npu::host {
+namespace {
+
+// What T is computed as.
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+NPU_LIST_FN float sqrt_of(float x) {
+  return __builtin_sqrtf(x);
+}
+NPU_LIST_FN double sqrt_of(double x) {
+  return __builtin_sqrt(x);
+}
+NPU_LIST_FN float abs_of(float x) {
+  return __builtin_fabsf(x);
+}
+NPU_LIST_FN double abs_of(double x) {
+  return __builtin_fabs(x);
+}
+
+// From the nearer end, as PyTorch does it.
+template <class C>
+NPU_LIST_FN C lerp_of(C x, C y, C weight) {
+  return abs_of(weight) < C(0.5) ? x + weight * (y - x)
+                                 : y - (y - x) * (C(1) - weight);
+}
+
+// ---- maps ----
+
+// Elements are independent: an output that is an input is no dependence
+// between turns of the loop.
+#define NPU_LIST_LOOP(name, kReadsY, kReadsZ, result)           \
+  template <class T>                                            \
+  void map_##name(                                              \
+      void* out_bytes,                                          \
+      const void* x_bytes,                                      \
+      [[maybe_unused]] const void* y_bytes,                     \
+      [[maybe_unused]] const void* z_bytes,                     \
+      [[maybe_unused]] double scalar,                           \
+      std::int64_t n) {                                         \
+    using C = Wide<T>;                                          \
+    T* out = static_cast<T*>(out_bytes);                        \
+    const T* xs = static_cast<const T*>(x_bytes);               \
+    [[maybe_unused]] const T* ys =                              \
+        static_cast<const T*>(kReadsY ? y_bytes : x_bytes);     \
+    [[maybe_unused]] const T* zs =                              \
+        static_cast<const T*>(kReadsZ ? z_bytes : x_bytes);     \
+    [[maybe_unused]] const C a = static_cast<C>(scalar);        \
+    _Pragma("GCC ivdep") for (std::int64_t i = 0; i < n; ++i) { \
+      [[maybe_unused]] const C x = static_cast<C>(xs[i]);       \
+      [[maybe_unused]] const C y = static_cast<C>(ys[i]);       \
+      [[maybe_unused]] const C z = static_cast<C>(zs[i]);       \
+      out[i] = T(result);                                       \
+    }                                                           \
+  }
+NPU_LIST_MAPS(NPU_LIST_LOOP)
+#undef NPU_LIST_LOOP
+
+// ---- folds ----
+
+// Partial results, the same number of them on every machine.
+constexpr int kLanes = 16;
+
+struct FoldSum {
+  static constexpr double kStart = 0;
+  NPU_LIST_FN static double value(double x) {
+    return x;
+  }
+  NPU_LIST_FN static double join(double a, double b) {
+    return a + b;
+  }
+};
+struct FoldAbs : FoldSum {
+  NPU_LIST_FN static double value(double x) {
+    return abs_of(x);
+  }
+};
+struct FoldSquare : FoldSum {
+  NPU_LIST_FN static double value(double x) {
+    return x * x;
+  }
+};
+struct FoldCount : FoldSum {
+  NPU_LIST_FN static double value(double x) {
+    return x != 0 ? 1.0 : 0.0;
+  }
+};
+struct FoldMax {
+  static constexpr double kStart = -__builtin_inf();
+  NPU_LIST_FN static double value(double x) {
+    return x;
+  }
+  NPU_LIST_FN static double join(double a, double b) {
+    return b > a || b != b ? b : a;
+  }
+};
+struct FoldAbsMax : FoldMax {
+  static constexpr double kStart = 0;
+  NPU_LIST_FN static double value(double x) {
+    return abs_of(x);
+  }
+};
+struct FoldAbsMin : FoldAbsMax {
+  static constexpr double kStart = __builtin_inf();
+  NPU_LIST_FN static double join(double a, double b) {
+    return b < a || b != b ? b : a;
+  }
+};
+
+template <class T, class Fold>
+double fold(const void* bytes, std::int64_t n) {
+  const T* x = static_cast<const T*>(bytes);
+  double lanes[kLanes];
+  for (double& lane : lanes) {
+    lane = Fold::kStart;
+  }
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int j = 0; j < kLanes; ++j) {
+      const auto wide = static_cast<Wide<T>>(x[i + j]);
+      lanes[j] = Fold::join(lanes[j], Fold::value(static_cast<double>(wide)));
+    }
+  }
+  for (int j = 0; i < n; ++i, ++j) {
+    const auto wide = static_cast<Wide<T>>(x[i]);
+    lanes[j] = Fold::join(lanes[j], Fold::value(static_cast<double>(wide)));
+  }
+  double all = lanes[0];
+  for (int j = 1; j < kLanes; ++j) {
+    all = Fold::join(all, lanes[j]);
+  }
+  return all;
+}
+
+// ---- optimizers ----
+
+// The gradient as the optimizer sees it; unscaled gradients are stored.
+template <class T>
+struct Gradient {
+  using C = Wide<T>;
+  T* data;
+  C scale;
+  bool scaled;
+  C sign;
+
+  explicit Gradient(const StepLine& line)
+      : data(static_cast<T*>(line.grad)),
+        scale(static_cast<C>(line.grad_scale)),
+        scaled(line.grad_scale != 0),
+        sign(line.maximize ? C(-1) : C(1)) {}
+
+  NPU_LIST_FN C take(std::int64_t i) const {
+    C g = static_cast<C>(data[i]);
+    if (scaled) {
+      g = g / scale;
+      data[i] = T(g);
+    }
+    return sign * g;
+  }
+};
+
+template <class T, bool kScaled, bool kAmsgrad>
+void adam_loop(const StepLine& line, std::int64_t n) {
+  using C = Wide<T>;
+  Gradient<T> grad(line);
+  grad.scaled = kScaled;
+  T* const param = static_cast<T*>(line.param);
+  T* const mean = static_cast<T*>(line.state1);
+  T* const square = static_cast<T*>(line.state2);
+  [[maybe_unused]] T* const most = static_cast<T*>(line.state3);
+  const C shrink =
+      line.decoupled ? static_cast<C>(1 - line.lr * line.weight_decay) : C(1);
+  const C decay = line.decoupled ? C(0) : static_cast<C>(line.weight_decay);
+  const bool decays = decay != 0;
+  const C weight = static_cast<C>(1 - line.beta1);
+  const C beta2 = static_cast<C>(line.beta2);
+  const C rest2 = static_cast<C>(1 - line.beta2);
+  const C eps = static_cast<C>(line.eps);
+  const C step_size = static_cast<C>(line.step_size);
+  const C root2 = static_cast<C>(line.root2);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    C p = static_cast<C>(param[i]) * shrink;
+    C g = grad.take(i);
+    g = decays ? g + p * decay : g;
+    const C m = lerp_of(static_cast<C>(mean[i]), g, weight);
+    const C v = beta2 * static_cast<C>(square[i]) + rest2 * g * g;
+    mean[i] = T(m);
+    square[i] = T(v);
+    C under = v;
+    if constexpr (kAmsgrad) {
+      const C before = static_cast<C>(most[i]);
+      under = v > before || v != v ? v : before;
+      most[i] = T(under);
+    }
+    p = p - step_size * m / (sqrt_of(under) / root2 + eps);
+    param[i] = T(p);
+  }
+}
+
+template <class T>
+void adam(const StepLine& line, std::int64_t n) {
+  const bool scaled = line.grad_scale != 0;
+  if (line.amsgrad) {
+    return scaled ? adam_loop<T, true, true>(line, n)
+                  : adam_loop<T, false, true>(line, n);
+  }
+  return scaled ? adam_loop<T, true, false>(line, n)
+                : adam_loop<T, false, false>(line, n);
+}
+
+template <class T>
+void sgd(const StepLine& line, std::int64_t n) {
+  using C = Wide<T>;
+  const Gradient<T> grad(line);
+  T* const param = static_cast<T*>(line.param);
+  T* const buffer = static_cast<T*>(line.state1);
+  const C decay = static_cast<C>(line.weight_decay);
+  const C lr = static_cast<C>(line.lr);
+  const C momentum = static_cast<C>(line.momentum);
+  const C fresh = static_cast<C>(1 - line.dampening);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const C p = static_cast<C>(param[i]);
+    C g = grad.take(i);
+    g = decay != 0 ? g + p * decay : g;
+    if (buffer != nullptr) {
+      const C b = line.first_step
+                      ? g
+                      : momentum * static_cast<C>(buffer[i]) + fresh * g;
+      buffer[i] = T(b);
+      g = line.nesterov ? g + momentum * b : b;
+    }
+    param[i] = T(p - lr * g);
+  }
+}
+
+template <class T>
+void adagrad(const StepLine& line, std::int64_t n) {
+  using C = Wide<T>;
+  const Gradient<T> grad(line);
+  T* const param = static_cast<T*>(line.param);
+  T* const sum = static_cast<T*>(line.state1);
+  const C decay = static_cast<C>(line.weight_decay);
+  const C lr = static_cast<C>(line.lr);
+  const C eps = static_cast<C>(line.eps);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const C p = static_cast<C>(param[i]);
+    C g = grad.take(i);
+    g = decay != 0 ? g + p * decay : g;
+    const C s = static_cast<C>(sum[i]) + g * g;
+    sum[i] = T(s);
+    param[i] = T(p - lr * g / (sqrt_of(s) + eps));
+  }
+}
+
+// ---- loss scaling ----
+
+template <class T>
+bool unscale(void* bytes, float scale, std::int64_t n) {
+  using C = Wide<T>;
+  T* x = static_cast<T*>(bytes);
+  const C by = static_cast<C>(scale);
+  int bad = 0;
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const C value = static_cast<C>(x[i]);
+    // Infinity and NaN are what is not 0 times 0.
+    bad |= value * C(0) != C(0) ? 1 : 0;
+    x[i] = T(by == C(1) ? value : value * by);
+  }
+  return bad != 0;
+}
+
+}  // namespace
+
+namespace NPU_ISA {
+
+#define NPU_LIST_ROW(fn) \
+  { fn<F16>, fn<BF16>, fn<float>, fn<double> }
+#define NPU_LIST_MAP_ROW(name, y, z, result) NPU_LIST_ROW(map_##name),
+#define NPU_LIST_FOLD_ROW(Fold) \
+  { fold<F16, Fold>, fold<BF16, Fold>, fold<float, Fold>, fold<double, Fold> }
+
+extern const ListTable kLists = {
+    {NPU_LIST_MAPS(NPU_LIST_MAP_ROW)},
+    {NPU_LIST_FOLD_ROW(FoldSum),
+     NPU_LIST_FOLD_ROW(FoldAbs),
+     NPU_LIST_FOLD_ROW(FoldSquare),
+     NPU_LIST_FOLD_ROW(FoldCount),
+     NPU_LIST_FOLD_ROW(FoldMax),
+     NPU_LIST_FOLD_ROW(FoldAbsMax),
+     NPU_LIST_FOLD_ROW(FoldAbsMin)},
+    NPU_LIST_ROW(adam),
+    NPU_LIST_ROW(sgd),
+    NPU_LIST_ROW(adagrad),
+    NPU_LIST_ROW(unscale),
+};
+
+}  // namespace NPU_ISA
+}  // namespace npu::host
