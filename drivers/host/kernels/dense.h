@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "kernels/dtype.h"
+#include "kernels/kernel.h"
 #include "npu/op.h"
 
 namespace npu::host {
@@ -78,6 +79,10 @@ class Loaded {
   explicit operator bool() const noexcept {
     return data_ != nullptr;
   }
+  // Of an optional operand: element i, or what stands for all when absent.
+  T at(std::int64_t i, T otherwise) const noexcept {
+    return data_ != nullptr ? data_[i] : otherwise;
+  }
 
  private:
   const T* data_ = nullptr;
@@ -90,7 +95,8 @@ template <class T>
 class Stored {
  public:
   enum Start { kAsIs, kZero, kLoad };  // what its elements are at first
-  Stored(const npu_tensor* tensor, Start start) : tensor_(tensor) {
+  explicit Stored(const npu_tensor* tensor, Start start = kAsIs)
+      : tensor_(tensor) {
     if (tensor == nullptr) {
       return;
     }
@@ -118,6 +124,12 @@ class Stored {
   }
   explicit operator bool() const noexcept {
     return data_ != nullptr;
+  }
+  // An absent output takes no values.
+  void set(std::int64_t i, double value) const noexcept {
+    if (data_ != nullptr) {
+      data_[i] = static_cast<T>(value);
+    }
   }
   npu_status store() const {
     if (!own_) {
@@ -200,12 +212,53 @@ inline void plain_caps(
   std::copy(dtypes.begin(), dtypes.end(), out.dtypes);
 }
 
+// The same for kinds on floats alone, mixed freely and summed in double;
+// `operands` is how many the kind has at most.
+inline void float_caps(npu_op_caps& out, int operands) noexcept {
+  plain_caps(out, NPU_DTYPES_FREE, {});
+  out.accumulate = NPU_DTYPE_BIT(NPU_F64);
+  std::fill(out.dtypes, out.dtypes + operands, kFloatDtypes);
+}
+
 // The first failure among operands that were loaded.
 template <class... Operands>
 npu_status loaded(const Operands&... operands) noexcept {
   npu_status status = NPU_OK;
   ((status = status ? status : operands.status()), ...);
   return status;
+}
+
+template <class T>
+npu_status end_of(const Loaded<T>& operand) {
+  return operand.status();
+}
+template <class T>
+npu_status end_of(const Stored<T>& operand) {
+  return operand.store();
+}
+
+// Ends a kernel that computed with `status`: stores what is to be stored,
+// unless something failed before.
+template <class... Operands>
+npu_status finish(npu_status status, const Operands&... operands) {
+  status = status ? status : loaded(operands...);
+  ((status = status ? status : end_of(operands)), ...);
+  return status;
+}
+
+// fn(i) for each of n items of `work` steps each, on many threads where it
+// pays.
+template <class Fn>
+npu_status for_each_item(std::int64_t n, std::int64_t work, Fn&& fn) {
+  const std::int64_t grain = kGrain / std::max<std::int64_t>(1, work);
+  return parallel(
+      n,
+      std::max<std::int64_t>(1, grain),
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          fn(i);
+        }
+      });
 }
 
 }  // namespace npu::host

@@ -33,7 +33,9 @@ extern const std::span<const KernelRow> kArrangeKernels;
 extern const std::span<const KernelRow> kMakeKernels;
 extern const std::span<const KernelRow> kListKernels;
 extern const std::span<const KernelRow> kMapKernels;
+extern const std::span<const KernelRow> kConvKernels;
 extern const std::span<const KernelRow> kMoveKernels;
+extern const std::span<const KernelRow> kNormaliseKernels;
 extern const std::span<const KernelRow> kRandomKernels;
 
 // The row of a slot, or null.

@@ -16,7 +16,9 @@ const std::span<const KernelRow>* const kFamilies[] = {
     &kMakeKernels,
     &kListKernels,
     &kMapKernels,
+    &kConvKernels,
     &kMoveKernels,
+    &kNormaliseKernels,
     &kRandomKernels,
 };
 

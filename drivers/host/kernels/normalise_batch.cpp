@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch norm in its four steps. Everything is per channel, dimension 1.
+#include <cmath>
+
+#include "kernels/normalise.h"
+
+namespace npu::host {
+namespace {
+
+struct Planes {
+  explicit Planes(const npu_tensor& tensor)
+      : images(tensor.sizes[0]),
+        channels(tensor.sizes[1]),
+        plane(tensor.numel / images / channels) {}
+  std::int64_t images;
+  std::int64_t channels;
+  std::int64_t plane;     // elements of one channel in one image
+  double count() const {  // of one channel
+    return static_cast<double>(images * plane);
+  }
+
+  // fn(index) for each element of channel c.
+  template <class Fn>
+  void each(std::int64_t c, Fn fn) const {
+    for (std::int64_t n = 0; n < images; ++n) {
+      const std::int64_t first = (n * channels + c) * plane;
+      for (std::int64_t i = first; i < first + plane; ++i) {
+        fn(i);
+      }
+    }
+  }
+  template <class Fn>
+  npu_status each_channel(Fn fn) const {
+    return for_each_item(channels, images * plane * 2, fn);
+  }
+};
+
+// What one channel's statistics are made into.
+template <class T>
+struct Results {
+  Results(const npu_batch_norm_stats_args& args)
+      : mean(args.mean),
+        rstd(args.rstd),
+        var(args.var),
+        running_mean(args.running_mean, Stored<T>::kLoad),
+        running_var(args.running_var, Stored<T>::kLoad),
+        eps(args.attrs.eps),
+        momentum(args.attrs.momentum) {}
+
+  // squares: the sum of squared distances from the mean, of n elements.
+  void set(std::int64_t c, double centre, double squares, double n) const {
+    mean.set(c, centre);
+    rstd.set(c, 1 / std::sqrt(squares / n + eps));
+    var.set(c, squares / n);
+    move(running_mean, c, centre);
+    move(running_var, c, squares / (n - 1));
+  }
+  npu_status finish(npu_status status) const {
+    return npu::host::finish(
+        status, mean, rstd, var, running_mean, running_var);
+  }
+
+  Stored<T> mean;
+  Stored<T> rstd;
+  Stored<T> var;
+  Stored<T> running_mean;
+  Stored<T> running_var;
+  double eps;
+  double momentum;
+
+ private:
+  void move(const Stored<T>& running, std::int64_t c, double to) const {
+    if (running) {
+      running.set(c, (1 - momentum) * running[c] + momentum * to);
+    }
+  }
+};
+
+template <class T>
+npu_status stats_of_batch(const npu_batch_norm_stats_args& args) {
+  const Loaded<T> in(args.in);
+  const Results<T> results(args);
+  const Planes planes(*args.in);
+  const npu_status status = planes.each_channel([&](std::int64_t c) {
+    double sum = 0;
+    planes.each(c, [&](std::int64_t i) { sum += in[i]; });
+    const double mean = sum / planes.count();
+    double squares = 0;
+    planes.each(
+        c, [&](std::int64_t i) { squares += (in[i] - mean) * (in[i] - mean); });
+    results.set(c, mean, squares, planes.count());
+  });
+  return results.finish(finish(status, in));
+}
+
+template <class T>
+npu_status stats_of_parts(const npu_batch_norm_stats_args& args) {
+  const Loaded<T> means(args.means);
+  const Loaded<T> rstds(args.rstds);
+  const Loaded<double> counts(args.counts);
+  const Results<T> results(args);
+  const std::int64_t parts = args.counts->numel;
+  const std::int64_t channels = args.means->numel / parts;
+  const npu_status status =
+      for_each_item(channels, parts * 4, [&](std::int64_t c) {
+        double total = 0;
+        double sum = 0;
+        for (std::int64_t p = 0; p < parts; ++p) {
+          total += counts[p];
+          sum += counts[p] * means[p * channels + c];
+        }
+        const double mean = sum / total;
+        double squares = 0;
+        for (std::int64_t p = 0; p < parts; ++p) {
+          const double scale = rstds[p * channels + c];
+          const double apart = means[p * channels + c] - mean;
+          squares += counts[p] *
+                     (1 / (scale * scale) - args.attrs.eps + apart * apart);
+        }
+        results.set(c, mean, squares, total);
+      });
+  return results.finish(finish(status, means, rstds, counts));
+}
+
+}  // namespace
+
+npu_status batch_norm_stats_run(const npu_call& call) {
+  const npu_batch_norm_stats_args args = npu_batch_norm_stats_unpack(&call);
+  const bool batch = call.code == NPU_BATCH_NORM_STATS_BATCH;
+  const npu_tensor& source = batch ? *args.in : *args.means;
+  return with_float(source.dtype, [&](auto type) {
+    using T = decltype(type);
+    return batch ? stats_of_batch<T>(args) : stats_of_parts<T>(args);
+  });
+}
+
+npu_status batch_norm_apply_run(const npu_call& call) {
+  const npu_batch_norm_apply_args args = npu_batch_norm_apply_unpack(&call);
+  const bool is_var = call.code == NPU_BATCH_NORM_APPLY_VAR;
+  return with_float(args.out->dtype, [&](auto type) -> npu_status {
+    using T = decltype(type);
+    const Loaded<T> in(args.in);
+    const Loaded<T> mean(args.mean);
+    const Loaded<T> scale(args.scale);
+    const Loaded<T> weight(args.weight);
+    const Loaded<T> bias(args.bias);
+    const Stored<T> out(args.out);
+    const Planes planes(*args.in);
+    const npu_status status = planes.each_channel([&](std::int64_t c) {
+      const double rstd =
+          is_var ? 1 / std::sqrt(scale[c] + args.attrs.eps) : scale[c];
+      const double by = rstd * weight.at(c, 1);
+      const double centre = mean[c];
+      const double shift = bias.at(c, 0);
+      planes.each(c, [&](std::int64_t i) {
+        out.set(i, (in[i] - centre) * by + shift);
+      });
+    });
+    return finish(status, in, mean, scale, weight, bias, out);
+  });
+}
+
+npu_status batch_norm_grad_reduce_run(const npu_call& call) {
+  const npu_batch_norm_grad_reduce_args args =
+      npu_batch_norm_grad_reduce_unpack(&call);
+  return with_float(args.in->dtype, [&](auto type) -> npu_status {
+    using T = decltype(type);
+    const Loaded<T> grad(args.grad_out);
+    const Loaded<T> in(args.in);
+    const Loaded<T> mean(args.mean);
+    const Loaded<T> rstd(args.rstd);
+    const Stored<T> sum_grad(args.sum_grad);
+    const Stored<T> sum_grad_in(args.sum_grad_in);
+    const Stored<T> grad_weight(args.grad_weight);
+    const Stored<T> grad_bias(args.grad_bias);
+    const Planes planes(*args.in);
+    const npu_status status = planes.each_channel([&](std::int64_t c) {
+      const double centre = mean[c];
+      double sum = 0;
+      double dot = 0;
+      planes.each(c, [&](std::int64_t i) {
+        sum += grad[i];
+        dot += grad[i] * (in[i] - centre);
+      });
+      sum_grad.set(c, sum);
+      sum_grad_in.set(c, dot);
+      grad_weight.set(c, dot * rstd[c]);
+      grad_bias.set(c, sum);
+    });
+    return finish(
+        status,
+        grad,
+        in,
+        mean,
+        rstd,
+        sum_grad,
+        sum_grad_in,
+        grad_weight,
+        grad_bias);
+  });
+}
+
+// train: (g - sum_grad / n - (x - mean) * rstd^2 * sum_grad_in / n) * rstd *
+// weight; eval: g * rstd * weight.
+npu_status batch_norm_grad_apply_run(const npu_call& call) {
+  const npu_batch_norm_grad_apply_args args =
+      npu_batch_norm_grad_apply_unpack(&call);
+  const bool train = call.code == NPU_BATCH_NORM_GRAD_APPLY_TRAIN;
+  return with_float(args.grad_in->dtype, [&](auto type) -> npu_status {
+    using T = decltype(type);
+    const Loaded<T> grad(args.grad_out);
+    const Loaded<T> in(args.in);
+    const Loaded<T> mean(args.mean);
+    const Loaded<T> rstd(args.rstd);
+    const Loaded<T> weight(args.weight);
+    const Loaded<T> sum_grad(args.sum_grad);
+    const Loaded<T> sum_grad_in(args.sum_grad_in);
+    const Loaded<double> counts(args.counts);
+    const Stored<T> out(args.grad_in);
+    const Planes planes(*args.in);
+    double n = counts ? 0 : planes.count();
+    for (std::int64_t p = 0; counts && p < args.counts->numel; ++p) {
+      n += counts[p];
+    }
+    const npu_status status = planes.each_channel([&](std::int64_t c) {
+      const double scale = rstd[c];
+      const double centre = mean[c];
+      const double shift = train ? sum_grad[c] / n : 0;
+      const double slope = train ? sum_grad_in[c] / n * scale * scale : 0;
+      const double by = scale * weight.at(c, 1);
+      planes.each(c, [&](std::int64_t i) {
+        out.set(i, (grad[i] - shift - (in[i] - centre) * slope) * by);
+      });
+    });
+    return finish(
+        status,
+        grad,
+        in,
+        mean,
+        rstd,
+        weight,
+        sum_grad,
+        sum_grad_in,
+        counts,
+        out);
+  });
+}
+
+}  // namespace npu::host
