@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <type_traits>
 
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
@@ -24,7 +25,7 @@ using Complex = std::complex<double>;
 template <class T>
 inline constexpr npu_dtype kDtypeOf = NPU_ABSENT;
 template <>
-inline constexpr npu_dtype kDtypeOf<std::uint8_t> = NPU_U8;
+inline constexpr npu_dtype kDtypeOf<bool> = NPU_BOOL;
 template <>
 inline constexpr npu_dtype kDtypeOf<std::int64_t> = NPU_I64;
 template <>
@@ -146,6 +147,60 @@ class Stored {
   npu_status status_ = NPU_OK;
 };
 
+// A tensor as contiguous elements of its own dtype.
+class DenseBytes {
+ public:
+  explicit DenseBytes(const npu_tensor& tensor)
+      : tensor_(tensor), data_(static_cast<char*>(tensor.data)) {
+    if (!is_plain(tensor, tensor.dtype)) {
+      own_.reset(new char
+                     [static_cast<std::size_t>(tensor.numel) *
+                      element_bytes(tensor.dtype)]);
+      data_ = own_.get();
+      const DenseView view(tensor, tensor.dtype, data_);
+      status_ = copy_tensor(view.tensor, tensor);
+    }
+  }
+  npu_status status() const noexcept {
+    return status_;
+  }
+  char* data() const noexcept {
+    return data_;
+  }
+  // Writes what was changed back.
+  npu_status store() const {
+    if (!own_) {
+      return NPU_OK;
+    }
+    const DenseView view(tensor_, tensor_.dtype, data_);
+    return copy_tensor(tensor_, view.tensor);
+  }
+
+ private:
+  const npu_tensor& tensor_;
+  char* data_;
+  std::unique_ptr<char[]> own_;
+  npu_status status_ = NPU_OK;
+};
+
+// body(integral_constant) with the bytes of an element, so that moving one is a
+// single instruction.
+template <class Body>
+npu_status with_bytes(npu_dtype dtype, Body&& body) {
+  switch (element_bytes(dtype)) {
+    case 1:
+      return body(std::integral_constant<std::size_t, 1>{});
+    case 2:
+      return body(std::integral_constant<std::size_t, 2>{});
+    case 4:
+      return body(std::integral_constant<std::size_t, 4>{});
+    case 8:
+      return body(std::integral_constant<std::size_t, 8>{});
+    default:
+      return body(std::integral_constant<std::size_t, 16>{});
+  }
+}
+
 // body(T{}) with the type `dtype` computes as.
 template <class Body>
 npu_status with_float(npu_dtype dtype, Body&& body) {
@@ -178,6 +233,31 @@ npu_status with_number(npu_dtype dtype, Body&& body) {
     default:
       return with_real(dtype, body);
   }
+}
+
+// A scalar attribute as a number to compute with.
+template <class T>
+T number(const npu_scalar& scalar) {
+  if constexpr (std::is_same_v<T, Complex>) {
+    return {scalar.re, scalar.im};
+  } else if constexpr (std::is_same_v<T, std::int64_t>) {
+    return scalar.kind == NPU_SCALAR_FLOAT ? static_cast<T>(scalar.re)
+                                           : scalar.i;
+  } else {
+    return static_cast<T>(scalar.re);
+  }
+}
+
+// Size and stride of a dim; 1 and 0 beyond the last one (0-dim tensors).
+inline std::int64_t size_at(const npu_tensor& tensor, std::int64_t d) noexcept {
+  return d < tensor.ndim ? tensor.sizes[d] : 1;
+}
+inline std::int64_t stride_at(
+    const npu_tensor& tensor, std::int64_t d) noexcept {
+  return d < tensor.ndim ? tensor.strides[d] : 0;
+}
+inline std::int64_t bytes_of(const npu_tensor& tensor) noexcept {
+  return static_cast<std::int64_t>(element_bytes(tensor.dtype));
 }
 
 // Sets of dtypes for caps.

@@ -36,6 +36,12 @@ extern const std::span<const KernelRow> kMapKernels;
 extern const std::span<const KernelRow> kConvKernels;
 extern const std::span<const KernelRow> kMoveKernels;
 extern const std::span<const KernelRow> kNormaliseKernels;
+extern const std::span<const KernelRow> kEmbedKernels;
+extern const std::span<const KernelRow> kGemmKernels;
+extern const std::span<const KernelRow> kIndexKernels;
+extern const std::span<const KernelRow> kIndexWriteKernels;
+extern const std::span<const KernelRow> kMoveKernels;
+extern const std::span<const KernelRow> kSelectKernels;
 extern const std::span<const KernelRow> kRandomKernels;
 
 // The row of a slot, or null.

@@ -19,6 +19,12 @@ const std::span<const KernelRow>* const kFamilies[] = {
     &kConvKernels,
     &kMoveKernels,
     &kNormaliseKernels,
+    &kEmbedKernels,
+    &kGemmKernels,
+    &kIndexKernels,
+    &kIndexWriteKernels,
+    &kMoveKernels,
+    &kSelectKernels,
     &kRandomKernels,
 };
 

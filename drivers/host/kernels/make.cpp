@@ -10,18 +10,6 @@ namespace {
 
 // ---- range ----
 
-template <class T>
-T number(const npu_scalar& scalar) {
-  if constexpr (std::is_same_v<T, Complex>) {
-    return {scalar.re, scalar.im};
-  } else if constexpr (std::is_same_v<T, std::int64_t>) {
-    return scalar.kind == NPU_SCALAR_FLOAT ? static_cast<T>(scalar.re)
-                                           : scalar.i;
-  } else {
-    return static_cast<T>(scalar.re);
-  }
-}
-
 // value(i) for every element of a one-dimensional output.
 template <class T, class Value>
 npu_status write_each(const npu_tensor& out, Value value) {

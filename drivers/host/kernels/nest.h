@@ -4,17 +4,18 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "npu/op.h"
 
 namespace npu::host {
 
-template <int N>
+template <std::size_t N>
 using Offsets = std::array<std::int64_t, N>;
 
 // Dims from the outermost to the innermost; strides in the caller's unit.
-template <int N>
+template <std::size_t N>
 struct Nest {
   int ndim = 0;
   std::int64_t numel = 1;
@@ -69,13 +70,13 @@ struct Nest {
     }
   }
 
-  std::int64_t step(int k) const noexcept {
+  std::int64_t step(std::size_t k) const noexcept {
     return ndim > 0 ? strides[ndim - 1][k] : 0;
   }
 
  private:
   bool joins(std::int64_t size, const Offsets<N>& steps) const noexcept {
-    for (int k = 0; k < N; ++k) {
+    for (std::size_t k = 0; k < N; ++k) {
       if (strides[ndim - 1][k] != steps[k] * size) {
         return false;
       }
@@ -83,7 +84,7 @@ struct Nest {
     return true;
   }
   void move(Offsets<N>& offsets, int d, std::int64_t n) const noexcept {
-    for (int k = 0; k < N; ++k) {
+    for (std::size_t k = 0; k < N; ++k) {
       offsets[k] += n * strides[d][k];
     }
   }
