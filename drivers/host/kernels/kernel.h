@@ -41,6 +41,7 @@ extern const std::span<const KernelRow> kGemmKernels;
 extern const std::span<const KernelRow> kIndexKernels;
 extern const std::span<const KernelRow> kIndexWriteKernels;
 extern const std::span<const KernelRow> kMoveKernels;
+extern const std::span<const KernelRow> kPoolKernels;
 extern const std::span<const KernelRow> kSelectKernels;
 extern const std::span<const KernelRow> kRandomKernels;
 

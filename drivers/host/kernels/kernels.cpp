@@ -24,6 +24,7 @@ const std::span<const KernelRow>* const kFamilies[] = {
     &kIndexKernels,
     &kIndexWriteKernels,
     &kMoveKernels,
+    &kPoolKernels,
     &kSelectKernels,
     &kRandomKernels,
 };
