@@ -20,7 +20,7 @@ PY := $(VENV)/bin/python
 endif
 PIP := $(PY) -m pip install -q --disable-pip-version-check $(PIP_FLAGS)
 
-.PHONY: help setup build demo test test-modes test-core test-sanitizers test-python wheel bench format lint doctor clean
+.PHONY: help setup build demo test test-modes test-core test-sanitizers test-python wheel bench bench-kernels format lint doctor clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -79,6 +79,9 @@ wheel: setup ## fill dist/ with opennpu, opennpu-tools and the torch_npu metadat
 
 bench: build ## the ratios of docs/performance.md, measured here
 	@$(PY) -m benchmarks.run
+
+bench-kernels: build ## which host kernels beat rung 4: remakes drivers/host/fast.txt
+	@$(PY) -m benchmarks.kernels --write
 
 CLANG_FORMAT := $(PY) -c 'import clang_format; clang_format.clang_format()'
 CPP_FILES = $(shell git ls-files '*.c' '*.h' '*.cpp')

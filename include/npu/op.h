@@ -212,9 +212,9 @@ typedef struct npu_op_caps {
   uint64_t alias_mask;               /* inputs that may be the output */
   uint64_t accumulate;               /* dtypes it can accumulate in */
   uint64_t dtypes[NPU_MAX_OPERANDS]; /* per operand, outputs first */
-  /* By dtype of the first operand: n = ask only for calls whose largest operand
-   * has at most 2^n elements, beyond that another rung is faster; 255 = never
-   * ask; 0 = ask always. A preference: run still takes every size. */
+  /* By dtype of the first input, else output: n = ask only for calls whose
+   * largest operand has up to 2^n elements, beyond it another rung is faster;
+   * 255 = never ask; 0 = ask always. A preference: run takes every size. */
   uint8_t numel_limit[NPU_DTYPE_ROOM];
 } npu_op_caps;
 

@@ -188,6 +188,32 @@ TEST_F(Caps, Dimensions) {
   EXPECT_EQ(verdict().answer, NPU_VERDICT_YES);
 }
 
+TEST_F(Caps, SizesAnotherRungServesFaster) {
+  caps_.numel_limit[NPU_F32] = 2;
+  EXPECT_EQ(verdict().reason, NPU_REASON_SLOWER) << "6 elements > 2^2";
+  caps_.numel_limit[NPU_F32] = 3;
+  EXPECT_EQ(verdict().answer, NPU_VERDICT_YES);
+  caps_.numel_limit[NPU_F32] = NPU_NEVER_ASK;
+  EXPECT_EQ(verdict().reason, NPU_REASON_SLOWER);
+  x_.tensor.dtype = NPU_F64;
+  caps_.numel_limit[NPU_F32] = 0;
+  caps_.numel_limit[NPU_F64] = NPU_NEVER_ASK;
+  EXPECT_NE(verdict().reason, NPU_REASON_SLOWER) << "the input's dtype decides";
+}
+
+TEST_F(Caps, ListsCountAsOneOperand) {
+  const std::int64_t numel[] = {3, 3};
+  Call call(NPU_KIND_CAT, 0, "aten::cat");
+  npu_list list{};
+  list.n = 2;
+  list.dtype = NPU_F32;
+  list.numel = numel;
+  call.add_list(list);
+  caps_.numel_limit[NPU_F32] = 2;
+  EXPECT_EQ(
+      verdict_of_caps(caps_, driver_, call.frame()).reason, NPU_REASON_SLOWER);
+}
+
 TEST_F(Caps, Alignment) {
   caps_.min_alignment = 64;
   EXPECT_EQ(verdict().answer, NPU_VERDICT_YES);

@@ -59,12 +59,30 @@ std::uint64_t allowed_dtypes(
   }
 }
 
+// Lists count as one large operand.
 std::int64_t largest_numel(const npu_call& call) noexcept {
   std::int64_t most = 0;
   for (std::uint32_t i = 0; i < call.n_out + call.n_in; ++i) {
     most = std::max(most, call.tensors[i].numel);
   }
+  for (std::uint32_t i = 0; i < call.n_lists; ++i) {
+    std::int64_t sum = 0;
+    for (std::uint32_t j = 0; j < call.lists[i].n; ++j) {
+      sum += call.lists[i].numel[j];
+    }
+    most = std::max(most, sum);
+  }
   return most;
+}
+
+// What numel_limit goes by: the first input, else the first output or list.
+npu_dtype leading_dtype(const npu_call& call) noexcept {
+  if (call.n_in != 0) {
+    return call.tensors[call.n_out].dtype;
+  }
+  return call.n_out != 0     ? call.tensors[0].dtype
+         : call.n_lists != 0 ? call.lists[0].dtype
+                             : static_cast<npu_dtype>(NPU_ABSENT);
 }
 
 // A kind whose result in float32, rounded at the end, is the one asked for.
@@ -199,7 +217,9 @@ npu_verdict verdict_of_caps(
   if ((call.flags & NPU_CALL_COUNT & ~driver.call_flags_known) != 0) {
     return declined(NPU_REASON_NO_KERNEL, "count calls are not known");
   }
-  if (!wants_size(caps, call.tensors[0].dtype, largest_numel(call))) {
+  const npu_dtype leading = leading_dtype(call);
+  if (caps.numel_limit[leading % NPU_DTYPE_ROOM] != 0 &&
+      !wants_size(caps, leading, largest_numel(call))) {
     return declined(NPU_REASON_SLOWER);
   }
   npu_verdict verdict = check_dtypes(caps, call);
