@@ -42,6 +42,8 @@ extern const std::span<const KernelRow> kIndexKernels;
 extern const std::span<const KernelRow> kIndexWriteKernels;
 extern const std::span<const KernelRow> kMoveKernels;
 extern const std::span<const KernelRow> kPoolKernels;
+extern const std::span<const KernelRow> kGridSampleKernels;
+extern const std::span<const KernelRow> kResizeKernels;
 extern const std::span<const KernelRow> kSelectKernels;
 extern const std::span<const KernelRow> kRandomKernels;
 

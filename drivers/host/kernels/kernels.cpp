@@ -25,6 +25,8 @@ const std::span<const KernelRow>* const kFamilies[] = {
     &kIndexWriteKernels,
     &kMoveKernels,
     &kPoolKernels,
+    &kGridSampleKernels,
+    &kResizeKernels,
     &kSelectKernels,
     &kRandomKernels,
 };
