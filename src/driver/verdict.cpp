@@ -134,9 +134,17 @@ npu_verdict check_dtypes(const npu_op_caps& caps, const npu_call& call) {
   return verdict;
 }
 
+// alias_mask counts inputs, not operands.
+std::uint64_t input_bit(const npu_call& call, const Role& role) noexcept {
+  return std::uint64_t{1} << (role.place - call.n_out);
+}
+
 // A copy of the operand would do: plain, on the device, read as it stands.
 bool needs_copy(
-    const npu_op_caps& caps, const npu_driver& driver, const Role& role) {
+    const npu_op_caps& caps,
+    const npu_driver& driver,
+    const npu_call& call,
+    const Role& role) {
   const std::uint32_t flags = role.tensor->flags;
   constexpr std::uint32_t kMeaning = NPU_TENSOR_HOST_SCALAR | NPU_TENSOR_CONJ |
                                      NPU_TENSOR_NEG | NPU_TENSOR_ALIAS;
@@ -148,7 +156,7 @@ bool needs_copy(
   }
   if ((flags & NPU_TENSOR_ALIAS) != 0 && !role.is_output &&
       ((caps.flags & NPU_CAP_ALIAS) == 0 ||
-       (caps.alias_mask & bit_of(role)) == 0)) {
+       (caps.alias_mask & input_bit(call, role)) == 0)) {
     return true;
   }
   const std::uint32_t strided =
@@ -165,7 +173,7 @@ npu_verdict check_layout(
   std::uint32_t ndim = 0;
   for_each_operand(call, [&](const Role& role) {
     const npu_tensor& tensor = *role.tensor;
-    copy |= needs_copy(caps, driver, role) ? bit_of(role) : 0;
+    copy |= needs_copy(caps, driver, call, role) ? bit_of(role) : 0;
     const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
     if (caps.min_alignment > 1 && address % caps.min_alignment != 0 &&
         (tensor.flags & NPU_TENSOR_HOST_SCALAR) == 0) {
