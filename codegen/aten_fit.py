@@ -84,6 +84,8 @@ class Fit:
         ignored = self.read_ignore()
         attrs = self.read_attrs()
         named = self.read_operands()
+        if len(self.reader.problems) > before:
+            return None  # what is left over or missing would only follow from these
         outs, lists = self.place_results(named)
         ins = self.place_inputs(named)
         lists = self.place_lists(named, lists)

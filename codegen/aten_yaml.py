@@ -42,7 +42,7 @@ from aten_fit import Fit
 from aten_model import SECTIONS, Operator, Pack, Where
 from aten_torch import TorchOps
 from kinds_model import Kind
-from torchgen.model import Location, NativeFunction, SchemaKind
+from torchgen.model import Location, NativeFunction, SchemaKind, Variant
 from yaml_reader import Reader, YamlError, near
 
 TOP_KEYS = ("backend", "cpp_namespace", "scalar_by_value", *SECTIONS)
@@ -325,6 +325,12 @@ class PackReader(Reader):
         except Exception as error:  # torchgen refuses with whatever exception comes first
             reason = " ".join(str(error).split()) or type(error).__name__
             self.problem(node, f"{what}: not a schema: {reason}.")
+            return
+        if Variant.method in function.variants and function.func.arguments.self_arg is None:
+            self.problem(
+                fields["variants"][1],
+                f"{what}: key 'variants': a method needs an argument 'self' of type Tensor.",
+            )
             return
         self.add(section, node, rest, (function,))
 

@@ -67,6 +67,7 @@ class Reader:
                 continue
             if key.value in result:
                 self.problem(key, f"{what}: key '{key.value}' is there twice. Keep one.")
+                continue
             result[key.value] = (key, value)
         return result
 
