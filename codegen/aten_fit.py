@@ -275,41 +275,39 @@ class Fit:
         return tuple(outs), lists
 
     def place_inputs(self, named: dict[str, Source]) -> tuple[Source, ...]:
-        """By name, then tensors in order, then scalars in order for inputs that must be there."""
+        """By name, then in order: tensors, and scalars too where tensors are too few."""
         sources = dict(named)
 
         def take(operand: Operand, argument: Argument) -> None:
             self.claimed.add(argument.name)
             sources[operand.name] = Source(argument=argument.name)
 
-        def free(types) -> list[Argument]:
-            return [
-                a
-                for a in self.arguments.values()
-                if a.name not in self.claimed and type_of(a) in types
-            ]
-
         for operand in self.kind.ins:
-            same = [a for a in free(OPERAND) if a.name == operand.name]
+            same = [a for a in self.free(OPERAND) if a.name == operand.name]
             if same and operand.name not in sources:
                 take(operand, same[0])
-        for types in (TENSOR, ("Scalar",)):
-            for operand in self.kind.ins:
-                wanted = operand.name not in sources and (types == TENSOR or not operand.optional)
-                if wanted and free(types):
-                    take(operand, free(types)[0])
+        left = [o for o in self.kind.ins if o.name not in sources]
+        needed = [o for o in left if not o.optional]
+        if len(self.free(TENSOR)) >= len(needed):
+            pairs = zip(left, self.free(TENSOR))
+        else:
+            pairs = zip(needed, self.free(OPERAND))
+        for operand, argument in list(pairs):
+            take(operand, argument)
         placed = tuple(sources.get(o.name, Source()) for o in self.kind.ins)
         self.check_present(self.kind.ins, placed, "input", "tensor argument")
         return placed
 
+    def free(self, types) -> list[Argument]:
+        """Arguments of these types that nothing has claimed yet."""
+        return [
+            a for a in self.arguments.values() if a.name not in self.claimed and type_of(a) in types
+        ]
+
     def place_lists(self, named: dict[str, Source], lists: dict) -> tuple[Source, ...]:
         sources = {**lists, **named}
         for operand in self.kind.lists:
-            free = [
-                a
-                for a in self.arguments.values()
-                if a.name not in self.claimed and type_of(a) == "Tensor[]"
-            ]
+            free = self.free(("Tensor[]",))
             if operand.name not in sources and free:
                 self.claimed.add(free[0].name)
                 sources[operand.name] = Source(argument=free[0].name)

@@ -12,6 +12,7 @@ for SymInt). A function defined otherwise does not match its declaration: the co
 from __future__ import annotations
 
 import functools
+import json
 import re
 
 from aten_model import Operator, Pack
@@ -178,7 +179,7 @@ def registration(operators: list[Operator]) -> str:
     wrappers = "\n".join(wrapper(o) for o in operators)
     aten = [o for o in operators if not o.custom]
     custom = [o for o in operators if o.custom]
-    schemas = [f'm.def("{registered_schema(o.primary)}");' for o in custom]
+    schemas = [f"m.def({json.dumps(registered_schema(o.primary))});" for o in custom]
     # A new operator has no other kernel: with hand-written autograd it also serves calls that
     # record no gradient.
     blocks = [

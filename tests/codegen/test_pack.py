@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An operator pack with all sections: generated, compiled, loaded and run."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pack_build import compile_pack, generate
+
+PACK = Path(__file__).resolve().parent / "pack"
+
+RUN = """
+import sys
+import torch, torch_npu
+from torch_npu import _custom_ops
+
+torch.ops.load_library(sys.argv[1])
+sys.path.insert(0, sys.argv[2])
+import custom_ops
+_custom_ops.add_methods(custom_ops.METHODS)
+
+
+def same(found, expected):
+    assert found.device.type == "npu", found.device
+    torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=0)
+
+
+a, b = torch.arange(6.0), torch.ones(6)
+x, y = a.npu(), b.npu()
+
+# supported: the guide's five functions, by every form that reaches them
+same(torch.add(x, y, alpha=2), a + 2 * b)
+same(torch.add(x, 3, alpha=2), a + 6)
+same(x.clone().add_(y, alpha=3), a + 3 * b)
+same(x.clone().add_(2), a + 2)
+out = torch.empty(0, device="npu")
+assert torch.add(x, y, out=out) is out
+same(out, a + b)
+x.requires_grad_()
+torch.add(x, y, alpha=4).sum().backward()
+same(x.grad, torch.ones(6))
+
+# autograd: forward and backward by hand
+x = (a * 2).npu().requires_grad_()
+result = torch.nn.functional.relu6(x)
+same(result.detach(), (a * 2).clamp(0, 6))
+(result * y).sum().backward()
+same(x.grad, torch.ones(6))  # PyTorch's own is 0 where the result is cut off
+
+# custom: function, method, in-place, lists and optional values
+assert str(torch.ops.npu.npu_dtype_cast.default._schema) == (
+    "npu::npu_dtype_cast(Tensor input, ScalarType dtype) -> Tensor"
+)
+same(torch_npu.npu_dtype_cast(y, torch.int32), b.int())
+same(torch_npu.npu_dtype_cast(input=y, dtype=torch.int32), b.int())
+same(torch.ops.npu.npu_dtype_cast(y, torch.int32), b.int())
+same(y.npu_dtype_cast(torch.int64), b.long())
+z = torch.zeros(6, dtype=torch.int32, device="npu")
+assert z.npu_dtype_cast_(y) is z
+same(z, b.int())
+count, scaled = torch_npu.npu_count([y, z], scale=2.0)
+assert count == 12
+same(scaled, b * 2)
+assert torch_npu.npu_count([y, z], "dims")[0] == 2
+try:
+    torch_npu.npu_dtype_cast(b, torch.int32)
+except NotImplementedError as error:
+    assert "Could not run 'npu::npu_dtype_cast' with arguments from the 'CPU' backend" in str(error)
+else:
+    raise AssertionError("ran on the CPU")
+
+# custom_autograd
+torch.manual_seed(0)
+image, weight, bias = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3), torch.randn(4)
+expected = [t.clone().requires_grad_() for t in (image, weight, bias)]
+torch.nn.functional.conv2d(*expected, stride=2, padding=1).square().sum().backward()
+found = [t.npu().requires_grad_() for t in (image, weight, bias)]
+result = torch_npu.npu_convolution(*found, [2, 2], [1, 1], [1, 1], 1)
+result.square().sum().backward()
+for f, e in zip(found, expected):
+    torch.testing.assert_close(f.grad.cpu(), e.grad)
+with torch.inference_mode():
+    torch_npu.npu_convolution(*found, [2, 2], [1, 1], [1, 1], 1)
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    out = tmp_path_factory.mktemp("pack")
+    made = generate(out, PACK / "pack.yaml")
+    assert made.returncode == 0, made.stderr
+    done = compile_pack(out, PACK / "functions.cpp", out / "RegisterNPU.cpp")
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_every_section_runs(built, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(built / "libpack.so"), str(built)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+FAQ = """
+#include "torch_npu/csrc/aten/NPUNativeFunctions.h"
+
+at::Tensor at_npu::native::NPUNativeFunctions::binary_cross_entropy(
+    const at::Tensor& self, const at::Tensor& target,
+    const std::optional<at::Tensor>& weight, int reduction) {
+  return self;
+}
+"""
+
+
+def small_pack(tmp_path, entry):
+    (tmp_path / "ops.yaml").write_text(
+        f"backend: NPU\ncpp_namespace: at_npu::native\nsupported:\n  - {entry}\n", encoding="utf-8"
+    )
+    made = generate(tmp_path / "out", tmp_path / "ops.yaml")
+    assert made.returncode == 0, made.stderr
+    return tmp_path / "out"
+
+
+def test_wrong_signature_does_not_compile(tmp_path):
+    """The guide's FAQ: int where the operator has int64_t. The compiler prints found and expected."""
+    out = small_pack(tmp_path, "binary_cross_entropy")
+    (tmp_path / "faq.cpp").write_text(FAQ, encoding="utf-8")
+    done = compile_pack(out, tmp_path / "faq.cpp", link=False)
+    assert done.returncode != 0
+    text = " ".join(done.stderr.split())
+    found = r"no declaration matches '[^']*::binary_cross_entropy\(.*?, int\)'"
+    expected = r"candidate is: '[^']*::binary_cross_entropy\(.*?, int64_t\)'"
+    assert re.search(found, text), done.stderr
+    assert re.search(expected, text), done.stderr
+    assert "NPUNativeFunctions.h" in done.stderr, "and where the expected one stands"
+
+
+def test_scalar_by_value_is_explained(tmp_path):
+    """The guide's signature without `scalar_by_value`: the line that gcc shows says what to write."""
+    out = small_pack(tmp_path, "add.Tensor")
+    (tmp_path / "add.cpp").write_text(
+        '#include "torch_npu/csrc/aten/NPUNativeFunctions.h"\n'
+        "at::Tensor at_npu::native::NPUNativeFunctions::add(const at::Tensor &self, "
+        "const at::Tensor &other, at::Scalar alpha) { return self; }\n",
+        encoding="utf-8",
+    )
+    done = compile_pack(out, tmp_path / "add.cpp", link=False)
+    assert done.returncode != 0
+    assert "scalar_by_value: true" in done.stderr
+
+
+def test_missing_function_does_not_link(tmp_path):
+    out = small_pack(tmp_path, "erfinv.out")
+    done = compile_pack(out, out / "RegisterNPU.cpp")
+    assert done.returncode != 0
+    assert re.search(
+        r"undefined reference to .at_npu::native::NPUNativeFunctions::erfinv_out\("
+        r"at::Tensor const&, at::Tensor&\)",
+        done.stderr,
+    ), done.stderr
+
+
+def test_deterministic_and_no_needless_writes(tmp_path):
+    first = tmp_path / "first"
+    assert generate(first, PACK / "pack.yaml").returncode == 0
+    stamps = {p: p.stat().st_mtime_ns for p in first.rglob("*") if p.is_file()}
+    assert generate(first, PACK / "pack.yaml").returncode == 0
+    assert stamps == {p: p.stat().st_mtime_ns for p in first.rglob("*") if p.is_file()}
+    second = tmp_path / "second"
+    assert generate(second, PACK / "pack.yaml").returncode == 0
+    texts = [
+        {p.relative_to(out): p.read_bytes() for p in out.rglob("*") if p.suffix != ".pickle"
+         and p.is_file()}
+        for out in (first, second)
+    ]  # fmt: skip
+    assert texts[0] == texts[1]
+
+
+def test_damaged_cache_is_made_anew(tmp_path):
+    out = tmp_path / "out"
+    assert generate(out, PACK / "pack.yaml").returncode == 0
+    (cache,) = out.glob("*.pickle")
+    cache.write_bytes(b"not a pickle")
+    shutil.rmtree(out / "torch_npu")
+    assert generate(out, PACK / "pack.yaml").returncode == 0
+    assert (out / "torch_npu/csrc/aten/NPUNativeFunctions.h").is_file()
+    assert cache.stat().st_size > 1000
