@@ -94,6 +94,14 @@ class Fit:
             return None
         return Mapping(self.kind, code, chosen_by, codes, outs, ins, lists, attrs, ignored)
 
+    def only_code(self) -> str | None:
+        """The one code of an entry whose frame is filled by hand."""
+        before = len(self.reader.problems)
+        code, chosen_by, _ = self.read_code()
+        if chosen_by:
+            self.problem(self.fields["code"][1], "key 'code': beside 'impl', give one code.")
+        return code if len(self.reader.problems) == before else None
+
     # ---- code --------------------------------------------------------------------
 
     def known_code(self, node, word: str) -> str:

@@ -17,7 +17,7 @@ import re
 
 from aten_model import Operator, Pack
 from aten_torch import TorchOps
-from torchgen.api import cpp, structured
+from torchgen.api import cpp
 from torchgen.api.types import DispatcherSignature
 from torchgen.context import native_function_manager
 from torchgen.model import Argument, DeviceCheckType, NativeFunction, Variant
@@ -36,7 +36,7 @@ def in_context(emitter):
 
     @functools.wraps(emitter)
     def inside(operator: Operator) -> str:
-        with native_function_manager(operator.group if operator.impl else operator.primary):
+        with native_function_manager(operator.primary):
             return emitter(operator)
 
     return inside
@@ -73,10 +73,6 @@ def registered_schema(function: NativeFunction) -> str:
 @in_context
 def declaration(operator: Operator) -> str:
     lines = [f"  // {schema_text(operator.primary)} ({operator.where})"]
-    if operator.impl:
-        args = ", ".join(a.defn() for a in structured.impl_arguments(operator.group))
-        lines.append(f"  static bool {operator.impl}({args});")
-        return "\n".join(lines)
     function = operator.primary
     args = parameters(operator, function)
     hint = ""
@@ -230,7 +226,7 @@ METHODS = {methods}
 def emit(pack: Pack, torch: TorchOps) -> dict[str, str]:
     by_hand = pack.by_hand()
     return {
-        HEADER: header([o for o in pack.operators if o.mapping is None]),
+        HEADER: header(by_hand),
         "RegisterNPU.cpp": registration(by_hand),
         "custom_ops.py": custom_ops(by_hand),
     }

@@ -6,10 +6,10 @@ An `Operator` is one entry. Three sorts, told apart by `mapping` and `impl`:
 
 * by hand (both unset, guide form: `- add.Tensor`): the C++ function is written in `cpp_namespace`
   with the overload's own signature. `functions` holds that one overload.
-* `impl` set: a structured group whose shapes and outputs PyTorch's meta settles, and whose inside
-  is written by hand: `bool <cpp_namespace>::NPUNativeFunctions::<impl>(…)` takes what torchgen's
-  StructuredImplSignature says (outputs last) and answers whether the driver did it; false goes
-  down the ladder. `functions` holds every overload of the group.
+* `impl` set: a structured group whose shapes and outputs PyTorch's meta settles, and whose frame is
+  filled by hand: `npu_reason <cpp_namespace>::<impl>(NativeSite&, …)` takes what torchgen's
+  StructuredImplSignature says (outputs last) and answers NPU_REASON_NONE, or why the call goes down
+  the ladder. `functions` holds every overload of the group, `kind` and `code` what the site calls.
 * `mapping` set: the adapter is generated whole: the entry has `kind:`. `functions` holds every
   overload of the group (out, functional, in-place), `primary` the one to work from (the out form
   where there is one), `group` torchgen's group; `operator.structured` says whether PyTorch's
@@ -90,8 +90,10 @@ class Operator:
     cpp_namespace: str
     functions: tuple[NativeFunction, ...]
     group: NativeFunctionsGroup | None
+    kind: Kind | None  # what generated code calls
+    code: str  # "" when the kind has none, or the mapping chooses among several
     mapping: Mapping | None
-    impl: str  # C++ function that a structured group's generated class calls, or ""
+    impl: str  # C++ function that fills the frame, or ""
     uses: tuple[Kind, ...]
     scalar_by_value: bool  # C++ takes at::Scalar, as the guide for PyTorch 1.8 prints it
     where: Where

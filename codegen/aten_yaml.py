@@ -10,9 +10,9 @@ The format is the one of the API guide, with our additions:
       - add.Tensor                   # the function is written by hand
       - func: cat.out                # the same, and the kinds it calls (for the list of operators)
         uses: [cat, copy]
-      - func: sum.IntList_out        # a structured group: shapes by PyTorch, inside written by hand
-        impl: sum_out                # bool sum_out(…, const at::Tensor & out)
-        uses: reduce
+      - func: sum.IntList_out        # a structured group: shapes by PyTorch, frame filled by hand
+        kind: reduce
+        impl: reduce_out             # npu_reason reduce_out(NativeSite&, …, const at::Tensor& out)
       - func: erfinv.out             # generated: every form of the group becomes a call of the kind
         kind: unary
         code: erfinv                 # default: the operator's name
@@ -162,6 +162,8 @@ class PackReader(Reader):
                 cpp_namespace=self.namespace,
                 functions=tuple(functions),
                 group=more.get("group"),
+                kind=more.get("kind"),
+                code=more.get("code", ""),
                 mapping=more.get("mapping"),
                 impl=more.get("impl", ""),
                 uses=more.get("uses", ()),
@@ -209,14 +211,11 @@ class PackReader(Reader):
         if "kind" in fields:
             self.kind_entry(section, fields, what, function)
             return
-        if "impl" in fields:
-            self.impl_entry(section, fields, what, function, uses)
-            return
-        for key in FIT_KEYS:
+        for key in ("impl", *FIT_KEYS):
             if key in fields:
                 self.problem(
                     fields[key][0],
-                    f"{what}: key '{key}' needs key 'kind': without it the C++ is yours.",
+                    f"{what}: key '{key}' needs key 'kind': without it the C++ is all yours.",
                 )
         self.add(section, node, str(function.func.name), (function,), uses=uses)
 
@@ -252,23 +251,33 @@ class PackReader(Reader):
             return
         if kind is None:
             return
-        if "impl" in fields:
-            self.problem(fields["impl"][0], f"{what}: keys 'kind' and 'impl' exclude each other.")
-            return
         group, functions = self.whole_group(function)
-        mapping = Fit(self, fields, what, kind, functions[0]).mapping()
+        fit = Fit(self, fields, what, kind, functions[0])
+        name, node = str(function.func.name), fields["func"][1]
+        if "impl" in fields:
+            impl, code = self.impl(fields, what, group), fit.only_code()
+            if impl and code is not None:
+                self.add(
+                    section, node, name, functions, group=group, kind=kind, code=code, impl=impl
+                )
+            return
+        mapping = fit.mapping()
         if mapping is not None:
-            node = fields["func"][1]
-            name = str(function.func.name)
-            self.add(section, node, name, functions, group=group, mapping=mapping)
+            self.add(
+                section, node, name, functions,
+                group=group, kind=kind, code=mapping.code, mapping=mapping,
+            )  # fmt: skip
 
-    def impl_entry(self, section: str, fields: dict, what: str, function, uses) -> None:
+    def impl(self, fields: dict, what: str, group) -> str:
+        """The function named by key 'impl', or "" when that cannot be."""
         key, node = fields["impl"]
         impl = self.text(node, f"{what}: key 'impl'")
-        group, functions = self.whole_group(function)
-        if section != "supported":
-            self.problem(key, f"{what}: key 'impl' belongs to 'supported'.")
-        elif group is None or not group.structured:
+        for other in ("operands", "attrs", "ignore"):
+            if other in fields:
+                self.problem(
+                    fields[other][0], f"{what}: key '{other}' is the function's own business here."
+                )
+        if group is None or not group.structured:
             self.problem(
                 key,
                 f"{what}: key 'impl' is for structured groups, and this is none. List each overload "
@@ -277,9 +286,8 @@ class PackReader(Reader):
         elif not IDENTIFIER.fullmatch(impl):
             self.problem(node, f"{what}: key 'impl': '{impl}' is not a C++ function name.")
         else:
-            name = str(function.func.name)
-            node = fields["func"][1]
-            self.add(section, node, name, functions, group=group, impl=impl, uses=uses)
+            return impl
+        return ""
 
     def whole_group(self, function: NativeFunction):
         """The group of a function and its members, out form first."""

@@ -32,10 +32,17 @@ def test_kind_takes_the_whole_group(load):
 
 
 def test_impl_takes_the_whole_group(load):
-    operator = one(load, "  - func: amax.out\n    impl: amax_out\n    uses: reduce\n")
+    operator = one(
+        load, "  - func: amax.out\n    kind: reduce\n    code: max\n    impl: amax_out\n"
+    )
     assert [str(f.func.name) for f in operator.functions] == ["amax.out", "amax"]
     assert operator.impl == "amax_out" and operator.mapping is None
-    assert [kind.name for kind in operator.uses] == ["reduce"]
+    assert operator.kind.name == "reduce" and operator.code == "max"
+
+
+def test_kinds_that_hand_written_code_uses(load):
+    operator = one(load, "  - func: cat.out\n    uses: [cat, copy]\n")
+    assert [kind.name for kind in operator.uses] == ["cat", "copy"]
 
 
 @pytest.mark.parametrize(

@@ -192,16 +192,29 @@ ONE_FILE = {
         [(5, "key 'kind' belongs to 'supported'")],
     ),
     "impl of a group that is not structured": (
-        "supported:\n  - func: var.correction\n    impl: var\n",
-        [(5, "key 'impl' is for structured groups")],
+        "supported:\n  - func: var.correction\n    kind: reduce\n    impl: var\n",
+        [(6, "key 'impl' is for structured groups")],
     ),
-    "impl beside kind": (
-        "supported:\n  - func: erfinv.out\n    kind: unary\n    impl: erfinv_out\n",
-        [(6, "keys 'kind' and 'impl' exclude each other")],
+    "impl without kind": (
+        "supported:\n  - func: erfinv.out\n    impl: erfinv_out\n",
+        [(5, "key 'impl' needs key 'kind'")],
+    ),
+    "impl with attributes": (
+        "supported:\n  - func: amax.out\n    kind: reduce\n    code: max\n    impl: f\n    attrs: {dims: dim}\n",
+        [(8, "key 'attrs' is the function's own business")],
+    ),
+    "impl with a choice of codes": (
+        "supported:\n  - func: div.out_mode\n    kind: binary\n    impl: f\n"
+        "    code: {rounding_mode: {~: div}}\n",
+        [(7, "beside 'impl', give one code")],
+    ),
+    "impl with an unknown code": (
+        "supported:\n  - func: amax.out\n    kind: reduce\n    impl: f\n",
+        [(5, "kind 'reduce' has no code 'amax'")],
     ),
     "impl that is no name": (
-        "supported:\n  - func: erfinv.out\n    impl: erf inv\n",
-        [(5, "'erf inv' is not a C++ function name")],
+        "supported:\n  - func: erfinv.out\n    kind: unary\n    impl: erf inv\n",
+        [(6, "'erf inv' is not a C++ function name")],
     ),
     "unknown kind in uses": (
         "supported:\n  - func: cat.out\n    uses: [cats]\n",
