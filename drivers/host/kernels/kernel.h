@@ -30,22 +30,25 @@ struct KernelRow {
 
 // The families' tables. std::span, so that a table knows its length.
 extern const std::span<const KernelRow> kArrangeKernels;
-extern const std::span<const KernelRow> kMakeKernels;
-extern const std::span<const KernelRow> kListKernels;
-extern const std::span<const KernelRow> kMapKernels;
+extern const std::span<const KernelRow> kAttentionKernels;
 extern const std::span<const KernelRow> kConvKernels;
-extern const std::span<const KernelRow> kMoveKernels;
-extern const std::span<const KernelRow> kNormaliseKernels;
 extern const std::span<const KernelRow> kEmbedKernels;
 extern const std::span<const KernelRow> kGemmKernels;
 extern const std::span<const KernelRow> kIndexKernels;
 extern const std::span<const KernelRow> kIndexWriteKernels;
+extern const std::span<const KernelRow> kListKernels;
+extern const std::span<const KernelRow> kLossKernels;
+extern const std::span<const KernelRow> kMakeKernels;
+extern const std::span<const KernelRow> kMapKernels;
 extern const std::span<const KernelRow> kMoveKernels;
+extern const std::span<const KernelRow> kNormaliseKernels;
 extern const std::span<const KernelRow> kPoolKernels;
 extern const std::span<const KernelRow> kGridSampleKernels;
 extern const std::span<const KernelRow> kResizeKernels;
 extern const std::span<const KernelRow> kSelectKernels;
 extern const std::span<const KernelRow> kRandomKernels;
+extern const std::span<const KernelRow> kRecurrentKernels;
+extern const std::span<const KernelRow> kSelectKernels;
 
 // The row of a slot, or null.
 const KernelRow* find_kernel(std::uint32_t slot) noexcept;

@@ -13,22 +13,25 @@ namespace {
 // Pointers, because the tables may be initialised after this one.
 const std::span<const KernelRow>* const kFamilies[] = {
     &kArrangeKernels,
-    &kMakeKernels,
-    &kListKernels,
-    &kMapKernels,
+    &kAttentionKernels,
     &kConvKernels,
-    &kMoveKernels,
-    &kNormaliseKernels,
     &kEmbedKernels,
     &kGemmKernels,
     &kIndexKernels,
     &kIndexWriteKernels,
+    &kListKernels,
+    &kLossKernels,
+    &kMakeKernels,
+    &kMapKernels,
     &kMoveKernels,
+    &kNormaliseKernels,
     &kPoolKernels,
     &kGridSampleKernels,
     &kResizeKernels,
     &kSelectKernels,
     &kRandomKernels,
+    &kRecurrentKernels,
+    &kSelectKernels,
 };
 
 std::array<const KernelRow*, NPU_KIND_LIMIT> index_by_slot() {
