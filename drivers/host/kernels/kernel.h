@@ -34,6 +34,7 @@ extern const std::span<const KernelRow> kAttentionKernels;
 extern const std::span<const KernelRow> kConvKernels;
 extern const std::span<const KernelRow> kEmbedKernels;
 extern const std::span<const KernelRow> kGemmKernels;
+extern const std::span<const KernelRow> kGridSampleKernels;
 extern const std::span<const KernelRow> kIndexKernels;
 extern const std::span<const KernelRow> kIndexWriteKernels;
 extern const std::span<const KernelRow> kListKernels;
@@ -43,11 +44,9 @@ extern const std::span<const KernelRow> kMapKernels;
 extern const std::span<const KernelRow> kMoveKernels;
 extern const std::span<const KernelRow> kNormaliseKernels;
 extern const std::span<const KernelRow> kPoolKernels;
-extern const std::span<const KernelRow> kGridSampleKernels;
-extern const std::span<const KernelRow> kResizeKernels;
-extern const std::span<const KernelRow> kSelectKernels;
 extern const std::span<const KernelRow> kRandomKernels;
 extern const std::span<const KernelRow> kRecurrentKernels;
+extern const std::span<const KernelRow> kResizeKernels;
 extern const std::span<const KernelRow> kSelectKernels;
 
 // The row of a slot, or null.

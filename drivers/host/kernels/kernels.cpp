@@ -17,6 +17,7 @@ const std::span<const KernelRow>* const kFamilies[] = {
     &kConvKernels,
     &kEmbedKernels,
     &kGemmKernels,
+    &kGridSampleKernels,
     &kIndexKernels,
     &kIndexWriteKernels,
     &kListKernels,
@@ -26,11 +27,9 @@ const std::span<const KernelRow>* const kFamilies[] = {
     &kMoveKernels,
     &kNormaliseKernels,
     &kPoolKernels,
-    &kGridSampleKernels,
-    &kResizeKernels,
-    &kSelectKernels,
     &kRandomKernels,
     &kRecurrentKernels,
+    &kResizeKernels,
     &kSelectKernels,
 };
 
