@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <initializer_list>
 
 #include "kernels/convert.h"
 #include "kernels/dtype.h"
@@ -49,18 +50,12 @@ class Port {
                           imaginary_.set(mine, theirs, false);
   }
 
-  bool is_plain() const {
-    return plain_;
-  }
   bool is_constant() const {
     return std::all_of(
         strides_, strides_ + ndim_, [](std::int64_t s) { return s == 0; });
   }
   std::int64_t stride(int d) const {  // in bytes
     return d < ndim_ ? strides_[d] * bytes_ : 0;
-  }
-  std::int64_t unit_bytes() const {
-    return unit_bytes_;
   }
   // The elements themselves, when they lie there as the line needs them.
   char* direct(std::int64_t offset, std::int64_t stride) const {
@@ -119,16 +114,16 @@ class Port {
     }
   }
 
-  char* data_;
-  const std::int64_t* strides_;
-  int ndim_;
-  bool plain_;
-  bool has_part_;
-  bool unit_has_part_;
-  std::int64_t bytes_;
-  std::int64_t unit_bytes_;
-  std::int64_t part_bytes_;
-  std::int64_t unit_part_bytes_;
+  char* data_ = nullptr;
+  const std::int64_t* strides_ = nullptr;
+  int ndim_ = 0;
+  bool plain_ = false;
+  bool has_part_ = false;
+  bool unit_has_part_ = false;
+  std::int64_t bytes_ = 0;
+  std::int64_t unit_bytes_ = 0;
+  std::int64_t part_bytes_ = 0;
+  std::int64_t unit_part_bytes_ = 0;
   Conversion real_;
   Conversion imaginary_;
 };
@@ -152,6 +147,9 @@ struct MapCall {
 bool is_direct(const MapCall& map) {
   const std::int64_t numel = map.operands[0]->numel;
   for (int i = 0; i < map.count(); ++i) {
+    if (!map.operands[i]) {
+      return false;
+    }
     const npu_tensor& t = *map.operands[i];
     if (t.dtype != map.units[i] || t.numel != numel ||
         (t.flags & (NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_CONJ | NPU_TENSOR_NEG |
@@ -191,6 +189,9 @@ class StridedMap {
   npu_status run() {
     const npu_tensor& out = *map_.operands[0];
     for (int i = 0; i < map_.count(); ++i) {
+      if (!map_.operands[i]) {
+        continue;  // a second output that is not wanted
+      }
       const npu_tensor& t = *map_.operands[i];
       const bool scalar = (t.flags & NPU_TENSOR_HOST_SCALAR) != 0;
       if ((!scalar && t.ndim != out.ndim) ||
@@ -269,7 +270,7 @@ class StridedMap {
       return status;
     }
     for (int i = 0; i < map_.n_out; ++i) {
-      if (!out[i]) {
+      if (!out[i] && map_.operands[i]) {
         ports_[i].store(
             buffers[i], place.offset[i], ports_[i].stride(inner), n);
       }
@@ -304,16 +305,17 @@ class StridedMap {
   }
 
   const MapCall& map_;
-  Port ports_[kMaxOperands];
+  Port ports_[kMaxOperands]{};
   int ndim_ = 0;
   const std::int64_t* sizes_ = nullptr;
 };
 
 // ---- rows by code ----
 
-template <std::size_t Codes, std::size_t N>
-std::array<const MapRow*, Codes> index_rows(
-    const std::array<std::span<const MapRow>, N>& tables) {
+using Tables = std::initializer_list<std::span<const MapRow>>;
+
+template <std::size_t Codes>
+std::array<const MapRow*, Codes> index_rows(Tables tables) {
   std::array<const MapRow*, Codes> rows{};
   for (const auto& table : tables) {
     for (const MapRow& row : table) {
@@ -323,31 +325,52 @@ std::array<const MapRow*, Codes> index_rows(
   return rows;
 }
 
-using RowFinder = const MapRow* (*)(std::uint32_t code);
+template <std::uint32_t Kind>
+constexpr std::size_t kCodes = 0;
+template <>
+constexpr std::size_t kCodes<NPU_KIND_UNARY> = NPU_UNARY_CODES;
+template <>
+constexpr std::size_t kCodes<NPU_KIND_UNARY_WITH> = NPU_UNARY_WITH_CODES;
+template <>
+constexpr std::size_t kCodes<NPU_KIND_BINARY> = NPU_BINARY_CODES;
+template <>
+constexpr std::size_t kCodes<NPU_KIND_COMPARE> = NPU_COMPARE_CODES;
+template <>
+constexpr std::size_t kCodes<NPU_KIND_TERNARY> = NPU_TERNARY_CODES;
 
-const MapRow* unary_row(std::uint32_t code) {
-  static const auto rows =
-      index_rows<NPU_UNARY_CODES>(std::array{kUnaryArithmetic});
-  return code < rows.size() ? rows[code] : nullptr;
+template <std::uint32_t Kind>
+Tables tables_of() {
+  if constexpr (Kind == NPU_KIND_UNARY) {
+    static const Tables kTables = {
+        kUnaryElementary, kUnarySpecial, kUnaryActivations};
+    return kTables;
+  } else if constexpr (Kind == NPU_KIND_UNARY_WITH) {
+    static const Tables kTables = {kUnaryWithRows};
+    return kTables;
+  } else if constexpr (Kind == NPU_KIND_BINARY) {
+    static const Tables kTables = {
+        kBinaryArithmetic, kBinarySpecial, kBinaryGradients};
+    return kTables;
+  } else if constexpr (Kind == NPU_KIND_COMPARE) {
+    static const Tables kTables = {kCompareRows};
+    return kTables;
+  } else {
+    static const Tables kTables = {kTernaryRows};
+    return kTables;
+  }
 }
 
-const MapRow* binary_row(std::uint32_t code) {
-  static const auto rows =
-      index_rows<NPU_BINARY_CODES>(std::array{kBinaryArithmetic});
-  return code < rows.size() ? rows[code] : nullptr;
-}
-
-const MapRow* compare_row(std::uint32_t code) {
-  static const auto rows =
-      index_rows<NPU_COMPARE_CODES>(std::array{kCompareRows});
+template <std::uint32_t Kind>
+const MapRow* find_row(std::uint32_t code) {
+  static const auto rows = index_rows<kCodes<Kind>>(tables_of<Kind>());
   return code < rows.size() ? rows[code] : nullptr;
 }
 
 // ---- entry points ----
 
-template <RowFinder Find>
-npu_status map_caps(std::uint32_t code, npu_op_caps& out) {
-  const MapRow* row = Find(code);
+template <std::uint32_t Kind>
+npu_status caps(std::uint32_t code, npu_op_caps& out) {
+  const MapRow* row = find_row<Kind>(code);
   if (!row) {
     return NPU_E_UNSUPPORTED;
   }
@@ -355,127 +378,165 @@ npu_status map_caps(std::uint32_t code, npu_op_caps& out) {
               NPU_CAP_INDEX64 | NPU_CAP_DETERMINISTIC | NPU_CAP_HOST_SCALAR;
   out.dtype_rule = NPU_DTYPES_CAST;
   out.plan_use = NPU_PLAN_NONE;
+  out.alias_mask = (UINT64_C(1) << row->n_in) - 1;
+  constexpr int kOuts =
+      Kind == NPU_KIND_UNARY || Kind == NPU_KIND_TERNARY ? 2 : 1;
+  std::fill_n(out.dtypes, kOuts, kMapBits);
+  std::fill_n(out.dtypes + kOuts, row->n_in, row->in_dtypes);
   return NPU_OK;
 }
 
-// Operands of `call`: n_out outputs (the second may be absent), then inputs.
+npu_status refuse(const npu_call& call, const char* what) {
+  return fail(
+      NPU_E_UNSUPPORTED,
+      "npu: host driver: %s.%s: %s.",
+      npu_kind_name(call.slot),
+      npu_code_name(call.slot, call.code),
+      what);
+}
+
+npu_dtype dtype_computed(const npu_call& call, const npu_tensor* in) {
+  return call.compute_dtype != NPU_ABSENT ? call.compute_dtype
+         : in                             ? in->dtype
+                                          : npu_dtype{NPU_ABSENT};
+}
+
 npu_status run_row(
     const npu_call& call,
-    const MapRow& row,
+    const MapRow* row,
     const npu_tensor* const* outs,
     const npu_tensor* const* ins,
     const npu_scalar* scalars) {
-  const npu_dtype dtype = call.compute_dtype != NPU_ABSENT ? call.compute_dtype
-                          : ins[0]                         ? ins[0]->dtype
-                                   : npu_dtype{NPU_ABSENT};
+  if (!row) {
+    return refuse(call, "no such code");
+  }
+  const npu_dtype dtype = dtype_computed(call, ins[0]);
   const int type = compute_type(dtype);
-  if (type < 0 || !row.line[type]) {
-    return fail(
-        NPU_E_UNSUPPORTED,
-        "npu: host driver: %s.%s in %s.",
-        npu_kind_name(call.slot),
-        npu_code_name(call.slot, call.code),
-        dtype_name(dtype));
+  if (type < 0 || !row->line[type]) {
+    return refuse(call, dtype_name(dtype));
   }
   MapCall map{};
-  map.fn = row.line[type];
+  map.fn = row->line[type];
   map.scalars = scalars;
-  map.n_out = row.out2[type] == NPU_ABSENT ? 1 : 2;
-  map.n_in = row.n_in;
-  const npu_dtype results[2] = {row.out[type], row.out2[type]};
+  map.n_out = row->out2[type] == NPU_ABSENT ? 1 : 2;
+  map.n_in = row->n_in;
+  const npu_dtype results[2] = {row->out[type], row->out2[type]};
   for (int i = 0; i < map.count(); ++i) {
     const bool is_out = i < map.n_out;
     map.operands[i] = is_out ? outs[i] : ins[i - map.n_out];
     map.units[i] = is_out ? results[i] : kComputeDtype[type];
-    if (!map.operands[i]) {
-      return fail(
-          NPU_E_INVALID,
-          "npu: host driver: %s.%s: an operand is absent.",
-          npu_kind_name(call.slot),
-          npu_code_name(call.slot, call.code));
+    if (!map.operands[i] && i != 1) {
+      return refuse(call, "an operand is absent");
     }
+  }
+  if (!map.operands[1] && map.n_out != 2) {
+    return refuse(call, "an operand is absent");
   }
   return is_direct(map) ? run_direct(map) : StridedMap(map).run();
 }
 
-npu_status no_code(const npu_call& call) {
-  return fail(
-      NPU_E_UNSUPPORTED,
-      "npu: host driver: %s has no code %u.",
-      npu_kind_name(call.slot),
-      call.code);
-}
-
-npu_status unary_caps(std::uint32_t code, npu_op_caps& out) {
-  const npu_status status = map_caps<unary_row>(code, out);
-  if (status == NPU_OK) {
-    out.alias_mask = 1;
-    out.dtypes[0] = kMapBits;
-    out.dtypes[1] = NPU_DTYPE_BIT(NPU_I32);
-    out.dtypes[2] = unary_row(code)->in_dtypes;
-  }
-  return status;
-}
-
-npu_status unary_run(const npu_call& call) {
-  const MapRow* row = unary_row(call.code);
-  if (!row) {
-    return no_code(call);
-  }
+npu_status unary(const npu_call& call) {
   const npu_unary_args args = npu_unary_unpack(&call);
   const npu_tensor* const outs[] = {args.out, args.out2};
-  return run_row(call, *row, outs, &args.in, kNoScalars);
+  return run_row(
+      call, find_row<NPU_KIND_UNARY>(call.code), outs, &args.in, kNoScalars);
 }
 
-npu_status binary_caps(std::uint32_t code, npu_op_caps& out) {
-  const npu_status status = map_caps<binary_row>(code, out);
-  if (status == NPU_OK) {
-    out.alias_mask = 3;
-    out.dtypes[0] = kMapBits;
-    out.dtypes[1] = out.dtypes[2] = binary_row(code)->in_dtypes;
+// The least and the greatest number of a dtype, as scalars.
+void set_limits(npu_dtype dtype, npu_scalar& low, npu_scalar& high) {
+  const auto set = [&](double least, double most) {
+    low = {NPU_SCALAR_FLOAT, 0, 0, least, 0};
+    high = {NPU_SCALAR_FLOAT, 0, 0, most, 0};
+  };
+  const bool is_signed = dtype >= NPU_I8 && dtype <= NPU_I64;
+  switch (dtype) {
+    case NPU_F16:
+    case NPU_C32:
+      return set(-65504.0, 65504.0);
+    case NPU_BF16:
+      return set(-0x1.fep127, 0x1.fep127);
+    case NPU_F32:
+    case NPU_C64:
+      return set(-0x1.fffffep127, 0x1.fffffep127);
+    case NPU_F64:
+    case NPU_C128:
+      return set(-0x1.fffffffffffffp1023, 0x1.fffffffffffffp1023);
+    default: {
+      const int bits = static_cast<int>(8 * element_bytes(dtype));
+      const std::int64_t most =
+          static_cast<std::int64_t>(~UINT64_C(0) >> (64 - bits)) >>
+          (is_signed && bits < 64 ? 1 : 0);
+      const std::int64_t top = bits < 64 ? most : INT64_MAX;
+      const std::int64_t bottom = is_signed ? -top - 1 : 0;
+      low = {NPU_SCALAR_INT, 0, bottom, static_cast<double>(bottom), 0};
+      high = {NPU_SCALAR_INT, 0, top, static_cast<double>(top), 0};
+    }
   }
-  return status;
 }
 
-npu_status binary_run(const npu_call& call) {
-  const MapRow* row = binary_row(call.code);
-  if (!row) {
-    return no_code(call);
+npu_status unary_with(const npu_call& call) {
+  const npu_unary_with_args args = npu_unary_with_unpack(&call);
+  npu_scalar scalars[] = {
+      args.attrs.a, args.attrs.b, args.attrs.c, args.attrs.d};
+  std::uint32_t code = call.code;
+  if (code == NPU_UNARY_WITH_CAST_CLAMP && args.out) {
+    code = NPU_UNARY_WITH_CLAMP;
+    set_limits(args.out->dtype, scalars[0], scalars[1]);
   }
+  if (code == NPU_UNARY_WITH_NAN_TO_NUM) {
+    npu_scalar low, high;
+    set_limits(dtype_computed(call, args.in), low, high);
+    scalars[1] = scalars[1].kind == NPU_SCALAR_NONE ? high : scalars[1];
+    scalars[2] = scalars[2].kind == NPU_SCALAR_NONE ? low : scalars[2];
+  }
+  return run_row(
+      call, find_row<NPU_KIND_UNARY_WITH>(code), &args.out, &args.in, scalars);
+}
+
+npu_status binary(const npu_call& call) {
   const npu_binary_args args = npu_binary_unpack(&call);
   const npu_tensor* const ins[] = {args.in, args.other};
   const npu_scalar scalars[] = {
       args.attrs.a, args.attrs.b, args.attrs.c, args.attrs.d};
-  return run_row(call, *row, &args.out, ins, scalars);
+  return run_row(
+      call, find_row<NPU_KIND_BINARY>(call.code), &args.out, ins, scalars);
 }
 
-npu_status compare_caps(std::uint32_t code, npu_op_caps& out) {
-  const npu_status status = map_caps<compare_row>(code, out);
-  if (status == NPU_OK) {
-    out.alias_mask = 3;
-    out.dtypes[0] = kMapBits;
-    out.dtypes[1] = out.dtypes[2] = compare_row(code)->in_dtypes;
-  }
-  return status;
-}
-
-npu_status compare_run(const npu_call& call) {
-  const MapRow* row = compare_row(call.code);
-  if (!row) {
-    return no_code(call);
-  }
+npu_status compare(const npu_call& call) {
   const npu_compare_args args = npu_compare_unpack(&call);
   const npu_tensor* const ins[] = {args.in, args.other};
-  return run_row(call, *row, &args.out, ins, kNoScalars);
+  return run_row(
+      call, find_row<NPU_KIND_COMPARE>(call.code), &args.out, ins, kNoScalars);
+}
+
+npu_status ternary(const npu_call& call) {
+  const npu_ternary_args args = npu_ternary_unpack(&call);
+  const npu_tensor* const outs[] = {args.out, args.out2};
+  const npu_tensor* ins[] = {args.x, args.y, args.z};
+  const npu_scalar scalars[] = {
+      args.attrs.a, args.attrs.b, args.attrs.c, npu_scalar{}};
+  const MapRow* row = find_row<NPU_KIND_TERNARY>(call.code);
+  if (call.code == NPU_TERNARY_CLAMP && !(args.y && args.z)) {
+    row = find_row<NPU_KIND_BINARY>(
+        args.y ? NPU_BINARY_MAXIMUM : NPU_BINARY_MINIMUM);
+    ins[1] = args.y ? args.y : args.z;
+  }
+  return run_row(call, row, outs, ins, scalars);
 }
 
 constexpr KernelRow kRows[] = {
-    {NPU_KIND_UNARY, unary_caps, nullptr, unary_run},
-    {NPU_KIND_BINARY, binary_caps, nullptr, binary_run},
-    {NPU_KIND_COMPARE, compare_caps, nullptr, compare_run},
+    {NPU_KIND_UNARY, caps<NPU_KIND_UNARY>, nullptr, unary},
+    {NPU_KIND_UNARY_WITH, caps<NPU_KIND_UNARY_WITH>, nullptr, unary_with},
+    {NPU_KIND_BINARY, caps<NPU_KIND_BINARY>, nullptr, binary},
+    {NPU_KIND_COMPARE, caps<NPU_KIND_COMPARE>, nullptr, compare},
+    {NPU_KIND_TERNARY, caps<NPU_KIND_TERNARY>, nullptr, ternary},
 };
 
 }  // namespace
+
+npu_status zero_division() noexcept {
+  return fail(NPU_E_ASYNC, "ZeroDivisionError");
+}
 
 const std::span<const KernelRow> kMapKernels = kRows;
 

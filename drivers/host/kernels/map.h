@@ -10,9 +10,11 @@
 // they are stored.
 #pragma once
 
+#include <algorithm>
 #include <complex>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -37,6 +39,7 @@ inline constexpr std::uint64_t kIntBits =
 inline constexpr std::uint64_t kWideUnsignedBits =
     NPU_DTYPE_BIT(NPU_U16) | NPU_DTYPE_BIT(NPU_U32) | NPU_DTYPE_BIT(NPU_U64);
 inline constexpr std::uint64_t kAnyIntBits = kIntBits | kWideUnsignedBits;
+inline constexpr std::uint64_t kC32Bit = NPU_DTYPE_BIT(NPU_C32);
 inline constexpr std::uint64_t kRealBits = kFloatBits | kIntBits;
 inline constexpr std::uint64_t kMapBits =
     kBoolBit | kAnyIntBits | kFloatBits | kComplexBits | NPU_DTYPE_BIT(NPU_C32);
@@ -170,6 +173,12 @@ struct Scalars {
 #define NPU_MAP1(name, ...) NPU_MAP(name, T, (T x), __VA_ARGS__)
 #define NPU_MAP2(name, ...) NPU_MAP(name, T, (T x, T y), __VA_ARGS__)
 #define NPU_MAP3(name, ...) NPU_MAP(name, T, (T x, T y, T z), __VA_ARGS__)
+// Integers divided by zero are an error.
+#define NPU_MAP_DIVIDES(name, ...)         \
+  NPU_MAP2(name##Unchecked, __VA_ARGS__)   \
+  struct name : name##Unchecked {          \
+    static constexpr bool kDivides = true; \
+  };
 
 template <class Op, class T>
 constexpr int arity() noexcept {
@@ -183,56 +192,56 @@ constexpr int arity() noexcept {
   }
 }
 
-// Element i of every operand at once; `ivdep` because an output that is an
-// input is the same element.
+// What apply returns; a pair when there are two outputs.
+template <class Op, class T>
+auto apply_at(
+    const T* x, const T* y, const T* z, std::int64_t i, const Scalars<T>& s) {
+  if constexpr (arity<Op, T>() == 1) {
+    return Op::apply(x[i], s);
+  } else if constexpr (arity<Op, T>() == 2) {
+    return Op::apply(x[i], y[i], s);
+  } else {
+    return Op::apply(x[i], y[i], z[i], s);
+  }
+}
+template <class Op, class T>
+using Result = decltype(apply_at<Op, T>(
+    nullptr, nullptr, nullptr, 0, std::declval<const Scalars<T>&>()));
+
+template <class T>
+struct IsPair : std::false_type {};
+template <class A, class B>
+struct IsPair<std::pair<A, B>> : std::true_type {};
+
+npu_status zero_division() noexcept;  // the error of an integer divided by zero
+
+// `ivdep` because an output that is an input is the same element.
 template <class Op, class T>
 npu_status map_line(const MapLine& line, std::int64_t n) {
+  using R = Result<Op, T>;
   const Scalars<T> s(line.scalars);
   const T* x = static_cast<const T*>(line.in[0]);
   const T* y = static_cast<const T*>(line.in[1]);
   const T* z = static_cast<const T*>(line.in[2]);
-  constexpr int kArity = arity<Op, T>();
-  if constexpr (kArity == 1) {
-    auto* out = static_cast<decltype(Op::apply(x[0], s))*>(line.out[0]);
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) {
-      out[i] = Op::apply(x[i], s);
+  if constexpr (requires { Op::kDivides; } && std::is_integral_v<T>) {
+    if (std::find(y, y + n, T(0)) != y + n) {
+      return zero_division();
     }
-  } else if constexpr (kArity == 2) {
-    auto* out = static_cast<decltype(Op::apply(x[0], y[0], s))*>(line.out[0]);
-#pragma GCC ivdep
+  }
+  if constexpr (IsPair<R>::value) {
+    auto* out = static_cast<typename R::first_type*>(line.out[0]);
+    auto* out2 = static_cast<typename R::second_type*>(line.out[1]);
     for (std::int64_t i = 0; i < n; ++i) {
-      out[i] = Op::apply(x[i], y[i], s);
+      std::tie(out[i], out2[i]) = apply_at<Op, T>(x, y, z, i, s);
     }
   } else {
-    auto* out =
-        static_cast<decltype(Op::apply(x[0], y[0], z[0], s))*>(line.out[0]);
+    R* out = static_cast<R*>(line.out[0]);
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < n; ++i) {
-      out[i] = Op::apply(x[i], y[i], z[i], s);
+      out[i] = apply_at<Op, T>(x, y, z, i, s);
     }
   }
   return NPU_OK;
-}
-
-// The dtype an operator's line writes.
-template <class Op, class T>
-constexpr npu_dtype result_dtype() noexcept {
-  constexpr int kArity = arity<Op, T>();
-  using S = const Scalars<T>&;
-  if constexpr (kArity == 1) {
-    return dtype_of<decltype(Op::apply(
-        std::declval<T>(), std::declval<S>()))>();
-  } else if constexpr (kArity == 2) {
-    return dtype_of<decltype(Op::apply(
-        std::declval<T>(), std::declval<T>(), std::declval<S>()))>();
-  } else {
-    return dtype_of<decltype(Op::apply(
-        std::declval<T>(),
-        std::declval<T>(),
-        std::declval<T>(),
-        std::declval<S>()))>();
-  }
 }
 
 // ---- rows ----
@@ -251,8 +260,14 @@ struct MapRow {
 namespace map_detail {
 template <class Op, class T>
 constexpr void set(MapRow& row, int type) {
+  using R = Result<Op, T>;
   row.line[type] = map_line<Op, T>;
-  row.out[type] = result_dtype<Op, T>();
+  if constexpr (IsPair<R>::value) {
+    row.out[type] = dtype_of<typename R::first_type>();
+    row.out2[type] = dtype_of<typename R::second_type>();
+  } else {
+    row.out[type] = dtype_of<R>();
+  }
   row.n_in = arity<Op, T>();
 }
 }  // namespace map_detail
@@ -285,9 +300,15 @@ constexpr MapRow map_row() {
   return row;
 }
 
-// The kinds' tables, in the files of their operators.
-extern const std::span<const MapRow> kUnaryArithmetic;
+// The tables, in the files of their operators.
+extern const std::span<const MapRow> kUnaryElementary;
+extern const std::span<const MapRow> kUnarySpecial;
+extern const std::span<const MapRow> kUnaryActivations;
+extern const std::span<const MapRow> kUnaryWithRows;
 extern const std::span<const MapRow> kBinaryArithmetic;
+extern const std::span<const MapRow> kBinarySpecial;
+extern const std::span<const MapRow> kBinaryGradients;
 extern const std::span<const MapRow> kCompareRows;
+extern const std::span<const MapRow> kTernaryRows;
 
 }  // namespace npu::host

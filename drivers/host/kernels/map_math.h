@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small functions that are the same line for every compute type.
+// Small functions that mean the same for every compute type.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numbers>
 
 #include "kernels/map.h"
 
@@ -13,26 +14,15 @@ namespace npu::host {
 
 template <class T>
 inline constexpr bool kIsFloat = std::is_floating_point_v<T>;
-
-// Integers wrap.
 template <class T>
-[[gnu::always_inline]] inline T multiply(T x, T y) {
-  if constexpr (kIsComplex<T>) {
-    // As written, not as C's Annex G repairs infinities.
-    return T(
-        x.real() * y.real() - x.imag() * y.imag(),
-        x.real() * y.imag() + x.imag() * y.real());
-  } else if constexpr (std::is_same_v<T, std::int64_t>) {
-    return static_cast<T>(
-        static_cast<std::uint64_t>(x) * static_cast<std::uint64_t>(y));
-  } else {
-    return static_cast<T>(x * y);
-  }
-}
+inline constexpr bool kIsInt = std::is_same_v<T, std::int64_t>;
 
+#define NPU_MAP_FN [[gnu::always_inline]] inline
+
+// Integers wrap: what is computed unsigned may not overflow.
 template <class T>
-[[gnu::always_inline]] inline T add(T x, T y) {
-  if constexpr (std::is_same_v<T, std::int64_t>) {
+NPU_MAP_FN T add(T x, T y) {
+  if constexpr (kIsInt<T>) {
     return static_cast<T>(
         static_cast<std::uint64_t>(x) + static_cast<std::uint64_t>(y));
   } else {
@@ -41,8 +31,8 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline T negate(T x) {
-  if constexpr (std::is_same_v<T, std::int64_t>) {
+NPU_MAP_FN T negate(T x) {
+  if constexpr (kIsInt<T>) {
     return static_cast<T>(0 - static_cast<std::uint64_t>(x));
   } else {
     return static_cast<T>(-x);
@@ -50,17 +40,32 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline Real<T> absolute(T x) {
-  if constexpr (kIsComplex<T> || kIsFloat<T>) {
-    return std::abs(x);
+NPU_MAP_FN T subtract(T x, T y) {
+  if constexpr (kIsInt<T>) {
+    return add(x, negate(y));
   } else {
-    return x < T(0) ? negate(x) : x;
+    return static_cast<T>(x - y);
   }
 }
 
-// Complex division, scaled by the larger part of y against overflow.
 template <class T>
-[[gnu::always_inline]] inline T divide(T x, T y) {
+NPU_MAP_FN T multiply(T x, T y) {
+  if constexpr (kIsComplex<T>) {
+    // As written, not as C's Annex G repairs infinities.
+    return T(
+        x.real() * y.real() - x.imag() * y.imag(),
+        x.real() * y.imag() + x.imag() * y.real());
+  } else if constexpr (kIsInt<T>) {
+    return static_cast<T>(
+        static_cast<std::uint64_t>(x) * static_cast<std::uint64_t>(y));
+  } else {
+    return static_cast<T>(x * y);
+  }
+}
+
+// Complex numbers are scaled by the larger part of y against overflow.
+template <class T>
+NPU_MAP_FN T divide(T x, T y) {
   if constexpr (kIsComplex<T>) {
     using R = Real<T>;
     const R re = y.real();
@@ -83,6 +88,66 @@ template <class T>
   } else {
     return static_cast<T>(x / y);
   }
+}
+
+template <class T>
+NPU_MAP_FN Real<T> absolute(T x) {
+  if constexpr (kIsComplex<T> || kIsFloat<T>) {
+    return std::abs(x);
+  } else {
+    return x < T(0) ? negate(x) : x;
+  }
+}
+
+template <class T>
+NPU_MAP_FN bool is_nan(T x) {
+  if constexpr (kIsComplex<T>) {
+    return std::isnan(x.real()) || std::isnan(x.imag());
+  } else {
+    return x != x;
+  }
+}
+
+template <class T>
+NPU_MAP_FN bool is_inf(T x) {
+  if constexpr (kIsComplex<T>) {
+    return std::isinf(x.real()) || std::isinf(x.imag());
+  } else if constexpr (kIsFloat<T>) {
+    return std::isinf(x);
+  } else {
+    return false;
+  }
+}
+
+// NaN wins, whichever side it is on.
+template <class T>
+NPU_MAP_FN T greater(T x, T y) {
+  return x > y || is_nan(x) ? x : y;
+}
+template <class T>
+NPU_MAP_FN T lesser(T x, T y) {
+  return x < y || is_nan(x) ? x : y;
+}
+
+template <class T>
+NPU_MAP_FN T conjugate(T x) {
+  if constexpr (kIsComplex<T>) {
+    return std::conj(x);
+  } else {
+    return x;
+  }
+}
+
+template <class T>
+NPU_MAP_FN T sigmoid(T x) {
+  return divide(T(1), T(1) + std::exp(-x));
+}
+
+// a + weight * (b - a), from the nearer end.
+template <class T>
+NPU_MAP_FN T interpolate(T a, T b, T weight) {
+  return absolute(weight) < Real<T>(0.5) ? a + multiply(weight, b - a)
+                                         : b - multiply(b - a, T(1) - weight);
 }
 
 }  // namespace npu::host

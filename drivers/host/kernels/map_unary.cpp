@@ -1,32 +1,251 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic, rounding, powers and elementary functions of one element.
-#include <cmath>
-
-#include "kernels/map.h"
+// Kind unary: arithmetic, rounding, elementary functions, predicates.
 #include "kernels/map_math.h"
 
 namespace npu::host {
 namespace {
 
+// ---- where the standard library lacks a complex form ----
+
+template <class T>
+T exp2_of(T x) {
+  if constexpr (kIsComplex<T>) {
+    return std::exp(x * std::numbers::ln2_v<Real<T>>);
+  } else {
+    return std::exp2(x);
+  }
+}
+
+template <class T>
+T expm1_of(T x) {
+  if constexpr (kIsComplex<T>) {
+    using R = Real<T>;
+    const R half = std::sin(x.imag() / 2);
+    const R grown = std::expm1(x.real());
+    const R shrunk = -2 * half * half;  // cos - 1
+    return T(
+        grown + (grown + 1) * shrunk, std::exp(x.real()) * std::sin(x.imag()));
+  } else {
+    return std::expm1(x);
+  }
+}
+
+template <class T>
+T log2_of(T x) {
+  if constexpr (kIsComplex<T>) {
+    return std::log(x) / std::numbers::ln2_v<Real<T>>;
+  } else {
+    return std::log2(x);
+  }
+}
+
+template <class T>
+T log1p_of(T x) {
+  if constexpr (kIsComplex<T>) {
+    // |1 + x|^2 = 1 + re (re + 2) + im^2, without losing small parts.
+    const Real<T> re = x.real();
+    const Real<T> im = x.imag();
+    const Real<T> angle = std::atan2(im, 1 + re);
+    if (std::abs(re) + std::abs(im) > Real<T>(0.5)) {
+      return T(std::log(std::abs(T(1) + x)), angle);
+    }
+    return T(std::log1p(re * (re + 2) + im * im) / 2, angle);
+  } else {
+    return std::log1p(x);
+  }
+}
+
+template <class T>
+T sign_of(T x) {
+  return static_cast<T>((T(0) < x) - (x < T(0)));
+}
+
+template <class T>
+T sgn_of(T x) {
+  if constexpr (kIsComplex<T>) {
+    return x == T(0) ? T(0) : x / std::abs(x);
+  } else {
+    return sign_of(x);
+  }
+}
+
+template <class T, class Function>
+T rounded(T x, Function function) {
+  if constexpr (kIsFloat<T>) {
+    return function(x);
+  } else {
+    return x;
+  }
+}
+
+template <class T>
+T sinc_of(T x) {
+  const T angle = x * std::numbers::pi_v<Real<T>>;
+  return x == T(0) ? T(1) : std::sin(angle) / angle;
+}
+
+template <class T>
+T bitwise_not_of(T x) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return !x;
+  } else {
+    return ~x;
+  }
+}
+
+template <class T>
+Real<T> angle_of(T x) {
+  if constexpr (kIsComplex<T>) {
+    return std::arg(x);
+  } else {
+    return is_nan(x) ? x : x < 0 ? std::numbers::pi_v<T> : T(0);
+  }
+}
+
+template <class T>
+Real<T> real_of(T x) {
+  if constexpr (kIsComplex<T>) {
+    return x.real();
+  } else {
+    return x;
+  }
+}
+
+template <class T>
+bool sign_bit(T x) {
+  if constexpr (kIsFloat<T>) {
+    return std::signbit(x);
+  } else {
+    return x < T(0);
+  }
+}
+
+template <class T>
+std::pair<T, std::int32_t> frexp_of(T x) {
+  int exponent = 0;
+  const T mantissa = std::frexp(x, &exponent);
+  return {mantissa, std::isfinite(x) ? exponent : 0};
+}
+
+// ---- operators ----
+
 NPU_MAP(Abs, Real<T>, (T x), absolute(x))
 NPU_MAP1(Neg, negate(x))
+NPU_MAP1(Sign, sign_of(x))
+NPU_MAP1(Sgn, sgn_of(x))
+NPU_MAP1(Ceil, rounded(x, [](auto v) { return std::ceil(v); }))
+NPU_MAP1(Floor, rounded(x, [](auto v) { return std::floor(v); }))
+NPU_MAP1(Round, rounded(x, [](auto v) { return std::nearbyint(v); }))
+NPU_MAP1(Trunc, rounded(x, [](auto v) { return std::trunc(v); }))
+NPU_MAP1(Frac, x - std::trunc(x))
 NPU_MAP1(Sqrt, std::sqrt(x))
+NPU_MAP1(Rsqrt, divide(T(1), std::sqrt(x)))
+NPU_MAP1(Reciprocal, divide(T(1), x))
+NPU_MAP1(Square, multiply(x, x))
 NPU_MAP1(Exp, std::exp(x))
-NPU_MAP1(Relu, x < T(0) ? T(0) : x)
+NPU_MAP1(Exp2, exp2_of(x))
+NPU_MAP1(Expm1, expm1_of(x))
+NPU_MAP1(Log, std::log(x))
+NPU_MAP1(Log2, log2_of(x))
+NPU_MAP1(Log10, std::log10(x))
+NPU_MAP1(Log1p, log1p_of(x))
+NPU_MAP1(Sin, std::sin(x))
+NPU_MAP1(Cos, std::cos(x))
+NPU_MAP1(Tan, std::tan(x))
+NPU_MAP1(Asin, std::asin(x))
+NPU_MAP1(Acos, std::acos(x))
+NPU_MAP1(Atan, std::atan(x))
+NPU_MAP1(Sinh, std::sinh(x))
+NPU_MAP1(Cosh, std::cosh(x))
+NPU_MAP1(Tanh, std::tanh(x))
+NPU_MAP1(Asinh, std::asinh(x))
+NPU_MAP1(Acosh, std::acosh(x))
+NPU_MAP1(Atanh, std::atanh(x))
+NPU_MAP1(Sinc, sinc_of(x))
+NPU_MAP1(Deg2rad, x* T(std::numbers::pi / 180))
+NPU_MAP1(Rad2deg, x* T(180 / std::numbers::pi))
+NPU_MAP1(BitwiseNot, bitwise_not_of(x))
+NPU_MAP(LogicalNot, bool, (T x), x == T(0))
+NPU_MAP(IsNan, bool, (T x), is_nan(x))
+NPU_MAP(IsInf, bool, (T x), is_inf(x))
+NPU_MAP(IsFinite, bool, (T x), !is_nan(x) && !is_inf(x))
+NPU_MAP(IsPosInf, bool, (T x), is_inf(x) && x > T(0))
+NPU_MAP(IsNegInf, bool, (T x), is_inf(x) && x < T(0))
+NPU_MAP(SignBit, bool, (T x), sign_bit(x))
+NPU_MAP(Angle, Real<T>, (T x), angle_of(x))
+NPU_MAP(RealOf, Real<T>, (T x), real_of(x))
+NPU_MAP(Imag, Real<T>, (T x), x.imag())
+NPU_MAP1(Conj, conjugate(x))
+struct Frexp {
+  template <class T>
+  static std::pair<T, std::int32_t> apply(T x, const Scalars<T>&) {
+    return frexp_of(x);
+  }
+};
 
-constexpr std::uint64_t kC32 = NPU_DTYPE_BIT(NPU_C32);
+constexpr std::uint64_t kNumberBits = kRealBits | kComplexBits | kC32Bit;
 constexpr std::uint64_t kElementary = kFloatBits | kComplexBits | kPromotes;
+constexpr std::uint64_t kPromoted = kFloatBits | kPromotes;
+constexpr std::uint64_t kRoundBits = kFloatBits | kAnyIntBits;
+// uint64 is computed in int64: fine where no sign matters.
+constexpr std::uint64_t kSignedBits =
+    (kBoolBit | kAnyIntBits | kFloatBits) & ~NPU_DTYPE_BIT(NPU_U64);
+constexpr std::uint64_t kLogicBits =
+    kBoolBit | kIntBits | kFloatBits | kComplexBits;
 
-constexpr MapRow kUnary[] = {
-    map_row<NPU_UNARY_ABS, Abs, kRealBits | kComplexBits | kC32>(),
-    map_row<NPU_UNARY_NEG, Neg, kRealBits | kComplexBits | kC32>(),
+constexpr MapRow kRows[] = {
+    map_row<NPU_UNARY_ABS, Abs, kNumberBits>(),
+    map_row<NPU_UNARY_NEG, Neg, kNumberBits>(),
+    map_row<NPU_UNARY_SIGN, Sign, kRealBits | kBoolBit>(),
+    map_row<NPU_UNARY_SGN, Sgn, kNumberBits | kBoolBit>(),
+    map_row<NPU_UNARY_CEIL, Ceil, kRoundBits>(),
+    map_row<NPU_UNARY_FLOOR, Floor, kRoundBits>(),
+    map_row<NPU_UNARY_ROUND, Round, kRoundBits>(),
+    map_row<NPU_UNARY_TRUNC, Trunc, kRoundBits>(),
+    map_row<NPU_UNARY_FRAC, Frac, kFloatBits>(),
     map_row<NPU_UNARY_SQRT, Sqrt, kElementary>(),
+    map_row<NPU_UNARY_RSQRT, Rsqrt, kElementary>(),
+    map_row<NPU_UNARY_RECIPROCAL, Reciprocal, kElementary>(),
+    map_row<NPU_UNARY_SQUARE, Square, kRealBits | kComplexBits | kPromotes>(),
     map_row<NPU_UNARY_EXP, Exp, kElementary>(),
-    map_row<NPU_UNARY_RELU, Relu, kRealBits>(),
+    map_row<NPU_UNARY_EXP2, Exp2, kElementary>(),
+    map_row<NPU_UNARY_EXPM1, Expm1, kElementary>(),
+    map_row<NPU_UNARY_LOG, Log, kElementary>(),
+    map_row<NPU_UNARY_LOG2, Log2, kElementary>(),
+    map_row<NPU_UNARY_LOG10, Log10, kElementary>(),
+    map_row<NPU_UNARY_LOG1P, Log1p, kElementary>(),
+    map_row<NPU_UNARY_SIN, Sin, kElementary>(),
+    map_row<NPU_UNARY_COS, Cos, kElementary>(),
+    map_row<NPU_UNARY_TAN, Tan, kElementary>(),
+    map_row<NPU_UNARY_ASIN, Asin, kElementary>(),
+    map_row<NPU_UNARY_ACOS, Acos, kElementary>(),
+    map_row<NPU_UNARY_ATAN, Atan, kElementary>(),
+    map_row<NPU_UNARY_SINH, Sinh, kElementary>(),
+    map_row<NPU_UNARY_COSH, Cosh, kElementary>(),
+    map_row<NPU_UNARY_TANH, Tanh, kElementary>(),
+    map_row<NPU_UNARY_ASINH, Asinh, kElementary>(),
+    map_row<NPU_UNARY_ACOSH, Acosh, kElementary>(),
+    map_row<NPU_UNARY_ATANH, Atanh, kElementary>(),
+    map_row<NPU_UNARY_SINC, Sinc, kElementary>(),
+    map_row<NPU_UNARY_DEG2RAD, Deg2rad, kPromoted>(),
+    map_row<NPU_UNARY_RAD2DEG, Rad2deg, kPromoted>(),
+    map_row<NPU_UNARY_BITWISE_NOT, BitwiseNot, kIntBits | kBoolBit>(),
+    map_row<NPU_UNARY_LOGICAL_NOT, LogicalNot, kLogicBits>(),
+    map_row<NPU_UNARY_ISNAN, IsNan, kMapBits>(),
+    map_row<NPU_UNARY_ISINF, IsInf, kMapBits>(),
+    map_row<NPU_UNARY_ISFINITE, IsFinite, kMapBits>(),
+    map_row<NPU_UNARY_ISPOSINF, IsPosInf, kSignedBits>(),
+    map_row<NPU_UNARY_ISNEGINF, IsNegInf, kSignedBits>(),
+    map_row<NPU_UNARY_SIGNBIT, SignBit, kSignedBits>(),
+    map_row<NPU_UNARY_ANGLE, Angle, kElementary>(),
+    map_row<NPU_UNARY_REAL, RealOf, kMapBits>(),
+    map_row<NPU_UNARY_IMAG, Imag, kComplexBits | kC32Bit>(),
+    map_row<NPU_UNARY_CONJ, Conj, kMapBits>(),
+    map_row<NPU_UNARY_FREXP, Frexp, kFloatBits>(),
 };
 
 }  // namespace
 
-const std::span<const MapRow> kUnaryArithmetic = kUnary;
+const std::span<const MapRow> kUnaryElementary = kRows;
 
 }  // namespace npu::host
