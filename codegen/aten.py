@@ -8,12 +8,14 @@ when their text changes; files that are no longer made are removed.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import aten_hand
+import aten_list
 from aten_model import Pack
 from aten_torch import TorchOps, load_torch, packaged_yaml
 from aten_yaml import load_pack
@@ -22,7 +24,7 @@ from kinds_model import load_kinds
 from yaml_reader import YamlError
 
 # Each takes (pack, torch) and gives {path below --out: text}. Order does not matter.
-EMITTERS = [aten_hand.emit]
+EMITTERS = [aten_hand.emit, aten_list.emit]
 MADE = "made.txt"  # what the last run wrote, so that this one can remove what it does not
 
 
@@ -63,12 +65,15 @@ def main() -> int:
     parser.add_argument(
         "--ops", type=Path, nargs="+", required=True, help="YAML files, or folders of them"
     )
+    parser.add_argument("--seen", type=Path, help="ops/seen_host.txt, for the list of operators")
     parser.add_argument("--out", type=Path, required=True, help="folder for the generated files")
     parser.add_argument("--cache", type=Path, help="folder for parsed torch YAML (default: --out)")
     args = parser.parse_args()
     try:
         torch = load_torch(args.torch_yaml, args.cache or args.out)
-        pack = load_pack(files_of(args.ops), torch, load_kinds(args.kinds))
+        kinds = load_kinds(args.kinds)
+        pack = load_pack(files_of(args.ops), torch, kinds)
+        pack = dataclasses.replace(pack, seen=aten_list.load_seen(args.seen, kinds))
     except (YamlError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -125,6 +125,8 @@ class Operator:
 class Pack:
     operators: tuple[Operator, ...]
     kinds: dict[str, Kind]
+    # What a test saw the driver run: overload -> "kind.code" -> dtypes (aten_list.load_seen).
+    seen: dict[str, dict[str, tuple[str, ...]]] = dataclasses.field(default_factory=dict)
 
     def generated(self) -> list[Operator]:
         return [o for o in self.operators if o.mapping is not None]

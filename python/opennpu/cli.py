@@ -11,6 +11,7 @@ from importlib import import_module
 # name -> (module, help). Each module has add_arguments(parser) and run(options) -> exit code.
 COMMANDS = {
     "doctor": ("opennpu.doctor", "check torch, driver, devices, autoload, variables, one operator"),
+    "ops": ("opennpu.ops", "which operators reach the driver, by which kind, on which rung"),
     "explain": ("opennpu.explain", "what an error code or an operator's fallback means"),
 }
 

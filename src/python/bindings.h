@@ -12,6 +12,7 @@ void bind_error(pybind11::module_& m);
 void bind_fallback(pybind11::module_& m);
 void bind_host_memory(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
+void bind_operators(pybind11::module_& m);
 void bind_stream(pybind11::module_& m);
 void bind_tensor(pybind11::module_& m);
 

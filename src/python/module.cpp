@@ -48,6 +48,7 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_fallback(m);
   npu::bind_host_memory(m);
   npu::bind_memory(m);
+  npu::bind_operators(m);
   npu::bind_stream(m);
   npu::bind_tensor(m);
 }

@@ -6,7 +6,9 @@
 //   NPU_FAULTY_BASE=<path>               what it forwards to; default: the host
 //                                        driver beside it or in ../drivers
 //   NPU_FAULTY_HOST_ACCESS=none          says that host code may not touch
-//   memory NPU_FAULTY_DECLINE=1                 has no kinds
+//                                        memory
+//   NPU_FAULTY_DECLINE=1                 has no kinds
+//   NPU_FAULTY_TALLY=1                   notes every call that ran
 //
 // A test in the same process uses npu_faulty_arm and the counters below.
 #include <dlfcn.h>
@@ -26,6 +28,7 @@
 #include "driver/slots.h"
 #include "npu/driver.h"
 #include "npu/op.h"
+#include "run_tally.h"
 
 namespace {
 
@@ -198,6 +201,8 @@ npu_driver driver;
 
 bool no_host_access = false;
 bool decline = false;
+bool tally_runs = false;
+RunTally tally;
 
 const npu_device_table* base_table(const npu_device_table*) {
   return base->device;
@@ -255,6 +260,15 @@ npu_status find(const char* name, uint32_t* slot) {
   return Forward<&npu_op_table::find, k_op_find>::call(name, slot);
 }
 
+npu_status run(npu_stream stream, const npu_call* call) {
+  const npu_status status =
+      Forward<&npu_op_table::run, k_op_run>::call(stream, call);
+  if (status == NPU_OK && tally_runs) {
+    tally.record(*call);
+  }
+  return status;
+}
+
 template <class Table>
 void copy_table(Table& mine, const Table* given) {
   mine = Table{};
@@ -279,6 +293,7 @@ void build_tables() {
 #undef NPU_FORWARD
   device_table.properties = &properties;
   op_table.find = &find;
+  op_table.run = &run;
   driver.name = "faulty";
   driver.vendor = "OpenNPU tests";
   driver.device = &device_table;
@@ -358,6 +373,8 @@ npu_status read_settings() {
   no_host_access = access != nullptr;
   const char* flag = std::getenv("NPU_FAULTY_DECLINE");
   decline = flag != nullptr && std::string_view(flag) == "1";
+  const char* notes = std::getenv("NPU_FAULTY_TALLY");
+  tally_runs = notes != nullptr && std::string_view(notes) == "1";
   const char* spec = std::getenv("NPU_FAULT");
   return arm(spec != nullptr ? spec : "");
 }
@@ -400,6 +417,12 @@ NPU_EXPORT int64_t npu_faulty_live(const char* what) {
     return live_streams;
   }
   return name == "event" ? live_events.load() : -1;
+}
+
+// Writes a line "operator kind.code dtype calls" for each sort of call that
+// ran. 0, or -1 when the file cannot be written.
+NPU_EXPORT int32_t npu_faulty_write_tally(const char* path) {
+  return tally.write(path) ? 0 : -1;
 }
 
 // The i-th slot that can fail ("memory.alloc"); NULL after the last.

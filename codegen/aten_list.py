@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of operators: which overload calls which kind, and what was seen to run.
+
+    operators.json      read by `opennpu ops`
+    docs/operators.md   the same as a page
+
+Beside the YAML it reads what a test saw the host driver run (ops/seen_host.txt, one line
+"overload kind[.code] dtype,…" each, made by scripts/seen_operators.py); that also covers overloads
+that src/aten registers without YAML.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+from aten_model import Operator, Pack
+from aten_torch import TorchOps
+from yaml_reader import YamlError, near
+
+Seen = dict[str, dict[str, tuple[str, ...]]]  # overload -> "kind.code" -> dtypes
+
+
+def load_seen(path: Path | None, kinds) -> Seen:
+    """Raises YamlError for a line that does not read, or that names no kind."""
+    seen: Seen = defaultdict(dict)
+    if path is None:
+        return seen
+    codes = {kind.name: [name for name, _ in kind.codes] for kind in kinds}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 3:
+            raise YamlError(f"{path}:{number}: expected 'overload kind[.code] dtype,…'.")
+        kind, _, code = words[1].partition(".")
+        if kind not in codes or (code and code not in codes[kind]):
+            raise YamlError(
+                f"{path}:{number}: '{words[1]}' is no kind and code{near(kind, codes)}. "
+                "Remake the file: make seen-operators."
+            )
+        seen[words[0]][words[1]] = tuple(words[2].split(","))
+    return seen
+
+
+def calls_of(operator: Operator) -> list[str]:
+    """The kinds, with codes, that an entry says it calls."""
+    if operator.mapping is not None:
+        codes = operator.mapping.all_codes
+    elif operator.kind is not None:
+        codes = (operator.code,)
+    else:
+        return [kind.name for kind in operator.uses]
+    return [f"{operator.kind.name}.{code}" if code else operator.kind.name for code in codes]
+
+
+def how(operator: Operator) -> str:
+    if operator.mapping is not None:
+        return "kind"
+    return "impl" if operator.impl else "hand"
+
+
+def rows(pack: Pack) -> list[dict]:
+    found: dict[str, dict] = {}
+    for operator in pack.operators:
+        for function in operator.functions:
+            name = f"{function.namespace}::{function.func.name}"
+            found[name] = {
+                "overload": name,
+                "calls": calls_of(operator),
+                "how": how(operator),
+                "section": operator.section,
+            }
+    for name, calls in pack.seen.items():
+        row = found.setdefault(
+            name, {"overload": name, "calls": [], "how": "hand", "section": "supported"}
+        )
+        row["seen"] = {call: list(dtypes) for call, dtypes in sorted(calls.items())}
+        row["calls"] += [call for call in sorted(calls) if call not in row["calls"]]
+    return [found[name] for name in sorted(found)]
+
+
+def page(listed: list[dict]) -> str:
+    seen = sum("seen" in row for row in listed)
+    lines = []
+    for row in listed:
+        dtypes = sorted({d for each in row.get("seen", {}).values() for d in each})
+        calls = ", ".join(f"`{call}`" for call in row["calls"])
+        lines.append(
+            f"| `{row['overload']}` | {calls} | {row['how']} | {' '.join(dtypes) or '-'} |"
+        )
+    return f"""# Operators
+
+Made from ops/aten/*.yaml and ops/seen_host.txt. {len(listed)} overloads reach the driver, {seen} of them were
+seen to on the host driver with all its kernels. Every other operator that PyTorch has on the CPU runs on the
+CPU rungs of the ladder. `opennpu ops` shows this list for the driver you use.
+
+How: `kind`, the adapter is generated from the line of YAML; `impl`, shapes are PyTorch's and the frame is
+filled in C++; `hand`, C++. dtypes: of the first input, as seen.
+
+| overload | calls | how | dtypes |
+|---|---|---|---|
+{chr(10).join(lines)}
+"""
+
+
+def emit(pack: Pack, torch: TorchOps) -> dict[str, str]:
+    listed = rows(pack)
+    return {
+        "operators.json": json.dumps({"operators": listed}, indent=1) + "\n",
+        "docs/operators.md": page(listed),
+    }

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`opennpu ops`: which operators reach the driver, by which kind, and on which rung of the ladder."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import sys
+from pathlib import Path
+
+# Overloads that the YAML lists and what was seen of them, made when the package was built.
+LIST = "data/operators.json"
+DTYPES = (
+    "bool u8 i8 i16 i32 i64 u16 u32 u64 f16 bf16 f32 f64 c32 c64 c128 "
+    "f8_e4m3fn f8_e5m2 f8_e4m3fnuz f8_e5m2fnuz f8_e8m0fnu f4_e2m1fn_x2"
+).split()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pattern", nargs="?", help="part of a name (softmax), or a pattern (add*)")
+    parser.add_argument("--driver", metavar="NAME", help="default: NPU_DRIVER, else host")
+    parser.add_argument("--profile", metavar="NAME", help="also say what that device runs natively")
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def matches(overload: str, pattern: str | None) -> bool:
+    if not pattern:
+        return True
+    bare = overload.partition("::")[2]
+    if any(c in pattern for c in "*?["):
+        return fnmatch.fnmatchcase(overload, pattern) or fnmatch.fnmatchcase(bare, pattern)
+    return pattern in overload
+
+
+def rung_of(row: dict, runs: dict[str, list[str]], host_access: bool) -> int:
+    """1 when the driver has every kind the overload calls; else where PyTorch's CPU kernel runs."""
+    if row["calls"] and all(call in runs for call in row["calls"]):
+        return 1
+    return 4 if host_access else 5
+
+
+def dtypes_of(row: dict, runs: dict[str, list[str]], seen: bool) -> list[str]:
+    """What was seen to run, else what the driver says of all the kinds it calls."""
+    if seen and "seen" in row:
+        found = {d for dtypes in row["seen"].values() for d in dtypes}
+    else:
+        found = set(DTYPES).intersection(*(runs.get(call, ()) for call in row["calls"]))
+    return sorted(found, key=DTYPES.index)
+
+
+def judged(overload: str) -> str:
+    """What the device of the profile does with it."""
+    import torch_npu
+
+    rows = torch_npu._C._explain_operator(overload)
+    falls = any(row["falls_back"] for row in rows if row["overload"] == overload)
+    return "falls back" if falls else "native"
+
+
+def collect(options: argparse.Namespace) -> dict:
+    import torch
+    import torch_npu
+
+    info = torch_npu._C._driver_info()
+    if info.get("failure"):
+        raise RuntimeError(info["failure"])
+    runs: dict[str, list[str]] = {}
+    for kind in torch_npu._C._driver_kinds():
+        runs[f"{kind['kind']}.{kind['code']}"] = kind["dtypes"]
+        # A kind named without a code stands for all of them; codes share their dtypes widely.
+        runs.setdefault(kind["kind"], kind["dtypes"])
+    access = torch_npu._C._device_properties(0)["host_access"] if torch.npu.device_count() else 0
+    file = Path(torch_npu.__file__).parent / LIST
+    listed = json.loads(file.read_text(encoding="utf-8"))["operators"]
+    seen = info["name"] == "host"
+    rows = []
+    for row in listed:
+        if not matches(row["overload"], options.pattern):
+            continue
+        rung = rung_of(row, runs, access != 0)
+        shown = {**row, "rung": rung, "dtypes": dtypes_of(row, runs, seen) if rung < 4 else []}
+        if not seen:
+            shown.pop("seen", None)
+        if options.profile:
+            shown["profile"] = judged(row["overload"])
+        rows.append(shown)
+    return {
+        "driver": info["name"],
+        "profile": options.profile or "",
+        "seen": sum("seen" in row for row in rows),
+        "operators": rows,
+    }
+
+
+def show(found: dict) -> None:
+    rows = found["operators"]
+    width = max((len(row["overload"]) for row in rows), default=8)
+    calls = max((len(" ".join(row["calls"])) for row in rows), default=5)
+    for row in rows:
+        profile = f"  {row['profile']:10}" if "profile" in row else ""
+        line = f"{row['overload']:{width}}  rung {row['rung']}  {' '.join(row['calls']):{calls}}"
+        print(f"{line}{profile}  {' '.join(row['dtypes'])}".rstrip())
+    native = sum(row["rung"] < 4 for row in rows)
+    print(f"{len(rows)} overloads, {native} on driver {found['driver']}", end="")
+    print(f", {found['seen']} seen to run there" if found["seen"] else "")
+
+
+def run(options: argparse.Namespace) -> int:
+    # Before torch_npu is imported: both are read once.
+    for variable, value in (("NPU_DRIVER", options.driver), ("NPU_PROFILE", options.profile)):
+        if value:
+            os.environ[variable] = value
+    try:
+        found = collect(options)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if not found["operators"]:
+        print(f"no operator that reaches a driver matches {options.pattern!r}", file=sys.stderr)
+        return 2
+    if options.json:
+        json.dump(found, sys.stdout, indent=1)
+        print()
+    else:
+        show(found)
+    return 0

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch_npu._C: which kinds the driver runs, and with which dtypes.
+#include <vector>
+
+#include "driver/registry.h"
+#include "npu/kinds.h"
+#include "npu/validate.h"
+#include "python/bindings.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+// The dtypes of the first operand that says any, inputs before outputs.
+py::list dtypes_of(const npu_op_caps& caps, const npu_kind_info& kind) {
+  std::uint64_t mask = 0;
+  const std::uint32_t operands = kind.n_out + kind.n_in + kind.n_lists;
+  for (std::uint32_t i = kind.n_out; i < operands && mask == 0; ++i) {
+    mask = i < NPU_MAX_OPERANDS ? caps.dtypes[i] : 0;
+  }
+  mask = mask != 0 ? mask : caps.dtypes[0];
+  py::list names;
+  for (npu_dtype dtype = 1; dtype < NPU_DTYPE_COUNT; ++dtype) {
+    if ((mask >> dtype & 1u) != 0) {
+      names.append(npu_dtype_name(dtype));
+    }
+  }
+  return names;
+}
+
+// A row {kind, code, dtypes} for each that the driver has; code is "" in kinds
+// without codes.
+py::list driver_kinds() {
+  const Driver& driver = active_driver();
+  py::list rows;
+  for (std::uint32_t slot = 1; slot < NPU_KIND_LIMIT; ++slot) {
+    const npu_kind_info* const kind = npu_kind_of(slot);
+    if (kind == nullptr || !driver.has_kind(slot)) {
+      continue;
+    }
+    for (std::uint32_t code = 0; code < kind->n_codes; ++code) {
+      const npu_op_caps* const caps = driver.caps(slot, code);
+      if (caps == nullptr) {
+        continue;
+      }
+      py::dict row;
+      row["kind"] = kind->name;
+      row["code"] = kind->codes != nullptr ? kind->codes[code] : "";
+      row["dtypes"] = dtypes_of(*caps, *kind);
+      rows.append(std::move(row));
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+void bind_operators(py::module_& m) {
+  m.def("_driver_kinds", &driver_kinds);
+}
+
+}  // namespace npu
