@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Remakes ops/seen_host.txt: which operators the host driver was seen to run, and with which dtypes.
+
+Runs PyTorch's own samples (OpInfo) on npu with every host kernel in use, under the test driver that
+notes each call it runs (tests/drivers/faulty_driver.cpp), and writes one line for each operator and
+kind: "overload kind[.code] dtype,...". Only what ran on the driver is noted, so a line proves
+rungs 1 to 3. Run it from a folder without a `torch_npu` of its own: make seen-operators.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import functools
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+import torch_npu  # noqa: F401
+from torch.testing._internal import common_methods_invocations as infos
+from torch.utils._pytree import tree_flatten, tree_map
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = ROOT / "ops/seen_host.txt"
+DTYPES = "float32 float64 float16 bfloat16 complex64 int64 int32 uint8 bool".split()
+SAMPLES = 4
+HEAD = """# SPDX-License-Identifier: Apache-2.0
+# Measured: scripts/seen_operators.py (make seen-operators). Which operators the host driver was seen to
+# run with all its kernels in use: overload, kind[.code], dtypes of the first input.
+"""
+
+
+# ---- a child: one dtype --------------------------------------------------------------
+
+
+def tried(function, *args, **kwargs):
+    """The result, or None: some samples fail on every device."""
+    with contextlib.suppress(Exception):
+        return function(*args, **kwargs)
+    return None
+
+
+def moved(value):
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+        return value.detach().npu().requires_grad_(value.requires_grad)
+    return torch.device("npu") if value in ("cpu", torch.device("cpu")) else value
+
+
+def samples_of(op, dtype: torch.dtype, gradient: bool):
+    """Arguments on npu, of a few of the operator's samples."""
+    given = op.sample_inputs("cpu", dtype, requires_grad=gradient)
+    for sample in itertools.islice(given, SAMPLES):
+        yield tuple(tree_map(moved, part) for part in (sample.input, sample.args, sample.kwargs))
+
+
+def backward(op, value, args, kwargs) -> None:
+    results = tree_flatten(op(value, *args, **kwargs))[0]
+    results = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
+    torch.autograd.backward(results, [torch.ones_like(r) for r in results])
+
+
+def run_all(op, dtype: torch.dtype) -> None:
+    """Every way to call the operator: plain, out=, in-place, by operator sign, backward."""
+    for value, args, kwargs in samples_of(op, dtype, gradient=False):
+        result = tried(op, value, *args, **kwargs)
+        if op.supports_out and result is not None:
+            out = tree_map(torch.empty_like, result)
+            tried(op, value, *args, **kwargs, out=out)
+        for variant in (op.inplace_variant, getattr(op, "operator_variant", None)):
+            if variant is not None:
+                tried(variant, tree_map(torch.clone, value), *args, **kwargs)
+    if dtype.is_floating_point or dtype.is_complex:
+        for value, args, kwargs in samples_of(op, dtype, gradient=True):
+            tried(backward, op, value, args, kwargs)
+
+
+def child(dtype_name: str, out: str) -> int:
+    warnings.simplefilter("ignore")
+    dtype = getattr(torch, dtype_name)
+    databases = (
+        infos.op_db,
+        infos.foreach_unary_op_db,
+        infos.foreach_binary_op_db,
+        infos.foreach_pointwise_op_db,
+        infos.foreach_reduce_op_db,
+        infos.foreach_other_op_db,
+    )
+    for op in itertools.chain(*databases):
+        if dtype in op.supported_dtypes("cpu"):
+            tried(run_all, op, dtype)
+    torch.npu.synchronize()
+    return ctypes.CDLL(os.environ["NPU_DRIVER"]).npu_faulty_write_tally(out.encode())
+
+
+# ---- the parent ----------------------------------------------------------------------
+
+
+@functools.cache
+def is_overload(label: str) -> bool:
+    """Frames that serve several overloads are labelled with a name that is none."""
+    name, _, overload = label.partition(".")
+    try:
+        torch._C._get_schema(name, overload)
+    except RuntimeError:
+        return False
+    return True
+
+
+def collect(dtypes: list[str]) -> dict[tuple[str, str], set[str]]:
+    sys.path.insert(0, str(ROOT / "tests/python"))
+    from faulty import faulty_environment
+
+    seen: dict[tuple[str, str], set[str]] = defaultdict(set)
+    env = {**os.environ, **faulty_environment()}
+    env |= {"NPU_FAULTY_TALLY": "1", "NPU_HOST_KERNELS": "all", "NPU_FALLBACK": "silent"}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in dtypes:
+            out = str(Path(folder) / name)
+            command = [sys.executable, __file__, "--child", name, out]
+            done = subprocess.run(command, env=env, cwd=folder)
+            if done.returncode != 0:
+                raise SystemExit(f"the run with {name} ended with {done.returncode}")
+            for line in Path(out).read_text(encoding="utf-8").splitlines():
+                overload, kind, dtype, _ = line.split()
+                if is_overload(overload):
+                    seen[overload, kind].add(dtype)
+    return seen
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--dtypes", nargs="+", default=DTYPES)
+    parser.add_argument("--out", type=Path, default=FILE)
+    options = parser.parse_args()
+    if options.child:
+        return child(*options.child)
+    seen = collect(options.dtypes)
+    lines = [f"{o} {k} {','.join(sorted(d))}\n" for (o, k), d in sorted(seen.items())]
+    options.out.write_text(HEAD + "".join(lines), encoding="utf-8")
+    print(f"{len({o for o, _ in seen})} overloads were seen to run on the host driver")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
