@@ -60,10 +60,12 @@ if _state == "loaded":
     from torch_npu import _dtypes, _exports, npu
     from torch_npu._build import torch_npu_version as __version__
     from torch_npu._dtypes import *  # noqa: F403
-    from torch_npu._format import Format
+    from torch_npu._format import Format, get_npu_format
     from torch_npu._register import unsupported_dtype
 
-    __all__ = ["Format", "npu", "unsupported_dtype", "__version__", *_dtypes.__all__]
+    __all__ = [
+        "Format", "get_npu_format", "npu", "unsupported_dtype", "__version__", *_dtypes.__all__,
+    ]  # fmt: skip
     __getattr__ = _exports.lazy_attribute
 
     import os

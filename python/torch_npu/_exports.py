@@ -3,7 +3,7 @@
 
 import importlib
 
-_SUBMODULES = {"contrib", "utils"}
+_SUBMODULES = {"contrib", "testing", "utils"}
 
 # Known names of torch_npu that come with later parts of the product.
 _LATER = {
@@ -11,7 +11,6 @@ _LATER = {
     "optim": "fused optimizers",
     "dynamo": "graph mode",
     "distributed": "distributed training",
-    "testing": "the testing helpers",
     "onnx": "ONNX export",
     "jit": "jit optimisation",
     "op_plugin": "npu operators",

@@ -3,6 +3,10 @@
 
 from enum import IntEnum
 
+import torch
+
+__all__ = ["Format", "get_npu_format"]
+
 
 class Format(IntEnum):
     UNDEFINED = -1
@@ -25,3 +29,8 @@ class Format(IntEnum):
     FRACTAL_NZ_C0_2 = 52
     FRACTAL_NZ_C0_4 = 53
     FRACTAL_NZ_C0_8 = 54
+
+
+def get_npu_format(input: torch.Tensor) -> Format:
+    """The format of an npu tensor's storage."""
+    return Format(torch.ops.npu.get_npu_format(input))

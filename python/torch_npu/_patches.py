@@ -8,12 +8,15 @@ import functools
 
 import torch
 
+from torch_npu import _compile
+
 
 def apply() -> None:
     _allow_uninitialized_parameters()
     _patch_dlpack()
     _patch_forking_pickler()
     _name_profiler_activity()
+    _compile.refuse_inductor_on_npu()
 
 
 def _allow_uninitialized_parameters() -> None:

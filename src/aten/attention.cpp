@@ -8,6 +8,7 @@
 
 #include <tuple>
 
+#include "aten/factories.h"
 #include "aten/frame.h"
 #include "aten/ladder/ladder.h"
 #include "runtime/error.h"
@@ -36,6 +37,20 @@ constexpr char kForward[] =
 constexpr char kBackward[] =
     "aten::_scaled_dot_product_fused_attention_overrideable_backward";
 
+// Inside vmap, grad, jvp, ... of torch.func: the backends' pair has neither a
+// batching rule nor a forward derivative.
+bool is_transformed(const at::Tensor& tensor) {
+  using c10::DispatchKey;
+  return tensor.key_set().has_any(c10::DispatchKeySet(
+      {DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper}));
+}
+
+// The state of a dropout's generator, which there is none of. PyTorch's meta
+// kernel promises a tensor, and torch.compile saves it for backward.
+at::Tensor no_philox(const at::Tensor& like) {
+  return make_empty({}, c10::kLong, like.device().index());
+}
+
 // Where CPU would take its flash kernel we take the backends' pair, which is
 // that kernel; everything else decomposes as on CPU.
 std::int64_t choose(
@@ -47,6 +62,9 @@ std::int64_t choose(
     bool causal,
     std::optional<double> scale,
     bool grouped) {
+  if (is_transformed(query) || is_transformed(key) || is_transformed(value)) {
+    return static_cast<std::int64_t>(sdp::SDPBackend::math);
+  }
   const std::int64_t choice = at::native::_fused_sdp_choice_cpp(
       query, key, value, mask, dropout, causal, scale, grouped);
   constexpr auto kFlashChoice =
@@ -88,8 +106,8 @@ Forward attention(
       at::Tensor(),
       query.sym_size(2),
       key.sym_size(2),
-      at::Tensor(),
-      at::Tensor(),
+      no_philox(query),
+      no_philox(query),
       at::Tensor()};
 }
 

@@ -7,6 +7,7 @@
 #include <ATen/native/TensorFactories.h>
 #include <torch/library.h>
 
+#include "aten/profile_gap.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/storage.h"
@@ -70,6 +71,7 @@ at::Tensor empty(
     std::optional<c10::Device> device,
     std::optional<bool> pin_memory,
     std::optional<c10::MemoryFormat> format) {
+  note_memory_format(format.value_or(c10::MemoryFormat::Contiguous));
   at::Tensor out = make_empty(
       sizes,
       c10::dtype_or_default(dtype),

@@ -7,6 +7,7 @@
 #include <ATen/ops/set_native.h>
 #include <torch/library.h>
 
+#include "aten/profile_gap.h"
 #include "runtime/allocator/allocator.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -71,6 +72,7 @@ const at::Tensor& resize_(
     at::IntArrayRef sizes,
     std::optional<c10::MemoryFormat> format) {
   at::detail::check_size_nonnegative(sizes);
+  note_memory_format(format.value_or(c10::MemoryFormat::Contiguous));
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
   const auto old_bytes = static_cast<std::int64_t>(self.storage().nbytes());
   if (!impl->sizes().equals(sizes)) {

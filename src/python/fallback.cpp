@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C: what fell back, and the policy about it.
 #include "aten/ladder/ladder.h"
+#include "aten/ladder/profile_facts.h"
 #include "aten/ladder/report.h"
+#include "aten/profile_gap.h"
 #include "python/bindings.h"
 #include "python/call_site.h"
 
@@ -41,11 +43,29 @@ py::list explain_operator(const std::string& name) {
   return out;
 }
 
+py::list profile_gaps() {
+  py::list out;
+  for (const auto& row : gap_rows()) {
+    py::dict entry;
+    entry["feature"] = row.feature;
+    entry["calls"] = row.calls;
+    entry["call_site"] = row.call_site;
+    out.append(std::move(entry));
+  }
+  return out;
+}
+
 }  // namespace
 
 void bind_fallback(py::module_& m) {
   m.def("_fallback_rows", &fallback_rows);
-  m.def("_fallback_reset", &ladder::report_reset);
+  m.def("_fallback_reset", [] {
+    ladder::report_reset();
+    gap_reset();
+  });
+  m.def("_profile_gaps", &profile_gaps);
+  m.def("_profile_name", &ladder::profile_name);
+  m.def("_profile_device_name", &ladder::profile_device_name);
   // 0 warn, 1 silent, 2 error.
   m.def("_fallback_policy", [] { return static_cast<int>(ladder::policy()); });
   m.def("_set_fallback_policy", [](int policy) {

@@ -6,6 +6,7 @@
 #include <torch/csrc/Event.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "aten/formats.h"
 #include "python/bindings.h"
 #include "runtime/device.h"
 #include "runtime/generator.h"
@@ -48,6 +49,7 @@ void bind_tensor(py::module_& m) {
     const auto shared = c10::raw::intrusive_ptr::use_count(impl);
     return static_cast<std::int64_t>(shared);
   });
+  m.def("_set_allow_internal_format", &set_allow_internal_format);
   m.def("_event_elapsed_time", &event_elapsed_time);
   m.def("_weak_ref_tensor", &weak_ref_tensor);
   m.def("_default_generator", [](int device) {

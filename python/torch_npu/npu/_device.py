@@ -155,7 +155,8 @@ class _NPUDeviceProperties:
     gcnArchName = None
 
     def __init__(self, raw: dict):
-        self.name = os.environ.get("NPU_DEVICE_NAME") or raw["name"]
+        chosen = os.environ.get("NPU_DEVICE_NAME") or _C._profile_device_name()
+        self.name = chosen or raw["name"]
         self.total_memory = raw["total_memory"]
         self.cube_core_num = raw["compute_units"]
         self.vector_core_num = raw["compute_units"]
@@ -178,7 +179,7 @@ def get_device_properties(device: Device = None) -> _NPUDeviceProperties:
 
 
 def get_device_name(device: Device = None) -> str:
-    """The driver's name for the device, or NPU_DEVICE_NAME where that is set. Opens nothing."""
+    """NPU_DEVICE_NAME, else the profile's name for its device, else the driver's. Opens nothing."""
     return get_device_properties(device).name
 
 

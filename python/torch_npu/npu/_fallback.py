@@ -7,6 +7,7 @@ __all__ = [
     "fallback_report",
     "fallback_stats",
     "get_fallback",
+    "profile_gaps",
     "reset_fallback_stats",
     "set_fallback",
 ]
@@ -28,16 +29,37 @@ def reset_fallback_stats() -> None:
     _C._fallback_reset()
 
 
+def profile_gaps() -> list[dict]:
+    """What was used that works here and raises on the device of the profile."""
+    return _C._profile_gaps()
+
+
 def fallback_report(native: bool = False) -> str:
-    """The same as a table to print."""
+    """The same as a table to print, and what is not on the profile."""
     rows = fallback_stats(native)
-    if not rows:
-        return "Nothing fell back to the CPU."
     head = ("operator", "rung", "calls", "bytes", "time", "reason", "first call")
-    table = [head, *(_cells(row) for row in rows)]
-    widths = [max(len(line[i]) for line in table) for i in range(len(head))]
-    lines = ["  ".join(_align(c, w, i) for i, (c, w) in enumerate(zip(line, widths))).rstrip()
-             for line in table]  # fmt: skip
+    parts = [
+        _table([head, *(_cells(row) for row in rows)], numbers=range(1, 5))
+        if rows
+        else "Nothing fell back to the CPU."
+    ]
+    gaps = profile_gaps()
+    if gaps:
+        parts.append(f"Not on the profile {_C._profile_name()}: works here, raises there.")
+        lines = [(gap["feature"], str(gap["calls"]), gap["call_site"] or "-") for gap in gaps]
+        parts.append(_table([("feature", "calls", "first call"), *lines], numbers=[1]))
+    return "\n".join(parts)
+
+
+def _table(rows: list[tuple[str, ...]], numbers) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if i in numbers else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]
     lines.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(lines)
 
@@ -52,10 +74,6 @@ def _cells(row: dict) -> tuple[str, ...]:
         row["reason"],
         row["call_site"] or "-",
     )
-
-
-def _align(cell: str, width: int, column: int) -> str:
-    return cell.rjust(width) if 1 <= column <= 4 else cell.ljust(width)
 
 
 def _size(count: int) -> str:

@@ -7,6 +7,7 @@ for a driver other than Ascend's changes nothing.
 
 import os
 
+from torch_npu import _C
 from torch_npu.utils._error_code import ErrCode, pta_error
 
 __all__ = [
@@ -48,6 +49,13 @@ _FREE_TEXT = {
     "mdldumpswitch",
 }
 
+
+def _is_older_chip(name: str) -> bool:
+    """Chips before the 910B keep weights in private formats unless told otherwise."""
+    newer = ("Ascend910B", "Ascend910_", "Ascend950")
+    return name.startswith("Ascend") and not name.startswith(newer)
+
+
 _values = {
     "ALLOW_INTERNAL_FORMAT": "disable",
     "ALLOW_CONV_HF32": "enable",
@@ -55,6 +63,11 @@ _values = {
     "MM_BMM_ND_ENABLE": "enable",
     "jitCompile": "disable",
 }
+
+
+if _is_older_chip(os.environ.get("NPU_DEVICE_NAME", "")):
+    _values["ALLOW_INTERNAL_FORMAT"] = "enable"
+    _C._set_allow_internal_format(True)
 
 
 def _check(name: str, value: str) -> None:
@@ -85,6 +98,8 @@ def set_option(option: dict) -> None:
     for name, value in texts.items():
         _check(name, value)
     _values.update(texts)
+    if "ALLOW_INTERNAL_FORMAT" in texts:
+        _C._set_allow_internal_format(texts["ALLOW_INTERNAL_FORMAT"] == "enable")
 
 
 def set_compile_mode(jit_compile: bool = False) -> None:

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "aten/ladder/profile.h"
+#include "aten/ladder/profile_facts.h"
 #include "aten/ladder/report.h"
 #include "driver/env.h"
 #include "runtime/error.h"
@@ -73,10 +74,7 @@ Judgement judge_label(const Entry& entry) {
 
 void settle_first(Entry& entry) {
   const Policy what = policy();
-  std::string site;
-  if (const CallSiteFn provider = call_site.load()) {
-    site = provider();
-  }
+  std::string site = current_call_site();
   bool warns = false;
   {
     const std::lock_guard<std::mutex> lock(entry.mutex);
@@ -116,6 +114,11 @@ void set_policy(Policy policy) {
   switches().policy.store(policy);
   switches().forbidden_by = "torch.npu's fallback policy 'error'";
   for_each_entry([](Entry& entry) { entry.settled.store(false); });
+}
+
+std::string current_call_site() {
+  const CallSiteFn provider = call_site.load();
+  return provider == nullptr ? std::string() : provider();
 }
 
 void set_call_site_provider(CallSiteFn provider) noexcept {

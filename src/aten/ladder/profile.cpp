@@ -13,6 +13,7 @@
 
 #include "aten/ladder/entry.h"
 #include "aten/ladder/policy.h"
+#include "aten/ladder/profile_facts.h"
 #include "aten/ladder/report.h"
 #include "driver/env.h"
 #include "driver/registry.h"
@@ -50,6 +51,12 @@ class Profile {
   const std::string& name() const {
     return name_;
   }
+  const std::string& device_name() const {
+    return device_name_;
+  }
+  bool refuses(std::string_view feature) const {
+    return refused_.count(std::string(feature)) != 0;
+  }
   static bool is_host() {
     const Driver* const driver = active_driver_or_null();
     return driver != nullptr && std::string_view(driver->name()) == "host";
@@ -69,16 +76,42 @@ class Profile {
         pta_error(Code::kValue));
     for (std::string line; std::getline(file, line);) {
       line.erase(line.find_last_not_of(" \t\r") + 1);
-      if (!line.empty() && line.front() != '#') {
+      if (line.empty() || line.front() == '#') {
+        continue;
+      }
+      if (line.front() == '@') {
+        read_fact(line);
+      } else {
         const bool qualified = line.find("::") != std::string::npos;
         overloads_.insert(qualified ? line : "aten::" + line);
       }
     }
   }
+  // "@device NAME" and "@refuses FEATURE".
+  void read_fact(const std::string& line) {
+    const auto space = line.find(' ');
+    const std::string key = line.substr(0, space);
+    const bool known = key == "@device" || key == "@refuses";
+    TORCH_CHECK(
+        known && space != std::string::npos,
+        "npu: NPU_PROFILE: '",
+        line,
+        "' is not a line of a profile. Use '@device NAME', "
+        "'@refuses FEATURE', or an overload.",
+        pta_error(Code::kValue));
+    const std::string value = line.substr(space + 1);
+    if (key == "@device") {
+      device_name_ = value;
+    } else {
+      refused_.insert(value);
+    }
+  }
 
   std::string name_;
+  std::string device_name_;
   bool all_native_ = false;
   std::unordered_set<std::string> overloads_;
+  std::unordered_set<std::string> refused_;
 };
 
 const Profile& profile() {
@@ -162,6 +195,15 @@ void set_data_dir(const std::string& dir) {
 
 std::string profile_name() {
   return profile().name();
+}
+
+std::string profile_device_name() {
+  const bool chosen = env::text("NPU_PROFILE").has_value();
+  return chosen || Profile::is_host() ? profile().device_name() : "";
+}
+
+bool profile_refuses(std::string_view feature) {
+  return profile().refuses(feature);
 }
 
 std::string profile_info() {

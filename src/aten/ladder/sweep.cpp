@@ -11,6 +11,7 @@
 #include "aten/ladder/ladder.h"
 #include "aten/ladder/run.h"
 #include "aten/ladder/shim.h"
+#include "aten/profile_gap.h"
 #include "runtime/error.h"
 
 namespace npu::ladder {
@@ -50,6 +51,10 @@ void fall_back(
     torch::jit::Stack* stack) {
   if (C10_UNLIKELY(!entry.has_kernel(twin.cpu))) {
     refuse(op, twin);
+  }
+  if (twin.npu == DispatchKey::SparsePrivateUse1 ||
+      twin.npu == DispatchKey::SparseCsrPrivateUse1) {
+    note_sparse(entry.label);
   }
   run_on_cpu(entry, twin.cpu, stack, NPU_REASON_NO_KERNEL);
 }

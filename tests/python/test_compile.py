@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile with the backends that need no code generator, and torch.export."""
+
+import copy
+
+import pytest
+import torch
+from small_models import MODELS, make
+
+BACKENDS = ["eager", "aot_eager", "aot_eager_decomp_partition"]
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo():
+    torch._dynamo.reset()
+
+
+def step(model, x):
+    out = model(x)
+    out.sin().sum().backward()
+    return out, {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", MODELS)
+def test_compiled_models_train_as_eager(name, backend):
+    model, x = make(name)
+    eager, x = model.npu(), x.npu()
+    compiled = torch.compile(copy.deepcopy(eager), backend=backend)
+    for _ in range(2):
+        want, wanted = step(eager, x)
+        got, gradients = step(compiled, x)
+        torch.testing.assert_close(got, want)
+        gradients = {key.removeprefix("_orig_mod."): grad for key, grad in gradients.items()}
+        torch.testing.assert_close(gradients, wanted, rtol=1e-4, atol=1e-5)
+        for m in (eager, compiled):
+            m.zero_grad()
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:2])
+def test_a_whole_graph_of_changing_shapes(backend):
+    function = torch.compile(
+        lambda x, y: torch.softmax(x @ y, -1).cumsum(0),
+        backend=backend,
+        dynamic=True,
+        fullgraph=True,
+    )
+    for n in (3, 5, 8):
+        x, y = torch.randn(n, 4, device="npu"), torch.randn(4, n + 1, device="npu")
+        torch.testing.assert_close(function(x, y), torch.softmax(x @ y, -1).cumsum(0))
+
+
+def test_what_programs_do_inside(recwarn):
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def body(x):
+        with torch.autocast("npu", torch.bfloat16):
+            y = x @ x
+        y = y.float() + torch.zeros(x.shape[0], device=x.device) + torch.arange(4, device="npu")
+        if x.device.type == "npu" and x.is_npu:
+            y = y.to("cpu").npu()
+        return y.contiguous()
+
+    x = torch.eye(4, device="npu")
+    torch.testing.assert_close(body(x), x + torch.arange(4, device="npu"))
+
+
+def test_torch_npu_calls_break_the_graph_and_work():
+    @torch.compile(backend="aot_eager")
+    def body(x):
+        y = x * 2
+        torch.npu.synchronize()
+        with torch.npu.stream(torch.npu.current_stream()):
+            z = y + torch.npu.current_device()
+        return z
+
+    assert body(torch.ones(3, device="npu")).tolist() == [2, 2, 2]
+
+
+def test_random_numbers():
+    drop = torch.compile(lambda x: torch.dropout(x, 0.5, True), backend="aot_eager")
+    x = torch.ones(1000, device="npu", requires_grad=True)
+    torch.npu.manual_seed(3)
+    first = drop(x)
+    first.sum().backward()
+    torch.npu.manual_seed(3)
+    again = drop(x)
+    assert torch.equal(first, again) and torch.equal(x.grad, first.detach())
+    assert 300 < (first == 0).sum().item() < 700
+
+
+def test_in_place_and_views():
+    def body(x):
+        y = x.view(-1)
+        y[1:].mul_(3)
+        x.add_(1)
+        return y.reshape(2, 2).t()
+
+    x = torch.arange(4.0, device="npu").view(2, 2)
+    want, got = x.clone(), x.clone()
+    out = torch.compile(body, backend="aot_eager")(got)
+    assert torch.equal(out, body(want)) and torch.equal(got, want)
+    assert out._base is not None or out.data_ptr() == got.data_ptr()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_export(name, tmp_path):
+    model, x = make(name)
+    model, x = model.npu().eval(), x.npu()
+    program = torch.export.export(model, (x,))
+    torch.testing.assert_close(program.module()(x), model(x))
+    torch.export.save(program, tmp_path / "program.pt2")
+    loaded = torch.export.load(tmp_path / "program.pt2")
+    torch.testing.assert_close(loaded.module()(x), model(x))
+
+
+def test_export_with_a_dynamic_batch():
+    model, x = make("gpt")
+    model, x = model.npu().eval(), x.npu()
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: batch},))
+    wide = torch.cat([x, x, x])
+    torch.testing.assert_close(program.module()(wide), model(wide))
+    assert program.run_decompositions().graph is not None
+
+
+# Plain torch.compile ---------------------------------------------------------
+
+LINE = (
+    "torch.compile: the default backend 'inductor' generates no code for npu devices. Use "
+    'torch.compile(model, backend="aot_eager") or backend="eager".'
+)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"mode": "reduce-overhead"}, {"backend": "inductor"}])
+def test_plain_compile_says_what_works(kwargs):
+    model = torch.compile(torch.nn.Linear(4, 4).npu(), **kwargs)
+    with pytest.raises(RuntimeError) as caught:
+        model(torch.ones(2, 4, device="npu"))
+    assert str(caught.value) == LINE
+    frames = [str(entry.path) for entry in caught.traceback]
+    assert not [frame for frame in frames if "_inductor" in frame]
+
+
+def test_plain_compile_of_a_function_that_makes_npu_tensors():
+    function = torch.compile(lambda n: torch.ones(n, device="npu") + 1)
+    with pytest.raises(RuntimeError, match="generates no code for npu devices"):
+        function(3)
+
+
+def test_plain_compile_in_a_program(run_python):
+    done = run_python(
+        "import torch, torch_npu\n"
+        "torch.compile(torch.nn.Linear(4, 4).npu())(torch.ones(2, 4, device='npu'))",
+        check=False,
+    )
+    lines = done.stderr.strip().splitlines()
+    said = [line for line in lines if line.endswith(LINE)]
+    assert done.returncode == 1 and len(said) == 1, done.stderr
+    assert sum(line.startswith("  File ") for line in lines) <= 8, done.stderr
+
+
+def test_plain_compile_of_cpu_models_is_left_alone(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "torch._inductor.compile_fx.compile_fx", lambda model, inputs, **_: seen.append(1) or model
+    )
+    out = torch.compile(torch.nn.Linear(4, 4))(torch.ones(2, 4))
+    assert out.shape == (2, 4) and seen

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fake and meta tensors: shapes of npu programs without the memory or the work."""
+
+import pytest
+import torch
+from small_models import MODELS, make
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.func import functional_call
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_made_and_trained_under_the_mode(name):
+    torch.npu.reset_peak_memory_stats()
+    before = torch.npu.max_memory_allocated()
+    with FakeTensorMode():
+        with torch.device("npu"):
+            model, x = make(name)
+        out = model(x)
+        out.sum().backward()
+        torch.optim.AdamW(model.parameters()).step()
+    real, y = make(name)
+    assert isinstance(out, FakeTensor) and out.device == torch.device("npu:0")
+    assert out.shape == real(y).shape
+    assert all(p.grad.device.type == "npu" for p in model.parameters())
+    assert torch.npu.max_memory_allocated() == before
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fakes_of_real_tensors(name):
+    model, x = make(name)
+    model, x = model.npu(), x.npu()
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    state = {k: mode.from_tensor(v) for k, v in model.state_dict(keep_vars=True).items()}
+    with mode:
+        out = functional_call(model, state, (mode.from_tensor(x),))
+    want = model(x)
+    assert (out.shape, out.dtype, out.device) == (want.shape, want.dtype, want.device)
+    assert out.stride() == want.stride()
+
+
+def test_a_tensor_larger_than_the_device():
+    with FakeTensorMode():
+        x = torch.empty(2**44, device="npu")
+        assert (x + 1).device == torch.device("npu:0") and x.nbytes == 2**46
+
+
+def test_devices_do_not_mix():
+    with FakeTensorMode():
+        with pytest.raises(RuntimeError, match="npu"):
+            torch.ones(3, device="npu") + torch.ones(3)
+        assert (torch.ones(3, device="npu") + torch.tensor(1.0)).device.type == "npu"
+        assert torch.ones(3, device="npu").cpu().device.type == "cpu"
+
+
+def test_data_dependent_values_are_refused():
+    with FakeTensorMode(), pytest.raises(Exception, match="_local_scalar_dense"):
+        torch.ones(1, device="npu").item()
+
+
+def test_deferred_init():
+    model, x = make("mlp")
+    with torch.device("meta"):
+        shell, _ = make("mlp")
+    shell = shell.to_empty(device="npu")
+    shell.load_state_dict(model.state_dict())
+    assert torch.equal(shell(x.npu()).cpu(), model(x))
+    shell.load_state_dict({k: v.npu() for k, v in model.state_dict().items()}, assign=True)
+    assert all(p.is_npu for p in shell.parameters())
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+@pytest.mark.parametrize("name", MODELS)
+def test_make_fx(name, mode):
+    model, x = make(name)
+    model, x = model.npu().eval(), x.npu()
+    with torch.no_grad():
+        graph = make_fx(model, tracing_mode=mode, _allow_non_fake_inputs=True)(x)
+        torch.testing.assert_close(graph(x), model(x))
+
+
+def test_flop_counter():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counts = {}
+    for device in ("cpu", "npu"):
+        model, x = make("conv")
+        with FlopCounterMode(display=False) as counter:
+            model.to(device)(x.to(device)).sum().backward()
+        counts[device] = counter.get_total_flops()
+    assert counts["npu"] == counts["cpu"] > 0
+
+
+def test_fused_attention_under_the_mode():
+    with FakeTensorMode():
+        q = torch.empty(2, 4, 16, 8, device="npu", dtype=torch.half, requires_grad=True)
+        out = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+        out.sum().backward()
+        assert out.shape == q.shape and q.grad.dtype == torch.half
+
+
+def test_properties_under_the_mode():
+    with FakeTensorMode():
+        assert torch.npu.get_device_properties(0).total_memory > 0
+        assert torch.npu.current_device() == 0 and torch.npu.is_available()
