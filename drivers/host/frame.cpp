@@ -68,6 +68,15 @@ npu_list* pack_lists(Packer& packer, const npu_list* from, std::size_t n) {
     npu_tensor* tensors = from[i].tensors
                               ? pack_tensors(packer, from[i].tensors, from[i].n)
                               : nullptr;
+    if (from[i].flags & NPU_TENSOR_HOST_SCALAR) {
+      for (std::uint32_t j = 0; j < from[i].n; ++j) {
+        void* value =
+            packer.pack_bytes(from[i].data[j], element_bytes(from[i].dtype));
+        if (data) {
+          data[j] = value;
+        }
+      }
+    }
     if (to) {
       to[i].data = data;
       to[i].numel = numel;

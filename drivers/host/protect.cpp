@@ -254,6 +254,9 @@ npu_status PageGuard::open_tensor(
 }
 
 npu_status PageGuard::open_list(const npu_list& list, std::uint32_t access) {
+  if (list.flags & NPU_TENSOR_HOST_SCALAR) {
+    return NPU_OK;
+  }
   npu_status status = NPU_OK;
   for (std::uint32_t i = 0; i < list.n && status == NPU_OK; ++i) {
     status = list.tensors ? open_tensor(list.tensors[i], access)

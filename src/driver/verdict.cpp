@@ -77,12 +77,34 @@ std::int64_t largest_numel(const npu_call& call) noexcept {
 
 // What numel_limit goes by: the first input, else the first output or list.
 npu_dtype leading_dtype(const npu_call& call) noexcept {
-  if (call.n_in != 0) {
-    return call.tensors[call.n_out].dtype;
+  npu_dtype found = NPU_ABSENT;
+  for (std::uint32_t i = 0; i < call.n_in && found == NPU_ABSENT; ++i) {
+    found = call.tensors[call.n_out + i].dtype;
   }
-  return call.n_out != 0     ? call.tensors[0].dtype
-         : call.n_lists != 0 ? call.lists[0].dtype
-                             : static_cast<npu_dtype>(NPU_ABSENT);
+  for (std::uint32_t i = 0; i < call.n_out && found == NPU_ABSENT; ++i) {
+    found = call.tensors[i].dtype;
+  }
+  for (std::uint32_t i = 0; i < call.n_lists && found == NPU_ABSENT; ++i) {
+    found = call.lists[i].dtype;
+  }
+  return found;
+}
+
+// Lists have their dtypes after those of the operands.
+bool takes_lists(const npu_op_caps& caps, const npu_call& call) noexcept {
+  const npu_kind_info* kind = npu_kind_of(call.slot);
+  const std::uint32_t first =
+      kind == nullptr ? call.n_out + call.n_in : kind->n_out + kind->n_in;
+  for (std::uint32_t i = 0; i < call.n_lists; ++i) {
+    const npu_dtype dtype = call.lists[i].dtype;
+    const std::uint64_t allowed =
+        first + i < NPU_MAX_OPERANDS ? caps.dtypes[first + i] : 0;
+    if (dtype != NPU_ABSENT && allowed != 0 &&
+        (allowed & NPU_DTYPE_BIT(dtype)) == 0) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // A kind whose result in float32, rounded at the end, is the one asked for.
@@ -229,6 +251,9 @@ npu_verdict verdict_of_caps(
   if (caps.numel_limit[leading % NPU_DTYPE_ROOM] != 0 &&
       !wants_size(caps, leading, largest_numel(call))) {
     return declined(NPU_REASON_SLOWER);
+  }
+  if (!takes_lists(caps, call)) {
+    return declined(NPU_REASON_DTYPE, "a list");
   }
   npu_verdict verdict = check_dtypes(caps, call);
   if (verdict.answer == NPU_VERDICT_YES) {

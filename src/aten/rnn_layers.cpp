@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+// nn.LSTM layer by layer. PyTorch goes cell by cell on every device but the
+// CPU, where oneDNN has a kernel for a whole layer, forward and backward. That
+// kernel runs on our bytes too; where it does not apply, cells it is.
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/lstm_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/mkldnn_rnn_layer.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "aten/ladder/ladder.h"
+#include "runtime/device.h"
+
+namespace npu {
+namespace {
+
+using List = at::TensorList;
+using Result = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+constexpr std::int64_t kLstmMode = 2;  // in PyTorch's numbering of cells
+
+// The arguments of aten::lstm.input.
+struct Lstm {
+  const at::Tensor& input;
+  List hx;
+  List params;
+  bool has_biases;
+  std::int64_t layers;
+  double dropout;
+  bool train;
+  bool bidirectional;
+  bool batch_first;
+
+  std::int64_t directions() const {
+    return bidirectional ? 2 : 1;
+  }
+  std::size_t params_each() const {
+    return has_biases ? 4 : 2;
+  }
+};
+
+// What oneDNN says about this processor.
+bool onednn_has(const char* question) {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow(question, "")
+      .typed<bool()>()
+      .call();
+}
+
+bool onednn_takes(c10::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return true;
+    case at::kBFloat16: {
+      static const bool has = onednn_has("mkldnn::_is_mkldnn_bf16_supported");
+      return has;
+    }
+    case at::kHalf: {
+      static const bool has = onednn_has("mkldnn::_is_mkldnn_fp16_supported");
+      return has && !at::GradMode::is_enabled();
+    }
+    default:
+      return false;
+  }
+}
+
+bool is_like(const at::Tensor& tensor, const at::Tensor& input) {
+  return tensor.device() == input.device() &&
+         tensor.scalar_type() == input.scalar_type() &&
+         tensor.layout() == at::kStrided;
+}
+
+bool has_sizes(const at::Tensor& tensor, at::IntArrayRef sizes) {
+  return tensor.sizes().equals(sizes);
+}
+
+// oneDNN trusts the sizes it is given, so all of them are checked here.
+bool sizes_fit(const Lstm& c) {
+  const std::int64_t hidden = c.hx[0].size(2);
+  const std::int64_t batch = c.input.size(c.batch_first ? 0 : 1);
+  const std::int64_t states = c.layers * c.directions();
+  const std::size_t each = c.params_each();
+  if (c.layers < 1 || c.params.size() != each * states ||
+      !has_sizes(c.hx[0], {states, batch, hidden}) ||
+      !has_sizes(c.hx[1], {states, batch, hidden})) {
+    return false;
+  }
+  std::int64_t width = c.input.size(2);
+  for (std::int64_t i = 0; i < states; ++i) {
+    const at::Tensor* p = c.params.data() + each * i;
+    if (i == c.directions()) {
+      width = hidden * c.directions();
+    }
+    if (!has_sizes(p[0], {4 * hidden, width}) ||
+        !has_sizes(p[1], {4 * hidden, hidden}) ||
+        (c.has_biases &&
+         (!has_sizes(p[2], {4 * hidden}) || !has_sizes(p[3], {4 * hidden})))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Whether PyTorch would use oneDNN's layers for these tensors on the CPU, and
+// host code can read device memory.
+bool goes_by_layer(const Lstm& c) {
+  const at::Tensor& input = c.input;
+  if (c.hx.size() != 2 || input.device().type() != kDeviceType ||
+      !at::globalContext().userEnabledMkldnn() ||
+      at::autocast::is_autocast_enabled(kDeviceType) || input.dim() != 3 ||
+      input.numel() == 0 || c.hx[0].dim() != 3 || c.hx[1].dim() != 3 ||
+      !onednn_takes(input.scalar_type())) {
+    return false;
+  }
+  for (const List& list : {c.hx, c.params}) {
+    for (const at::Tensor& tensor : list) {
+      if (!is_like(tensor, input)) {
+        return false;
+      }
+    }
+  }
+  return input.layout() == at::kStrided && sizes_fit(c) &&
+         host_accessible(input.device().index());
+}
+
+// ---- the layer kernel itself ----
+
+using Layer = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using OptTensor = std::optional<at::Tensor>;
+using LayerGrads = std::tuple<
+    at::Tensor,
+    at::Tensor,
+    at::Tensor,
+    at::Tensor,
+    at::Tensor,
+    at::Tensor,
+    at::Tensor>;
+
+// Counted as what it is part of: the device's own way to run an LSTM.
+Layer rnn_layer(
+    const at::Tensor& input,
+    const at::Tensor& w0,
+    const at::Tensor& w1,
+    const at::Tensor& w2,
+    const at::Tensor& w3,
+    const at::Tensor& hx,
+    const at::Tensor& cx,
+    bool reverse,
+    at::IntArrayRef batch_sizes,
+    std::int64_t mode,
+    std::int64_t hidden,
+    std::int64_t layers,
+    bool has_biases,
+    bool bidirectional,
+    bool batch_first,
+    bool train) {
+  static const ladder::CpuOp op(
+      "aten::mkldnn_rnn_layer", "", "aten::lstm.input");
+  return op.call<Layer>(
+      input,
+      w0,
+      w1,
+      w2,
+      w3,
+      hx,
+      cx,
+      reverse,
+      batch_sizes,
+      mode,
+      hidden,
+      layers,
+      has_biases,
+      bidirectional,
+      batch_first,
+      train);
+}
+
+LayerGrads rnn_layer_backward(
+    const at::Tensor& input,
+    const at::Tensor& w0,
+    const at::Tensor& w1,
+    const at::Tensor& w2,
+    const at::Tensor& w3,
+    const at::Tensor& hx,
+    const at::Tensor& cx,
+    const at::Tensor& output,
+    const at::Tensor& hy,
+    const at::Tensor& cy,
+    const OptTensor& grad_output,
+    const OptTensor& grad_hy,
+    const OptTensor& grad_cy,
+    bool reverse,
+    std::int64_t mode,
+    std::int64_t hidden,
+    std::int64_t layers,
+    bool has_biases,
+    bool train,
+    bool bidirectional,
+    at::IntArrayRef batch_sizes,
+    bool batch_first,
+    const at::Tensor& workspace) {
+  static const ladder::CpuOp op(
+      "aten::mkldnn_rnn_layer_backward",
+      "",
+      "aten::_thnn_fused_lstm_cell_backward_impl");
+  return op.call<LayerGrads>(
+      input,
+      w0,
+      w1,
+      w2,
+      w3,
+      hx,
+      cx,
+      output,
+      hy,
+      cy,
+      grad_output,
+      grad_hy,
+      grad_cy,
+      reverse,
+      mode,
+      hidden,
+      layers,
+      has_biases,
+      train,
+      bidirectional,
+      batch_sizes,
+      batch_first,
+      workspace);
+}
+
+// ---- all layers ----
+
+Result by_layer(const Lstm& c) {
+  const std::int64_t hidden = c.hx[0].size(2);
+  at::Tensor input =
+      (c.batch_first ? c.input.transpose(0, 1) : c.input).contiguous();
+  std::vector<at::Tensor> hy;
+  std::vector<at::Tensor> cy;
+  for (std::int64_t layer = 0; layer < c.layers; ++layer) {
+    std::vector<at::Tensor> outputs;
+    for (std::int64_t direction = 0; direction < c.directions(); ++direction) {
+      const std::int64_t state = layer * c.directions() + direction;
+      const at::Tensor* p = c.params.data() + c.params_each() * state;
+      auto [out, h, cell, workspace] = at::mkldnn_rnn_layer(
+          input,
+          p[0],
+          p[1],
+          c.has_biases ? p[2] : at::zeros_like(p[0]),
+          c.has_biases ? p[3] : at::zeros_like(p[1]),
+          c.hx[0].select(0, state),
+          c.hx[1].select(0, state),
+          /*reverse=*/direction == 1,
+          /*batch_sizes=*/{},
+          kLstmMode,
+          hidden,
+          c.layers,
+          c.has_biases,
+          c.bidirectional,
+          c.batch_first,
+          c.train);
+      outputs.push_back(std::move(out));
+      hy.push_back(std::move(h));
+      cy.push_back(std::move(cell));
+    }
+    input = outputs.size() == 1 ? outputs[0] : at::cat(outputs, -1);
+    if (c.train && c.dropout != 0 && layer + 1 < c.layers) {
+      input = at::dropout(input, c.dropout, /*train=*/true);
+    }
+  }
+  return {
+      c.batch_first ? input.transpose(0, 1) : input,
+      at::stack(hy, 0),
+      at::stack(cy, 0)};
+}
+
+Result lstm(
+    const at::Tensor& input,
+    List hx,
+    List params,
+    bool has_biases,
+    std::int64_t layers,
+    double dropout,
+    bool train,
+    bool bidirectional,
+    bool batch_first) {
+  const Lstm call{
+      input,
+      hx,
+      params,
+      has_biases,
+      layers,
+      dropout,
+      train,
+      bidirectional,
+      batch_first};
+  if (goes_by_layer(call)) {
+    return by_layer(call);
+  }
+  return at::compositeimplicitautograd::lstm(
+      input,
+      hx,
+      params,
+      has_biases,
+      layers,
+      dropout,
+      train,
+      bidirectional,
+      batch_first);
+}
+
+}  // namespace
+
+// Made of differentiable operators: the same function above and below autograd.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("lstm.input", TORCH_FN(lstm));
+}
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("lstm.input", TORCH_FN(lstm));
+  m.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
+  m.impl("mkldnn_rnn_layer_backward", TORCH_FN(rnn_layer_backward));
+}
+
+}  // namespace npu
