@@ -3,12 +3,11 @@
 
 import importlib
 
-_SUBMODULES = {"contrib", "testing", "utils"}
+_SUBMODULES = {"contrib", "optim", "testing", "utils"}
 
 # Known names of torch_npu that come with later parts of the product.
 _LATER = {
     "profiler": "the profiler",
-    "optim": "fused optimizers",
     "dynamo": "graph mode",
     "distributed": "distributed training",
     "onnx": "ONNX export",
