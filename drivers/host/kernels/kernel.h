@@ -43,10 +43,14 @@ extern const std::span<const KernelRow> kMakeKernels;
 extern const std::span<const KernelRow> kMapKernels;
 extern const std::span<const KernelRow> kMoveKernels;
 extern const std::span<const KernelRow> kNormaliseKernels;
+extern const std::span<const KernelRow> kOrderKernels;
+extern const std::span<const KernelRow> kOrderCountKernels;
 extern const std::span<const KernelRow> kPoolKernels;
 extern const std::span<const KernelRow> kRandomKernels;
 extern const std::span<const KernelRow> kRecurrentKernels;
+extern const std::span<const KernelRow> kReduceKernels;
 extern const std::span<const KernelRow> kResizeKernels;
+extern const std::span<const KernelRow> kScanKernels;
 extern const std::span<const KernelRow> kSelectKernels;
 
 // The row of a slot, or null.
