@@ -258,19 +258,33 @@ npu_status repeat_interleave(const npu_call& call) {
 
 // ---- rows ----
 
-template <std::uint32_t Codes>
 npu_status move_caps(std::uint32_t code, npu_op_caps& out) {
   plain_caps(out, NPU_DTYPES_SAME, {kAnyDtype, kAnyDtype});
-  return code < Codes ? NPU_OK : NPU_E_UNSUPPORTED;
+  return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
+}
+
+npu_status pad_caps(std::uint32_t code, npu_op_caps& out) {
+  const bool moves = code == NPU_PAD_CONSTANT || code == NPU_PAD_CIRCULAR;
+  const std::uint64_t dtypes =
+      moves ? kAnyDtype : kUsualDtypes & ~NPU_DTYPE_BIT(NPU_BOOL);
+  plain_caps(out, NPU_DTYPES_SAME, {dtypes, dtypes});
+  return code < NPU_PAD_CODES ? NPU_OK : NPU_E_UNSUPPORTED;
+}
+
+npu_status flip_caps(std::uint32_t code, npu_op_caps& out) {
+  plain_caps(out, NPU_DTYPES_SAME, {kUsualDtypes, kUsualDtypes});
+  return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
 npu_status pad_grad_caps(std::uint32_t code, npu_op_caps& out) {
-  plain_caps(out, NPU_DTYPES_SAME, {kNumberDtypes, kNumberDtypes});
+  const std::uint64_t dtypes =
+      kFloatDtypes | NPU_DTYPE_BIT(NPU_C64) | NPU_DTYPE_BIT(NPU_C128);
+  plain_caps(out, NPU_DTYPES_SAME, {dtypes, dtypes});
   return code <= NPU_PAD_GRAD_CIRCULAR ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
 npu_status triangle_caps(std::uint32_t code, npu_op_caps& out) {
-  plain_caps(out, NPU_DTYPES_SAME, {kAnyDtype, kAnyDtype}, 2);
+  plain_caps(out, NPU_DTYPES_SAME, {kNumberDtypes, kNumberDtypes}, 1);
   return code <= NPU_TRIANGLE_TRIU ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
@@ -283,11 +297,11 @@ npu_status repeat_caps(std::uint32_t code, npu_op_caps& out) {
 }
 
 constexpr KernelRow kRows[] = {
-    {NPU_KIND_CAT, move_caps<1>, nullptr, cat},
-    {NPU_KIND_PAD, move_caps<4>, nullptr, pad},
+    {NPU_KIND_CAT, move_caps, nullptr, cat},
+    {NPU_KIND_PAD, pad_caps, nullptr, pad},
     {NPU_KIND_PAD_GRAD, pad_grad_caps, nullptr, pad_grad},
-    {NPU_KIND_FLIP, move_caps<1>, nullptr, flip},
-    {NPU_KIND_ROLL, move_caps<1>, nullptr, roll},
+    {NPU_KIND_FLIP, flip_caps, nullptr, flip},
+    {NPU_KIND_ROLL, move_caps, nullptr, roll},
     {NPU_KIND_TRIANGLE, triangle_caps, nullptr, triangle},
     {NPU_KIND_REPEAT_INTERLEAVE, repeat_caps, nullptr, repeat_interleave},
 };

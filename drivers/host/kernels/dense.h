@@ -260,7 +260,8 @@ inline std::int64_t bytes_of(const npu_tensor& tensor) noexcept {
   return static_cast<std::int64_t>(element_bytes(tensor.dtype));
 }
 
-// Sets of dtypes for caps.
+// Sets of dtypes for caps. A kernel takes what PyTorch's CPU takes, so that the
+// error for the rest is the CPU's: hence no wide unsigned integers.
 inline constexpr std::uint64_t kFloatDtypes =
     NPU_DTYPE_BIT(NPU_F16) | NPU_DTYPE_BIT(NPU_BF16) | NPU_DTYPE_BIT(NPU_F32) |
     NPU_DTYPE_BIT(NPU_F64);
@@ -268,12 +269,17 @@ inline constexpr std::uint64_t kComplexDtypes =
     NPU_DTYPE_BIT(NPU_C32) | NPU_DTYPE_BIT(NPU_C64) | NPU_DTYPE_BIT(NPU_C128);
 inline constexpr std::uint64_t kIntDtypes =
     NPU_DTYPE_BIT(NPU_U8) | NPU_DTYPE_BIT(NPU_I8) | NPU_DTYPE_BIT(NPU_I16) |
-    NPU_DTYPE_BIT(NPU_I32) | NPU_DTYPE_BIT(NPU_I64) | NPU_DTYPE_BIT(NPU_U16) |
-    NPU_DTYPE_BIT(NPU_U32) | NPU_DTYPE_BIT(NPU_U64);
+    NPU_DTYPE_BIT(NPU_I32) | NPU_DTYPE_BIT(NPU_I64);
 inline constexpr std::uint64_t kNumberDtypes =
     kFloatDtypes | kComplexDtypes | kIntDtypes | NPU_DTYPE_BIT(NPU_BOOL);
 inline constexpr std::uint64_t kIndexDtypes =
     NPU_DTYPE_BIT(NPU_I32) | NPU_DTYPE_BIT(NPU_I64);
+// All but the complex of half precision, which few operators have.
+inline constexpr std::uint64_t kUsualDtypes =
+    kNumberDtypes & ~NPU_DTYPE_BIT(NPU_C32);
+inline constexpr std::uint64_t kByteFloatDtypes =
+    NPU_DTYPE_BIT(NPU_F8_E4M3FN) | NPU_DTYPE_BIT(NPU_F8_E5M2) |
+    NPU_DTYPE_BIT(NPU_F8_E4M3FNUZ) | NPU_DTYPE_BIT(NPU_F8_E5M2FNUZ);
 // What can be moved as it is.
 inline constexpr std::uint64_t kAnyDtype =
     ((UINT64_C(1) << NPU_DTYPE_COUNT) - 1) & ~UINT64_C(1);

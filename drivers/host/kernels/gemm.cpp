@@ -347,17 +347,20 @@ npu_status dot(const npu_call& call) {
 
 // ---- rows ----
 
+constexpr std::uint64_t kProductDtypes =
+    kUsualDtypes & ~NPU_DTYPE_BIT(NPU_BOOL);
+
 npu_status gemm_caps(std::uint32_t code, npu_op_caps& out) {
   plain_caps(
       out,
       NPU_DTYPES_CAST,
-      {kNumberDtypes,
-       kNumberDtypes,
-       kNumberDtypes,
-       kNumberDtypes,
-       kNumberDtypes,
-       kNumberDtypes},
-      UINT64_C(1) << 4);
+      {kProductDtypes,
+       kProductDtypes,
+       kProductDtypes,
+       kProductDtypes,
+       kProductDtypes,
+       kProductDtypes},
+      UINT64_C(1) << 2);
   out.accumulate = NPU_DTYPE_BIT(NPU_F32) | NPU_DTYPE_BIT(NPU_F64);
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
@@ -405,7 +408,7 @@ npu_status gemm_int8_caps(std::uint32_t code, npu_op_caps& out) {
 
 npu_status dot_caps(std::uint32_t code, npu_op_caps& out) {
   plain_caps(
-      out, NPU_DTYPES_SAME, {kNumberDtypes, kNumberDtypes, kNumberDtypes});
+      out, NPU_DTYPES_SAME, {kProductDtypes, kProductDtypes, kProductDtypes});
   return code < NPU_DOT_CODES ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 

@@ -187,16 +187,17 @@ npu_status take(const npu_call& call) {
 
 // ---- rows ----
 
+template <std::uint64_t Dtypes>
 npu_status read_caps(std::uint32_t code, npu_op_caps& out) {
-  plain_caps(out, NPU_DTYPES_SAME, {kAnyDtype, kAnyDtype, kIndexDtypes});
+  plain_caps(out, NPU_DTYPES_SAME, {Dtypes, Dtypes, kIndexDtypes});
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
 constexpr KernelRow kRows[] = {
-    {NPU_KIND_GATHER, read_caps, nullptr, gather},
-    {NPU_KIND_INDEX, read_caps, nullptr, index},
-    {NPU_KIND_INDEX_SELECT, read_caps, nullptr, index_select},
-    {NPU_KIND_TAKE, read_caps, nullptr, take},
+    {NPU_KIND_GATHER, read_caps<kUsualDtypes>, nullptr, gather},
+    {NPU_KIND_INDEX, read_caps<kAnyDtype>, nullptr, index},
+    {NPU_KIND_INDEX_SELECT, read_caps<kAnyDtype>, nullptr, index_select},
+    {NPU_KIND_TAKE, read_caps<kUsualDtypes>, nullptr, take},
 };
 
 }  // namespace

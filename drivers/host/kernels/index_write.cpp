@@ -380,42 +380,44 @@ npu_status put(const npu_call& call) {
 
 // ---- rows ----
 
-// `moves` codes only move elements.
+constexpr std::uint64_t kRealDtypes = kUsualDtypes & ~kComplexDtypes;
+
+// Out, index and source; the source may be one number.
 npu_status write_caps(
-    npu_op_caps& out, bool moves, std::initializer_list<bool> is_index) {
-  const std::uint64_t values = moves ? kAnyDtype : kNumberDtypes;
-  plain_caps(out, NPU_DTYPES_SAME, {values});
+    npu_op_caps& out, std::uint64_t dtypes, bool code_exists) {
+  plain_caps(out, NPU_DTYPES_SAME, {dtypes, kIndexDtypes, dtypes});
   out.flags |= NPU_CAP_HOST_SCALAR;
-  std::size_t i = 1;
-  for (const bool index : is_index) {
-    out.dtypes[i++] = index ? kIndexDtypes : values;
-  }
-  return NPU_OK;
+  return code_exists ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
 npu_status scatter_caps(std::uint32_t code, npu_op_caps& out) {
-  return code < NPU_SCATTER_CODES
-             ? write_caps(out, code == NPU_SCATTER_SET, {true, false})
-             : NPU_E_UNSUPPORTED;
+  const bool orders = code == NPU_SCATTER_MIN || code == NPU_SCATTER_MAX;
+  const std::uint64_t dtypes = orders ? kRealDtypes
+                               : code == NPU_SCATTER_MEAN
+                                   ? kUsualDtypes & ~NPU_DTYPE_BIT(NPU_BOOL)
+                                   : kUsualDtypes;
+  return write_caps(out, dtypes, code < NPU_SCATTER_CODES);
 }
 
 npu_status index_put_caps(std::uint32_t code, npu_op_caps& out) {
-  return code < NPU_INDEX_PUT_CODES
-             ? write_caps(out, code == NPU_INDEX_PUT_SET, {false})
-             : NPU_E_UNSUPPORTED;
+  constexpr std::uint64_t kDtypes = kNumberDtypes | kByteFloatDtypes;
+  plain_caps(out, NPU_DTYPES_SAME, {kDtypes, kDtypes});
+  return code < NPU_INDEX_PUT_CODES ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
 npu_status index_update_caps(std::uint32_t code, npu_op_caps& out) {
-  const bool moves =
-      code == NPU_INDEX_UPDATE_COPY || code == NPU_INDEX_UPDATE_FILL;
-  return code < NPU_INDEX_UPDATE_CODES ? write_caps(out, moves, {true, false})
-                                       : NPU_E_UNSUPPORTED;
+  const bool orders =
+      code == NPU_INDEX_UPDATE_AMIN || code == NPU_INDEX_UPDATE_AMAX;
+  const bool divides = code == NPU_INDEX_UPDATE_MEAN;
+  const std::uint64_t dtypes = orders ? kRealDtypes
+                               : divides
+                                   ? kUsualDtypes & ~NPU_DTYPE_BIT(NPU_BOOL)
+                                   : kNumberDtypes;
+  return write_caps(out, dtypes, code < NPU_INDEX_UPDATE_CODES);
 }
 
 npu_status put_caps(std::uint32_t code, npu_op_caps& out) {
-  return code < NPU_PUT_CODES
-             ? write_caps(out, code == NPU_PUT_SET, {true, false})
-             : NPU_E_UNSUPPORTED;
+  return write_caps(out, kUsualDtypes, code < NPU_PUT_CODES);
 }
 
 constexpr KernelRow kRows[] = {

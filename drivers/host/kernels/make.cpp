@@ -117,7 +117,7 @@ npu_status indices(const npu_call& call) {
 // ---- rows ----
 
 npu_status range_caps(std::uint32_t code, npu_op_caps& out) {
-  const std::uint64_t all = kNumberDtypes & ~NPU_DTYPE_BIT(NPU_BOOL);
+  const std::uint64_t all = kUsualDtypes & ~NPU_DTYPE_BIT(NPU_BOOL);
   plain_caps(
       out,
       NPU_DTYPES_SAME,
@@ -126,7 +126,7 @@ npu_status range_caps(std::uint32_t code, npu_op_caps& out) {
 }
 
 npu_status eye_caps(std::uint32_t code, npu_op_caps& out) {
-  plain_caps(out, NPU_DTYPES_SAME, {kNumberDtypes});
+  plain_caps(out, NPU_DTYPES_SAME, {kUsualDtypes | kByteFloatDtypes});
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 

@@ -457,18 +457,21 @@ npu_status col2im(const npu_call& call) {
 
 // ---- rows ----
 
-constexpr std::uint64_t kRealDtypes = kFloatDtypes | kIntDtypes;
+std::uint64_t pool_dtypes(std::uint32_t code) {
+  return code == NPU_POOL_MAX   ? kFloatDtypes | kIntDtypes
+         : code == NPU_POOL_AVG ? kFloatDtypes | NPU_DTYPE_BIT(NPU_I64)
+                                : kFloatDtypes;
+}
 
 npu_status pool_caps(std::uint32_t code, npu_op_caps& out) {
-  plain_caps(out, NPU_DTYPES_SAME, {kRealDtypes, kIndexDtypes, kRealDtypes});
+  const std::uint64_t dtypes = pool_dtypes(code);
+  plain_caps(out, NPU_DTYPES_SAME, {dtypes, kIndexDtypes, dtypes});
   return code < NPU_POOL_CODES ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
 npu_status pool_grad_caps(std::uint32_t code, npu_op_caps& out) {
-  plain_caps(
-      out,
-      NPU_DTYPES_SAME,
-      {kRealDtypes, kRealDtypes, kRealDtypes, kIndexDtypes});
+  const std::uint64_t dtypes = pool_dtypes(code);
+  plain_caps(out, NPU_DTYPES_SAME, {dtypes, dtypes, dtypes, kIndexDtypes});
   return code < NPU_POOL_GRAD_CODES ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
@@ -481,12 +484,13 @@ npu_status fractional_caps(std::uint32_t code, npu_op_caps& out) {
 }
 
 npu_status by_indices_caps(std::uint32_t code, npu_op_caps& out) {
-  plain_caps(out, NPU_DTYPES_SAME, {kRealDtypes, kRealDtypes, kIndexDtypes});
+  plain_caps(out, NPU_DTYPES_SAME, {kFloatDtypes, kFloatDtypes, kIndexDtypes});
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
 npu_status columns_caps(std::uint32_t code, npu_op_caps& out) {
-  plain_caps(out, NPU_DTYPES_SAME, {kNumberDtypes, kNumberDtypes});
+  constexpr std::uint64_t kDtypes = kUsualDtypes & ~kIntDtypes;
+  plain_caps(out, NPU_DTYPES_SAME, {kDtypes, kDtypes});
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 

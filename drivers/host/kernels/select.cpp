@@ -207,14 +207,17 @@ npu_status masked_select_caps(std::uint32_t code, npu_op_caps& out) {
   plain_caps(
       out,
       NPU_DTYPES_FREE,
-      {NPU_DTYPE_BIT(NPU_I64), kAnyDtype, kAnyDtype, kMask});
+      {NPU_DTYPE_BIT(NPU_I64),
+       kNumberDtypes | kByteFloatDtypes,
+       kNumberDtypes | kByteFloatDtypes,
+       kMask});
   out.plan_use = NPU_PLAN_BY_SHAPE;
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
 npu_status masked_scatter_caps(std::uint32_t code, npu_op_caps& out) {
   constexpr std::uint64_t kMask = NPU_DTYPE_BIT(NPU_BOOL);
-  plain_caps(out, NPU_DTYPES_SAME, {kAnyDtype, kMask, kAnyDtype});
+  plain_caps(out, NPU_DTYPES_SAME, {kUsualDtypes, kMask, kUsualDtypes});
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
