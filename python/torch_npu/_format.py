@@ -34,3 +34,11 @@ class Format(IntEnum):
 def get_npu_format(input: torch.Tensor) -> Format:
     """The format of an npu tensor's storage."""
     return Format(torch.ops.npu.get_npu_format(input))
+
+
+@torch.library.register_fake("npu::empty_with_format")
+def _empty_with_format(
+    size, *, dtype=None, layout=None, device=None, pin_memory=None, acl_format=2,
+    base_addr_aligned_kb=None,
+):  # fmt: skip
+    return torch.empty(size, dtype=dtype, device=device or "npu")

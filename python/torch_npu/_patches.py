@@ -8,7 +8,7 @@ import functools
 
 import torch
 
-from torch_npu import _compile
+from torch_npu import _cast_weight, _compile
 
 
 def apply() -> None:
@@ -17,6 +17,7 @@ def apply() -> None:
     _patch_forking_pickler()
     _name_profiler_activity()
     _compile.refuse_inductor_on_npu()
+    _cast_weight.install()
 
 
 def _allow_uninitialized_parameters() -> None:

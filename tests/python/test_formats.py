@@ -253,3 +253,47 @@ def test_fake_tensors():
         y = cast(x, 29)
         assert y.shape == (3, 4) and y.device.type == "npu" and y.requires_grad
         assert torch.ops.npu.get_npu_format(x) == 2
+        made = torch_npu.empty_with_format((5, 6), dtype=torch.half, acl_format=29)
+        assert made.shape == (5, 6) and made.device.type == "npu"
+
+
+def test_compiled():
+    def body(x):
+        return cast(x * 2, 29) + 1
+
+    x = torch.randn(3, 4, device="npu", requires_grad=True)
+    out = torch.compile(body, backend="aot_eager")(x)
+    assert torch.equal(out, body(x))
+    out.sum().backward()
+    assert (x.grad == 2).all()
+
+
+@pytest.fixture
+def switches():
+    yield
+    torch.npu.set_mm_bmm_format_nd(True)
+    torch.npu.set_compile_mode(jit_compile=False)
+
+
+def test_cast_weight(switches):
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten(), torch.nn.Linear(4, 2)
+    )
+    formats = lambda: [int(tag(p)) for p in model.parameters()]  # noqa: E731
+    x = torch.randn(2, 3, 3, 3)
+    want = model(x)
+    model.npu()
+    assert formats() == [0, 2, 2, 2, 2, 2]
+    model.cast_weight("npu")
+    assert formats() == [0, 2, 2, 2, 2, 2]
+    torch.npu.set_mm_bmm_format_nd(False)
+    model.to("npu")
+    assert formats() == [0, 2, 2, 2, 29, 2]
+    torch.npu.set_compile_mode(jit_compile=True)
+    model.cast_weight("cpu")
+    assert formats() == [0, 2, 2, 2, 29, 2]
+    model.npu()
+    assert formats() == [4, 2, 3, 3, 29, 2] and tag(model[1].running_var) == 3
+    model[1].reset_running_stats()
+    torch.testing.assert_close(model(x.npu()).cpu(), want, rtol=1e-4, atol=1e-5)
+    assert torch.equal(model.cpu()[3].weight, model[3].weight)
