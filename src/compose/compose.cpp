@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which kinds can be made of others.
+#include "compose/compose.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "compose/decompositions.h"
+
+namespace npu::compose {
+namespace {
+
+struct Row {
+  std::uint32_t slot;
+  Decomposition fn;
+};
+
+constexpr Row kRows[] = {
+    {NPU_KIND_FLIP, flip},
+    {NPU_KIND_ROLL, roll},
+    {NPU_KIND_ISIN, isin},
+    {NPU_KIND_RMS_NORM, rms_norm},
+    {NPU_KIND_RMS_NORM_GRAD, rms_norm_grad},
+    {NPU_KIND_WEIGHT_NORM, weight_norm},
+    {NPU_KIND_WEIGHT_NORM_GRAD, weight_norm_grad},
+    {NPU_KIND_CROSS_ENTROPY, cross_entropy},
+    {NPU_KIND_CROSS_ENTROPY_GRAD, cross_entropy_grad},
+    {NPU_KIND_LOSS, loss},
+    {NPU_KIND_LOSS_GRAD, loss_grad},
+    {NPU_KIND_MARGIN, margin},
+    {NPU_KIND_MARGIN_GRAD, margin_grad},
+    {NPU_KIND_ATTENTION, attention},
+    {NPU_KIND_ATTENTION_GRAD, attention_grad},
+};
+
+Decomposition find(std::uint32_t slot) noexcept {
+  const Row* row =
+      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) {
+        return r.slot == slot;
+      });
+  return row != std::end(kRows) ? row->fn : nullptr;
+}
+
+// Values to be read conjugated or negated are left to those who asked.
+bool is_plain(const npu_call& call) noexcept {
+  return std::all_of(
+      call.tensors,
+      call.tensors + call.n_out + call.n_in,
+      [](const npu_tensor& tensor) {
+        return (tensor.flags & (NPU_TENSOR_CONJ | NPU_TENSOR_NEG |
+                                NPU_TENSOR_HOST_SCALAR)) == 0;
+      });
+}
+
+}  // namespace
+
+bool has_decomposition(std::uint32_t slot) noexcept {
+  return find(slot) != nullptr;
+}
+
+bool run(Runner& runner, const npu_call& call) {
+  const Decomposition fn = find(call.slot);
+  if (fn == nullptr || !is_plain(call)) {
+    return false;
+  }
+  Builder builder(runner, call);
+  try {
+    fn(builder);
+  } catch (const Declined&) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace npu::compose

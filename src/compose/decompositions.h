@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decompositions, by kind.
+#pragma once
+
+#include "compose/builder.h"
+
+namespace npu::compose {
+
+void flip(Builder& build);
+void roll(Builder& build);
+void isin(Builder& build);
+void rms_norm(Builder& build);
+void rms_norm_grad(Builder& build);
+void weight_norm(Builder& build);
+void weight_norm_grad(Builder& build);
+void loss(Builder& build);
+void loss_grad(Builder& build);
+void cross_entropy(Builder& build);
+void cross_entropy_grad(Builder& build);
+void margin(Builder& build);
+void margin_grad(Builder& build);
+void attention(Builder& build);
+void attention_grad(Builder& build);
+
+}  // namespace npu::compose
