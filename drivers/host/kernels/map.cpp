@@ -312,58 +312,72 @@ class StridedMap {
 
 // ---- rows by code ----
 
-using Tables = std::initializer_list<std::span<const MapRow>>;
+const MapLoops& map_loops() {
+#if defined(__x86_64__)
+  switch (isa()) {
+    case Isa::kAvx512:
+      return isa_avx512::kMapLoops;
+    case Isa::kAvx2:
+      return isa_avx2::kMapLoops;
+    case Isa::kBaseline:
+      break;
+  }
+#endif
+  return isa_baseline::kMapLoops;
+}
 
-template <std::size_t Codes>
-std::array<const MapRow*, Codes> index_rows(Tables tables) {
-  std::array<const MapRow*, Codes> rows{};
-  for (const auto& table : tables) {
-    for (const MapRow& row : table) {
-      rows[row.code] = &row;
+// The rows of one kind by code, with the loops of this machine's instruction
+// set put in.
+class RowsOf {
+ public:
+  RowsOf(
+      std::uint32_t slot,
+      std::initializer_list<std::span<const MapRow>> tables) {
+    for (const auto& table : tables) {
+      for (const MapRow& row : table) {
+        rows_[row.code] = row;
+      }
+    }
+    const MapLoops& loops = map_loops();
+    for (int i = 0; i < loops.count; ++i) {
+      const MapLoop& loop = loops.rows[i];
+      if (loop.slot == slot) {
+        rows_[loop.code].line[kInFloat] = loop.line[0];
+        rows_[loop.code].line[kInDouble] = loop.line[1];
+      }
     }
   }
-  return rows;
-}
-
-template <std::uint32_t Kind>
-constexpr std::size_t kCodes = 0;
-template <>
-constexpr std::size_t kCodes<NPU_KIND_UNARY> = NPU_UNARY_CODES;
-template <>
-constexpr std::size_t kCodes<NPU_KIND_UNARY_WITH> = NPU_UNARY_WITH_CODES;
-template <>
-constexpr std::size_t kCodes<NPU_KIND_BINARY> = NPU_BINARY_CODES;
-template <>
-constexpr std::size_t kCodes<NPU_KIND_COMPARE> = NPU_COMPARE_CODES;
-template <>
-constexpr std::size_t kCodes<NPU_KIND_TERNARY> = NPU_TERNARY_CODES;
-
-template <std::uint32_t Kind>
-Tables tables_of() {
-  if constexpr (Kind == NPU_KIND_UNARY) {
-    static const Tables kTables = {
-        kUnaryElementary, kUnarySpecial, kUnaryActivations};
-    return kTables;
-  } else if constexpr (Kind == NPU_KIND_UNARY_WITH) {
-    static const Tables kTables = {kUnaryWithRows};
-    return kTables;
-  } else if constexpr (Kind == NPU_KIND_BINARY) {
-    static const Tables kTables = {
-        kBinaryArithmetic, kBinarySpecial, kBinaryGradients};
-    return kTables;
-  } else if constexpr (Kind == NPU_KIND_COMPARE) {
-    static const Tables kTables = {kCompareRows};
-    return kTables;
-  } else {
-    static const Tables kTables = {kTernaryRows};
-    return kTables;
+  const MapRow* find(std::uint32_t code) const {
+    return code < kMostCodes && rows_[code].n_in > 0 ? &rows_[code] : nullptr;
   }
-}
+
+ private:
+  static constexpr std::uint32_t kMostCodes = 96;
+  static_assert(
+      NPU_UNARY_CODES <= kMostCodes && NPU_BINARY_CODES <= kMostCodes);
+  std::array<MapRow, kMostCodes> rows_{};
+};
 
 template <std::uint32_t Kind>
 const MapRow* find_row(std::uint32_t code) {
-  static const auto rows = index_rows<kCodes<Kind>>(tables_of<Kind>());
-  return code < rows.size() ? rows[code] : nullptr;
+  if constexpr (Kind == NPU_KIND_UNARY) {
+    static const RowsOf rows(
+        Kind, {kUnaryElementary, kUnarySpecial, kUnaryActivations});
+    return rows.find(code);
+  } else if constexpr (Kind == NPU_KIND_UNARY_WITH) {
+    static const RowsOf rows(Kind, {kUnaryWithRows});
+    return rows.find(code);
+  } else if constexpr (Kind == NPU_KIND_BINARY) {
+    static const RowsOf rows(
+        Kind, {kBinaryArithmetic, kBinarySpecial, kBinaryGradients});
+    return rows.find(code);
+  } else if constexpr (Kind == NPU_KIND_COMPARE) {
+    static const RowsOf rows(Kind, {kCompareRows});
+    return rows.find(code);
+  } else {
+    static const RowsOf rows(Kind, {kTernaryRows});
+    return rows.find(code);
+  }
 }
 
 // ---- entry points ----

@@ -18,6 +18,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/isa/map.h"
 #include "kernels/kernel.h"
 
 namespace npu::host {
@@ -117,14 +118,6 @@ constexpr npu_dtype dtype_of() noexcept {
 }
 
 // ---- lines ----
-
-// n elements in the compute type, contiguous. An output may be an input.
-struct MapLine {
-  void* out[2];
-  const void* in[3];
-  const npu_scalar* scalars;  // four of them
-};
-using MapLineFn = npu_status (*)(const MapLine& line, std::int64_t n);
 
 template <class T>
 T scalar_as(const npu_scalar& value) noexcept {

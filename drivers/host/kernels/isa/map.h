@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementwise loops that are worth an instruction set of their own: one table
+// per set. The rest is compiled once (kernels/map.h).
+#pragma once
+
+#include <cstdint>
+
+#include "npu/kinds.h"
+#include "npu/op.h"
+
+namespace npu::host {
+
+// n elements in the compute type, contiguous. An output may be an input.
+struct MapLine {
+  void* out[2];
+  const void* in[3];
+  const npu_scalar* scalars;  // four of them
+};
+using MapLineFn = npu_status (*)(const MapLine& line, std::int64_t n);
+
+// One loop for float and one for double.
+struct MapLoop {
+  std::uint32_t slot;
+  std::uint32_t code;
+  MapLineFn line[2];
+};
+
+struct MapLoops {
+  const MapLoop* rows;
+  int count;
+};
+
+// Built by kernels/isa/map_<isa>.cpp, each with its own compiler flags.
+namespace isa_baseline {
+extern const MapLoops kMapLoops;
+}
+namespace isa_avx2 {
+extern const MapLoops kMapLoops;
+}
+namespace isa_avx512 {
+extern const MapLoops kMapLoops;
+}
+
+}  // namespace npu::host
