@@ -144,24 +144,24 @@ double fold(const void* bytes, std::int64_t n) {
 
 // ---- optimizers ----
 
-// The gradient as the optimizer sees it; unscaled gradients are stored.
-template <class T>
+// The gradient as the optimizer sees it; unscaled gradients are stored. What is
+// the same for all elements is a template parameter: a store that may not
+// happen would keep the loop from being vectorised.
+template <class T, bool kScaled>
 struct Gradient {
   using C = Wide<T>;
   T* data;
   C scale;
-  bool scaled;
   C sign;
 
   explicit Gradient(const StepLine& line)
       : data(static_cast<T*>(line.grad)),
         scale(static_cast<C>(line.grad_scale)),
-        scaled(line.grad_scale != 0),
         sign(line.maximize ? C(-1) : C(1)) {}
 
   NPU_LIST_FN C take(std::int64_t i) const {
     C g = static_cast<C>(data[i]);
-    if (scaled) {
+    if constexpr (kScaled) {
       g = g / scale;
       data[i] = T(g);
     }
@@ -172,8 +172,7 @@ struct Gradient {
 template <class T, bool kScaled, bool kAmsgrad>
 void adam_loop(const StepLine& line, std::int64_t n) {
   using C = Wide<T>;
-  Gradient<T> grad(line);
-  grad.scaled = kScaled;
+  const Gradient<T, kScaled> grad(line);
   T* const param = static_cast<T*>(line.param);
   T* const mean = static_cast<T*>(line.state1);
   T* const square = static_cast<T*>(line.state2);
@@ -219,50 +218,70 @@ void adam(const StepLine& line, std::int64_t n) {
                 : adam_loop<T, false, false>(line, n);
 }
 
-template <class T>
-void sgd(const StepLine& line, std::int64_t n) {
+template <class T, bool kScaled, bool kMomentum>
+void sgd_loop(const StepLine& line, std::int64_t n) {
   using C = Wide<T>;
-  const Gradient<T> grad(line);
+  const Gradient<T, kScaled> grad(line);
   T* const param = static_cast<T*>(line.param);
-  T* const buffer = static_cast<T*>(line.state1);
+  [[maybe_unused]] T* const buffer = static_cast<T*>(line.state1);
   const C decay = static_cast<C>(line.weight_decay);
   const C lr = static_cast<C>(line.lr);
-  const C momentum = static_cast<C>(line.momentum);
-  const C fresh = static_cast<C>(1 - line.dampening);
+  const bool decays = decay != 0;
+  [[maybe_unused]] const C momentum = static_cast<C>(line.momentum);
+  [[maybe_unused]] const C fresh = static_cast<C>(1 - line.dampening);
+  [[maybe_unused]] const bool first = line.first_step;
+  [[maybe_unused]] const bool nesterov = line.nesterov;
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
     const C p = static_cast<C>(param[i]);
     C g = grad.take(i);
-    g = decay != 0 ? g + p * decay : g;
-    if (buffer != nullptr) {
-      const C b = line.first_step
-                      ? g
-                      : momentum * static_cast<C>(buffer[i]) + fresh * g;
+    g = decays ? g + p * decay : g;
+    if constexpr (kMomentum) {
+      const C moved = momentum * static_cast<C>(buffer[i]) + fresh * g;
+      const C b = first ? g : moved;
       buffer[i] = T(b);
-      g = line.nesterov ? g + momentum * b : b;
+      g = nesterov ? g + momentum * b : b;
     }
     param[i] = T(p - lr * g);
   }
 }
 
 template <class T>
-void adagrad(const StepLine& line, std::int64_t n) {
+void sgd(const StepLine& line, std::int64_t n) {
+  const bool scaled = line.grad_scale != 0;
+  if (line.state1 != nullptr) {
+    return scaled ? sgd_loop<T, true, true>(line, n)
+                  : sgd_loop<T, false, true>(line, n);
+  }
+  return scaled ? sgd_loop<T, true, false>(line, n)
+                : sgd_loop<T, false, false>(line, n);
+}
+
+template <class T, bool kScaled>
+void adagrad_loop(const StepLine& line, std::int64_t n) {
   using C = Wide<T>;
-  const Gradient<T> grad(line);
+  const Gradient<T, kScaled> grad(line);
   T* const param = static_cast<T*>(line.param);
   T* const sum = static_cast<T*>(line.state1);
   const C decay = static_cast<C>(line.weight_decay);
   const C lr = static_cast<C>(line.lr);
   const C eps = static_cast<C>(line.eps);
+  const bool decays = decay != 0;
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
     const C p = static_cast<C>(param[i]);
     C g = grad.take(i);
-    g = decay != 0 ? g + p * decay : g;
+    g = decays ? g + p * decay : g;
     const C s = static_cast<C>(sum[i]) + g * g;
     sum[i] = T(s);
     param[i] = T(p - lr * g / (sqrt_of(s) + eps));
   }
+}
+
+template <class T>
+void adagrad(const StepLine& line, std::int64_t n) {
+  return line.grad_scale != 0 ? adagrad_loop<T, true>(line, n)
+                              : adagrad_loop<T, false>(line, n);
 }
 
 // ---- loss scaling ----
