@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fused LSTM and GRU cells. PyTorch's recurrent layers call them on every
-// device but the CPU, which therefore has none: written in tensor operations.
+// device but the CPU, which therefore has none: one call of the driver where it
+// has the kind, else written in tensor operations.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/zeros_like.h>
@@ -8,7 +9,9 @@
 
 #include <tuple>
 
+#include "aten/factories.h"
 #include "aten/frame.h"
+#include "driver/build_call.h"
 
 namespace npu {
 namespace {
@@ -19,6 +22,203 @@ const at::Tensor& or_undefined(const OptTensor& tensor) {
   static const at::Tensor undefined;
   return tensor ? *tensor : undefined;
 }
+
+// ---- one call of the driver ----
+
+// Sizes and dtype of the tensors of a step, as the kinds expect them.
+class Step {
+ public:
+  // `state` is (batch, hidden); gates have `count` times its columns.
+  Step(const at::Tensor& state, std::int64_t count)
+      : state_(state), count_(count), fits_(state.dim() == 2) {}
+
+  Step& gates(const at::Tensor& tensor, std::int64_t count) {
+    fits_ = fits_ && tensor.dim() == 2 && tensor.size(0) == state_.size(0) &&
+            tensor.size(1) == count * state_.size(1);
+    return plain(tensor);
+  }
+  Step& gates(const at::Tensor& tensor) {
+    return gates(tensor, count_);
+  }
+  Step& bias(const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      return *this;
+    }
+    fits_ =
+        fits_ && tensor.dim() == 1 && tensor.size(0) == count_ * state_.size(1);
+    return plain(tensor);
+  }
+  Step& like(const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      return *this;
+    }
+    fits_ = fits_ && tensor.sizes().equals(state_.sizes());
+    return plain(tensor);
+  }
+  bool fits() const {
+    return fits_ && state_.numel() != 0;
+  }
+  at::Tensor make(std::int64_t count) const {
+    return make_empty(
+        {state_.size(0), count * state_.size(1)},
+        state_.scalar_type(),
+        state_.device().index());
+  }
+  at::Tensor make_bias() const {
+    return make_empty(
+        {count_ * state_.size(1)},
+        state_.scalar_type(),
+        state_.device().index());
+  }
+
+ private:
+  Step& plain(const at::Tensor& tensor) {
+    fits_ = fits_ && tensor.scalar_type() == state_.scalar_type() &&
+            tensor.is_contiguous();
+    return *this;
+  }
+
+  const at::Tensor& state_;
+  std::int64_t count_;
+  bool fits_;
+};
+
+// An operand that may be absent.
+class Maybe {
+ public:
+  explicit Maybe(const at::Tensor& tensor)
+      : operand_(tensor.defined() ? to_operand(tensor) : npu_tensor{}) {}
+  operator const npu_tensor*() const {
+    return &operand_;
+  }
+
+ private:
+  npu_tensor operand_;
+};
+
+using Two = std::tuple<at::Tensor, at::Tensor>;
+using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using Five =
+    std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+std::optional<Three> try_lstm_cell(
+    const at::Tensor& input,
+    const at::Tensor& hidden,
+    const at::Tensor& cx,
+    const at::Tensor& ib,
+    const at::Tensor& hb) {
+  Step step(cx, 4);
+  if (!step.like(cx).gates(input).gates(hidden).bias(ib).bias(hb).fits()) {
+    return std::nullopt;
+  }
+  const at::Tensor hy = step.make(1);
+  const at::Tensor cy = step.make(1);
+  const at::Tensor saved = step.make(4);
+  Call call(NPU_KIND_LSTM_CELL, 0, "aten::_thnn_fused_lstm_cell");
+  build::lstm_cell(
+      call,
+      to_operand(hy),
+      to_operand(cy),
+      Maybe(saved),
+      to_operand(input),
+      to_operand(hidden),
+      to_operand(cx),
+      Maybe(ib),
+      Maybe(hb));
+  if (!try_run(call, cx.device().index())) {
+    return std::nullopt;
+  }
+  return Three(hy, cy, saved);
+}
+
+std::optional<Three> try_lstm_cell_grad(
+    const at::Tensor& dhy,
+    const at::Tensor& dcy,
+    const at::Tensor& cx,
+    const at::Tensor& cy,
+    const at::Tensor& saved,
+    bool has_bias) {
+  Step step(cx, 4);
+  if (!step.like(cx).like(dhy).like(dcy).like(cy).gates(saved).fits()) {
+    return std::nullopt;
+  }
+  const at::Tensor dgates = step.make(4);
+  const at::Tensor dcx = step.make(1);
+  const at::Tensor dbias = has_bias ? step.make_bias() : at::Tensor();
+  Call call(
+      NPU_KIND_LSTM_CELL_GRAD, 0, "aten::_thnn_fused_lstm_cell_backward_impl");
+  build::lstm_cell_grad(
+      call,
+      to_operand(dgates),
+      to_operand(dcx),
+      Maybe(dbias),
+      Maybe(dhy),
+      Maybe(dcy),
+      to_operand(cx),
+      to_operand(cy),
+      to_operand(saved));
+  if (!try_run(call, cx.device().index())) {
+    return std::nullopt;
+  }
+  return Three(dgates, dcx, dbias);
+}
+
+std::optional<Two> try_gru_cell(
+    const at::Tensor& input,
+    const at::Tensor& hidden,
+    const at::Tensor& hx,
+    const at::Tensor& ib,
+    const at::Tensor& hb) {
+  Step step(hx, 3);
+  if (!step.like(hx).gates(input).gates(hidden).bias(ib).bias(hb).fits()) {
+    return std::nullopt;
+  }
+  const at::Tensor hy = step.make(1);
+  const at::Tensor saved = step.make(5);
+  Call call(NPU_KIND_GRU_CELL, 0, "aten::_thnn_fused_gru_cell");
+  build::gru_cell(
+      call,
+      to_operand(hy),
+      Maybe(saved),
+      to_operand(input),
+      to_operand(hidden),
+      to_operand(hx),
+      Maybe(ib),
+      Maybe(hb));
+  if (!try_run(call, hx.device().index())) {
+    return std::nullopt;
+  }
+  return Two(hy, saved);
+}
+
+std::optional<Five> try_gru_cell_grad(
+    const at::Tensor& grad, const at::Tensor& saved, bool has_bias) {
+  Step step(grad, 3);
+  if (!step.like(grad).gates(saved, 5).fits()) {
+    return std::nullopt;
+  }
+  const at::Tensor din = step.make(3);
+  const at::Tensor dhidden = step.make(3);
+  const at::Tensor dhx = step.make(1);
+  const at::Tensor dib = has_bias ? step.make_bias() : at::Tensor();
+  const at::Tensor dhb = has_bias ? step.make_bias() : at::Tensor();
+  Call call(NPU_KIND_GRU_CELL_GRAD, 0, "aten::_thnn_fused_gru_cell_backward");
+  build::gru_cell_grad(
+      call,
+      to_operand(din),
+      to_operand(dhidden),
+      to_operand(dhx),
+      Maybe(dib),
+      Maybe(dhb),
+      to_operand(grad),
+      to_operand(saved));
+  if (!try_run(call, grad.device().index())) {
+    return std::nullopt;
+  }
+  return Five(din, dhidden, dhx, dib, dhb);
+}
+
+// ---- the same in tensor operations ----
 
 at::Tensor with_bias(const at::Tensor& gates, const at::Tensor& bias) {
   return bias.defined() ? gates.add(bias) : gates;
@@ -47,6 +247,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(
   check_same_device(
       "aten::_thnn_fused_lstm_cell",
       {&input_gates, &hidden_gates, &cx, &ib, &hb});
+  if (auto done = try_lstm_cell(input_gates, hidden_gates, cx, ib, hb)) {
+    return *done;
+  }
   at::Tensor gates =
       with_bias(hidden_gates, hb).add(with_bias(input_gates, ib));
   const auto parts = gates.unsafe_chunk(4, 1);
@@ -75,6 +278,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(
   check_same_device(
       "aten::_thnn_fused_lstm_cell_backward_impl",
       {&dhy, &dcy, &cx, &cy, &workspace});
+  if (auto done = try_lstm_cell_grad(dhy, dcy, cx, cy, workspace, has_bias)) {
+    return *done;
+  }
   const auto parts = workspace.unsafe_chunk(4, 1);
   const at::Tensor tanh_cy = cy.tanh();
   at::Tensor dc = dcy.defined() ? dcy : at::zeros_like(cx);
@@ -106,6 +312,9 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(
   check_same_device(
       "aten::_thnn_fused_gru_cell",
       {&input_gates, &hidden_gates, &hx, &ib, &hb});
+  if (auto done = try_gru_cell(input_gates, hidden_gates, hx, ib, hb)) {
+    return *done;
+  }
   const auto in = with_bias(input_gates, ib).unsafe_chunk(3, 1);
   const auto hidden = with_bias(hidden_gates, hb).unsafe_chunk(3, 1);
   const at::Tensor reset = hidden[0].add(in[0]).sigmoid_();
@@ -120,6 +329,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>
 gru_cell_backward(
     const at::Tensor& grad, const at::Tensor& workspace, bool has_bias) {
   check_same_device("aten::_thnn_fused_gru_cell_backward", {&grad, &workspace});
+  if (auto done = try_gru_cell_grad(grad, workspace, has_bias)) {
+    return *done;
+  }
   const auto saved = workspace.unsafe_chunk(5, 1);
   const at::Tensor& reset = saved[0];
   const at::Tensor& update = saved[1];
