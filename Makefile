@@ -20,7 +20,7 @@ PY := $(VENV)/bin/python
 endif
 PIP := $(PY) -m pip install -q --disable-pip-version-check $(PIP_FLAGS)
 
-.PHONY: help setup build demo test test-modes test-core test-sanitizers test-python wheel bench bench-kernels format lint doctor clean
+.PHONY: help setup build demo test test-full test-modes test-core test-sanitizers test-python wheel bench bench-kernels format lint doctor clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -61,6 +61,9 @@ test-sanitizers: setup ## the same under ASAN+UBSAN and under TSAN
 
 test-python: build ## pytest: tests/python, tests/seeds, tests/opinfo
 	@$(PY) -m pytest -q -n $(JOBS) tests
+
+test-full: build ## test-python with every OpInfo sample, and a long fuzz
+	@OPENNPU_TEST_FULL=1 $(PY) -m pytest -q -n $(JOBS) tests
 
 # Each mode is the same tests on a device that behaves differently.
 MODES := devices async protect together

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every operator of PyTorch's OpInfo database through the npu device, against the CPU.
 
-python tests/opinfo/sweep.py [--op NAME ...] [--workers 2] [--samples 0] [--json FILE]
+python tests/opinfo/sweep.py [--op NAME ...] [--mode MODE ...] [--dtype DTYPE ...]
+    [--kernels fast|all] [--workers 2] [--samples 0] [--quick] [--json FILE]
 
-Each operator runs in a child process of its own, so that a crash has a name. Exit status 1 when
-something failed that expected.yaml does not name, or the other way round.
+Operators run in child processes, so that a crash has a name. Exit status 1 when something failed
+that expected.yaml does not name, or the other way round.
 """
 
 import argparse
 import contextlib
+import dataclasses
+import faulthandler
+import itertools
 import json
 import os
 import select
@@ -20,7 +24,7 @@ from pathlib import Path
 import yaml
 
 HERE = Path(__file__).resolve().parent
-SECONDS_PER_OPERATOR = 300
+SECONDS_PER_CASE = 300
 
 
 def operators(names):
@@ -29,37 +33,51 @@ def operators(names):
     # Nor is a GPU, and the autograd threads of the children would call it.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ.setdefault("NPU_FALLBACK", "silent")
-    from cases import UNINITIALISED
     from torch.testing._internal.common_methods_invocations import op_db
 
     chosen = []
     for op in op_db:
         name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
-        if op.name not in UNINITIALISED and (not names or name in names or op.name in names):
+        if not names or name in names or op.name in names:
             chosen.append((name, op))
     return chosen
 
 
-def run_one(op, most, out):
-    """One operator in all modes and dtypes; a JSON line before and after each case."""
-    from cases import DTYPES, MODES, applies, run_operator
+def dtype_name(dtype):
+    return str(dtype).removeprefix("torch.")
 
-    for mode in MODES:
-        for dtype in DTYPES:
+
+def run_one(name, op, wanted, out):
+    """One operator in all modes and dtypes; a JSON line before and after each case."""
+    import torch
+    from cases import MODES, applies, first_line, run_operator
+
+    dtypes = {torch.float32, *op.supported_dtypes("cpu")}
+    for mode in wanted.modes or MODES:
+        for dtype in sorted(dtypes, key=str):
+            if wanted.dtypes and dtype_name(dtype) not in wanted.dtypes:
+                continue
             if not applies(op, mode, dtype):
                 continue
-            where = {"mode": mode, "dtype": str(dtype).removeprefix("torch.")}
+            where = {"mode": mode, "dtype": dtype_name(dtype)}
+            if (name, mode, dtype_name(dtype)) in wanted.skip:
+                continue
             print(json.dumps({**where, "begins": True}), file=out, flush=True)
-            compared, skipped, failure = run_operator(op, mode, dtype, most)
-            row = {**where, "compared": compared, "skipped": skipped, "failure": failure}
-            print(json.dumps(row), file=out, flush=True)
+            began = time.monotonic()
+            try:
+                row = run_operator(op, mode, dtype, wanted.samples)
+            except Exception as error:
+                text = f"no samples: {type(error).__name__}: {first_line(error)}"
+                row = {"compared": 0, "failure": text}
+            row["seconds"] = round(time.monotonic() - began, 3)
+            print(json.dumps({**where, **row}), file=out, flush=True)
     print(json.dumps({"done": True}), file=out, flush=True)
 
 
 class Worker:
     """A child process that runs operators one by one until it is told to stop, or dies."""
 
-    def __init__(self, chosen, most):
+    def __init__(self, chosen, wanted):
         self.name, self.lines, self.rest, self.began = None, [], b"", 0.0
         orders, self.orders = os.pipe()
         self.answers, answers = os.pipe()
@@ -68,13 +86,14 @@ class Worker:
         if self.pid == 0:
             os.close(self.orders)
             os.close(self.answers)
-            self.work(chosen, most, orders, answers)
+            self.work(chosen, wanted, orders, answers)
         os.close(orders)
         os.close(answers)
 
     @staticmethod
-    def work(chosen, most, orders, answers):
+    def work(chosen, wanted, orders, answers):
         status = 1
+        faulthandler.disable()  # a crash is the parent's to report
         try:
             import torch
             import torch_npu  # noqa: F401
@@ -84,7 +103,7 @@ class Worker:
                 for number in numbers:
                     if int(number) < 0:
                         break
-                    run_one(chosen[int(number)][1], most, out)
+                    run_one(*chosen[int(number)], wanted, out)
             status = 0
         finally:
             os._exit(status)
@@ -100,6 +119,7 @@ class Worker:
             return None
         *lines, self.rest = (self.rest + data).split(b"\n")
         self.lines += [json.loads(line) for line in lines]
+        self.began = time.monotonic()
         return bool(self.lines) and "done" in self.lines[-1]
 
     def rows(self, died=None):
@@ -111,7 +131,7 @@ class Worker:
             elif "done" not in line:
                 rows.append({"op": self.name, **line})
         if died:
-            rows.append({"op": self.name, **begun, "compared": 0, "skipped": 0, "failure": died})
+            rows.append({"op": self.name, **begun, "compared": 0, "failure": died})
         return rows
 
     def end(self):
@@ -127,7 +147,7 @@ class Worker:
         return f"died: exit status {os.WEXITSTATUS(status)}" if status else None
 
 
-def sweep(chosen, workers, most, progress=None):
+def sweep(chosen, workers, wanted, progress=None):
     waiting, rows, running = list(range(len(chosen))), [], {}
 
     def feed(worker):
@@ -139,7 +159,7 @@ def sweep(chosen, workers, most, progress=None):
             worker.end()
 
     for _ in range(min(workers, len(chosen))):
-        feed(Worker(chosen, most))
+        feed(Worker(chosen, wanted))
     while running:
         ready, _, _ = select.select(list(running), [], [], 5.0)
         for fd in ready:
@@ -152,73 +172,121 @@ def sweep(chosen, workers, most, progress=None):
                 rows += worker.rows()
             else:
                 rows += worker.rows(worker.end() or "died: no answer")
-                worker = Worker(chosen, most) if waiting else None
+                worker = Worker(chosen, wanted) if waiting else None
             if worker:
                 feed(worker)
             if progress:
                 progress(len(chosen) - len(waiting) - len(running), len(chosen), rows)
         for worker in running.values():
-            if time.monotonic() - worker.began > SECONDS_PER_OPERATOR:
+            if time.monotonic() - worker.began > SECONDS_PER_CASE:
                 os.kill(worker.pid, signal.SIGKILL)
     return rows
 
 
+# ---- what is known ----
+
+
+def listed(value):
+    return value if isinstance(value, list) else [value]
+
+
+def expected_cases(kernels):
+    """((op, mode, dtype), entry) of expected.yaml, for one choice of kernels."""
+    for entry in yaml.safe_load(Path(HERE / "expected.yaml").read_text()) or []:
+        if kernels in listed(entry.get("kernels", ["fast", "all"])):
+            for case in itertools.product(*(listed(entry[k]) for k in KEY)):
+                yield case, entry
+
+
+def known_failures(kernels):
+    return {case: entry["reason"] for case, entry in expected_cases(kernels)}
+
+
+def not_to_run(kernels):
+    return {case for case, entry in expected_cases(kernels) if not entry.get("run", True)}
+
+
+KEY = ("op", "mode", "dtype")
+
+
 def key(row):
-    return f"{row['op']} {row['mode']} {row['dtype']}"
+    return tuple(row[k] for k in KEY)
 
 
-def known_failures():
-    return {
-        key(row): row["reason"]
-        for row in yaml.safe_load(Path(HERE / "expected.yaml").read_text()) or []
-    }
-
-
-def judge(rows, complete):
+def judge(rows, kernels, complete):
     """Lines to print about what is not as expected.yaml says."""
-    known = known_failures()
+    known = known_failures(kernels)
     failed = {key(row): row["failure"] for row in rows if row["failure"]}
-    lines = [f"FAILED {k}: {why}" for k, why in sorted(failed.items()) if k not in known]
+    lines = [f"FAILED {' '.join(k)}: {why}" for k, why in sorted(failed.items()) if k not in known]
     if complete:
         # Not every PyTorch has every operator: what did not run did not pass.
         passed = {key(row) for row in rows} - set(failed)
-        lines += [f"PASSED, remove from expected.yaml: {k}" for k in known if k in passed]
+        lines += [f"PASSED, remove from expected.yaml: {' '.join(k)}" for k in known if k in passed]
     return lines
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--op", action="append", default=[])
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--samples", type=int, default=0, help="most per case; 0 is all")
-    parser.add_argument("--json", help="write all rows there")
-    options = parser.parse_args()
+@dataclasses.dataclass
+class Wanted:
+    modes: list
+    dtypes: list
+    samples: int = 0
+    skip: set = dataclasses.field(default_factory=set)
+
+
+def run(options, names=()):
+    """Rows of one sweep."""
+    os.environ["NPU_HOST_KERNELS"] = options.kernels
     sys.path[:0] = [str(HERE), str(HERE.parent)]
     from amx import avoid_broken_amx
 
     avoid_broken_amx()
-    chosen = operators(set(options.op))
+    chosen = operators(set(names))
 
     def progress(done, total, rows):
         if sys.stderr.isatty() or done == total or done % 50 == 0:
             failed = sum(bool(row["failure"]) for row in rows)
             print(f"{done}/{total} operators, {failed} failures", file=sys.stderr, flush=True)
 
+    modes = options.mode
+    if options.quick:
+        from cases import MODES
+
+        modes = modes or [mode for mode in MODES if mode != "reference"]
+        options.samples = options.samples or 2
+    wanted = Wanted(modes, options.dtype, options.samples, not_to_run(options.kernels))
+    return sweep(chosen, options.workers, wanted, progress)
+
+
+def arguments(description):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--op", action="append", default=[])
+    parser.add_argument("--mode", action="append", default=[])
+    parser.add_argument("--dtype", action="append", default=[])
+    parser.add_argument("--kernels", choices=("fast", "all"), default="fast")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--samples", type=int, default=0, help="most per case; 0 is all")
+    parser.add_argument("--quick", action="store_true", help="two samples, no reference inputs")
+    return parser
+
+
+def main():
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--json", help="write all rows there")
+    options = parser.parse_args()
     start = time.monotonic()
-    rows = sweep(chosen, options.workers, options.samples, progress)
+    rows = run(options, options.op)
     if options.json:
-        Path(options.json).write_text(json.dumps(rows, indent=0))
-    compared = sum(row["compared"] for row in rows)
-    skipped = sum(row["skipped"] for row in rows)
-    print(
-        f"{len(chosen)} operators, {len(rows)} cases, {compared} samples compared, "
-        f"{skipped} not comparable, {time.monotonic() - start:.0f} s"
-    )
+        result = {"kernels": options.kernels, "samples": options.samples, "rows": rows}
+        Path(options.json).write_text(json.dumps(result, indent=0))
+    seconds = time.monotonic() - start
+    print(f"{len({r['op'] for r in rows})} operators, {len(rows)} cases, {seconds:.0f} s")
     for mode in sorted({row["mode"] for row in rows}):
         some = [row for row in rows if row["mode"] == mode]
         compared = sum(row["compared"] for row in some)
-        print(f"{mode}: {len(some)} cases, {compared} samples compared")
-    lines = judge(rows, complete=not options.op and not options.samples)
+        judged = sum(row.get("verdict", 0) + row.get("second rule", 0) for row in some)
+        print(f"{mode}: {len(some)} cases, {compared} samples compared, {judged} by verdict")
+    partial = options.op or options.samples or options.mode or options.dtype
+    lines = judge(rows, options.kernels, complete=not partial)
     print("\n".join(lines))
     return 1 if lines else 0
 
