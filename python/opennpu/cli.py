@@ -12,6 +12,7 @@ from importlib import import_module
 COMMANDS = {
     "doctor": ("opennpu.doctor", "check torch, driver, devices, autoload, variables, one operator"),
     "ops": ("opennpu.ops", "which operators reach the driver, by which kind, on which rung"),
+    "conformance": ("opennpu.conformance", "test a driver against the contract"),
     "explain": ("opennpu.explain", "what an error code or an operator's fallback means"),
 }
 

@@ -3,6 +3,7 @@
 #include "kit.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -13,6 +14,9 @@ namespace npu::kit {
 namespace {
 
 const npu_driver* loaded = nullptr;
+const npu_driver* reference = nullptr;
+std::atomic<std::int64_t> subject_bytes{0};
+std::atomic<std::int64_t> reference_bytes{0};
 std::atomic<int> threads{1};
 thread_local std::string error_text;
 thread_local bool inside_parallel = false;
@@ -48,20 +52,30 @@ npu_status parallel_for(
   return result.load();
 }
 
-const npu_host_services kServices = {
-    .size = sizeof(npu_host_services),
-    .abi = NPU_ABI,
-    .log_level = [] { return static_cast<std::int32_t>(NPU_LOG_ERROR); },
-    .log = [](std::int32_t,
-              const char* text) { std::fprintf(stderr, "driver: %s\n", text); },
-    .set_error = [](const char* text) { error_text = text ? text : ""; },
-    .last_error = [] { return error_text.c_str(); },
-    .parallel_for = parallel_for,
-    .range_push = [](const char*) {},
-    .range_pop = [] {},
-    .account = [](npu_device, std::int64_t, const char*) {},
-    .stream_worker = [] { inside_parallel = true; },
-};
+template <std::atomic<std::int64_t>* kBytes>
+constexpr npu_host_services make_services() {
+  return {
+      .size = sizeof(npu_host_services),
+      .abi = NPU_ABI,
+      .log_level = [] { return static_cast<std::int32_t>(NPU_LOG_ERROR); },
+      .log =
+          [](std::int32_t, const char* text) {
+            std::fprintf(stderr, "driver: %s\n", text);
+          },
+      .set_error = [](const char* text) { error_text = text ? text : ""; },
+      .last_error = [] { return error_text.c_str(); },
+      .parallel_for = parallel_for,
+      .range_push = [](const char*) {},
+      .range_pop = [] {},
+      .account = [](npu_device,
+                    std::int64_t bytes,
+                    const char*) { kBytes->fetch_add(bytes); },
+      .stream_worker = [] { inside_parallel = true; },
+  };
+}
+
+const npu_host_services kServices = make_services<&subject_bytes>();
+const npu_host_services kReferenceServices = make_services<&reference_bytes>();
 
 // Where a driver called by name may lie, in order.
 std::vector<std::string> candidates(const std::string& name) {
@@ -77,13 +91,27 @@ std::vector<std::string> candidates(const std::string& name) {
     out.push_back(rest.substr(0, colon) + file);
     rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
   }
+  // Installed, the drivers lie beside the kit; in the tree, where it says.
+  char self[4096];
+  const ssize_t n = readlink("/proc/self/exe", self, sizeof(self));
+  if (n > 0) {
+    const std::string path_of_kit(self, static_cast<std::size_t>(n));
+    const std::string folder = path_of_kit.substr(0, path_of_kit.rfind('/'));
+    out.push_back(folder + "/../drivers" + file);
+  }
   out.push_back(NPU_KIT_DRIVER_DIR + file);
   return out;
 }
 
 }  // namespace
 
-std::string load_driver(const std::string& name) {
+namespace {
+
+// Opens the library and its devices.
+std::string open_driver(
+    const std::string& name,
+    const npu_host_services& services,
+    const npu_driver*& out) {
   void* library = nullptr;
   std::string tried;
   for (const std::string& path : candidates(name)) {
@@ -101,24 +129,47 @@ std::string load_driver(const std::string& name) {
   if (!entry) {
     return "driver '" + name + "' exports no " NPU_DRIVER_ENTRY;
   }
-  const npu_status status = entry(NPU_ABI, &kServices, &loaded);
-  if (status != NPU_OK || !loaded) {
+  const npu_status status = entry(NPU_ABI, &services, &out);
+  if (status != NPU_OK || !out) {
     return "driver '" + name + "' does not start: " + explain(status);
   }
-  if (loaded->abi >> 16 != NPU_ABI_MAJOR) {
+  if (out->abi >> 16 != NPU_ABI_MAJOR) {
     return "driver '" + name + "' is of another major version";
   }
-  if (!loaded->device || !loaded->memory || !loaded->stream || !loaded->event ||
-      !loaded->op) {
+  if (!out->device || !out->memory || !out->stream || !out->event || !out->op) {
     return "driver '" + name + "' lacks a table";
   }
-  for (npu_device device = 0; device < device_count(); ++device) {
-    const npu_status opened = loaded->device->open(device);
+  std::int32_t count = 0;
+  out->device->count(&count);
+  for (npu_device device = 0; device < count; ++device) {
+    const npu_status opened = out->device->open(device);
     if (opened != NPU_OK) {
       return "device " + std::to_string(device) + ": " + explain(opened);
     }
   }
-  return device_count() > 0 ? "" : "driver '" + name + "' has no device";
+  return count > 0 ? "" : "driver '" + name + "' has no device";
+}
+
+}  // namespace
+
+std::string load_driver(const std::string& name) {
+  return open_driver(name, kServices, loaded);
+}
+
+const npu_driver* reference_driver() {
+  if (!reference && std::string(loaded->name) == "host") {
+    reference = loaded;
+  }
+  if (!reference) {
+    const std::string error =
+        open_driver("host", kReferenceServices, reference);
+    EXPECT_EQ(error, "") << "the oracle is the host driver";
+  }
+  return reference;
+}
+
+std::int64_t accounted_bytes(const npu_driver* driver) {
+  return driver == loaded ? subject_bytes.load() : reference_bytes.load();
 }
 
 const npu_driver& driver() {

@@ -29,6 +29,10 @@ namespace npu::kit {
 std::string load_driver(const std::string& name);
 
 const npu_driver& driver();
+// The host driver, whose kernels are the oracle; null when it cannot be opened.
+const npu_driver* reference_driver();
+// What a driver reported through services.account.
+std::int64_t accounted_bytes(const npu_driver* driver);
 inline const npu_device_table& device_table() {
   return *driver().device;
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// npu_conformance --driver host|null|<path of .so> [GoogleTest's flags]
+// npu_conformance --driver host|null|<path of .so> [--kind gemm] [--cases 3]
+//                 [--seed n] [--json file] [GoogleTest's flags]
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
+#include "kinds_test.h"
 #include "kit.h"
 #include "report.h"
 
@@ -35,29 +37,54 @@ const char* missing_isa() {
 #endif
 }
 
-// The value of "--driver x" or "--driver=x"; empty when absent.
-std::string driver_argument(int argc, char** argv) {
+// The value of "--name x" or "--name=x"; empty when absent.
+std::string argument(int argc, char** argv, const std::string& name) {
   for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], "--driver=", 9) == 0) {
-      return argv[i] + 9;
+    const std::string given = argv[i];
+    if (given.starts_with(name + "=")) {
+      return given.substr(name.size() + 1);
     }
-    if (std::strcmp(argv[i], "--driver") == 0 && i + 1 < argc) {
+    if (given == name && i + 1 < argc) {
       return argv[i + 1];
     }
   }
   return "";
 }
 
+std::uint64_t number(const std::string& text, std::uint64_t otherwise) {
+  return text.empty() ? otherwise : std::strtoull(text.c_str(), nullptr, 10);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  const std::string name = driver_argument(argc, argv);
+  using namespace npu::kit;
+  const std::string name = argument(argc, argv, "--driver");
+  const std::string kind = argument(argc, argv, "--kind");
   if (name.empty()) {
     std::fprintf(
-        stderr, "usage: npu_conformance --driver host|null|<path of .so>\n");
+        stderr,
+        "usage: npu_conformance --driver host|null|<path of .so> "
+        "[--kind gemm] [--cases 3] [--seed n] [--json file]\n");
     return 2;
   }
+  options().cases =
+      static_cast<int>(number(argument(argc, argv, "--cases"), 3));
+  options().seed = number(argument(argc, argv, "--seed"), 0);
+  options().json = argument(argc, argv, "--json");
+  if (options().seed != 0) {
+    options().cases = 1;
+  }
+  if (!kind.empty()) {
+    if (npu_kind_find(kind.c_str()) == 0) {
+      std::fprintf(
+          stderr, "npu_conformance: there is no kind '%s'\n", kind.c_str());
+      return 2;
+    }
+    GTEST_FLAG_SET(filter, "kind." + kind + ":index_errors." + kind);
+  }
+  register_kind_tests();
   if (GTEST_FLAG_GET(list_tests)) {
     return RUN_ALL_TESTS();
   }
@@ -65,11 +92,14 @@ int main(int argc, char** argv) {
     std::printf("skipped: %s\n", why);
     return kSkipped;
   }
-  const std::string error = npu::kit::load_driver(name);
+  // The host driver's kernels are the oracle, those too that it does not use by
+  // default.
+  setenv("NPU_HOST_KERNELS", "all", 0);
+  const std::string error = load_driver(name);
   if (!error.empty()) {
     std::fprintf(stderr, "npu_conformance: %s\n", error.c_str());
     return 2;
   }
-  npu::kit::install_report();
+  install_report();
   return RUN_ALL_TESTS();
 }

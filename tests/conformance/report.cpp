@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kinds_test.h"
 #include "kit.h"
 
 namespace npu::kit {
@@ -32,7 +33,10 @@ constexpr const char* kGroups[] = {
     "errors",
     "copy",
     "fill",
-    "random"};
+    "random",
+    "oracle",
+    "kind",
+    "index_errors"};
 
 class Report : public testing::EmptyTestEventListener {
  public:
@@ -60,7 +64,7 @@ class Report : public testing::EmptyTestEventListener {
 
   void OnTestProgramEnd(const testing::UnitTest&) override {
     std::printf(
-        "\ndriver %s (%s), %d device(s)\n\n%-10s %7s %7s %13s %8s\n",
+        "\ndriver %s (%s), %d device(s)\n\n%-12s %7s %7s %13s %8s\n",
         driver().name,
         driver().vendor ? driver().vendor : "?",
         device_count_at_start_,
@@ -72,7 +76,7 @@ class Report : public testing::EmptyTestEventListener {
     for (const char* name : kGroups) {
       const Group& g = find(name);
       std::printf(
-          "%-10s %7d %7d %13d %8d\n",
+          "%-12s %7d %7d %13d %8d\n",
           name,
           g.passed,
           g.failed,
@@ -81,6 +85,7 @@ class Report : public testing::EmptyTestEventListener {
     }
     print_kinds();
     print_next();
+    write_json();
   }
 
  private:
@@ -104,13 +109,103 @@ class Report : public testing::EmptyTestEventListener {
     return false;
   }
 
+  // What the random cases of every declared kind found.
   void print_kinds() const {
     std::printf(
-        "\nkinds declared: %zu of %u", declared_.size(), NPU_KIND_COUNT);
-    for (std::size_t i = 0; i < declared_.size(); ++i) {
-      std::printf("%s%s", i == 0 ? ": " : ", ", declared_[i].c_str());
+        "\nkinds declared: %zu of %u\n", declared_.size(), NPU_KIND_COUNT);
+    std::printf(
+        "%-22s %6s %6s %7s %9s %9s %7s\n",
+        "kind",
+        "codes",
+        "cases",
+        "failed",
+        "declined",
+        "no oracle",
+        "worst E");
+    for (const std::string& name : declared_) {
+      const KindResult& found = kind_result(name.c_str());
+      if (found.cases > 0 || found.failed > 0) {
+        std::printf(
+            "%-22s %6d %6d %7d %9d %9d %7.2f\n",
+            name.c_str(),
+            found.codes,
+            found.cases,
+            found.failed,
+            found.declined,
+            found.without_oracle,
+            found.worst);
+      }
     }
-    std::printf("\n");
+  }
+
+  // For programs: the same, and the kinds that are missing.
+  void write_json() {
+    if (options().json.empty()) {
+      return;
+    }
+    std::FILE* out = std::fopen(options().json.c_str(), "w");
+    if (!out) {
+      ADD_FAILURE() << "cannot write " << options().json;
+      return;
+    }
+    std::fprintf(out, "{\"driver\": \"%s\", \"groups\": [", driver().name);
+    const char* comma = "";
+    for (const char* name : kGroups) {
+      const Group& g = find(name);
+      std::fprintf(
+          out,
+          "%s\n {\"name\": \"%s\", \"passed\": %d, \"failed\": %d, "
+          "\"not_declared\": %d, \"skipped\": %d, \"first_failure\": \"%s\"}",
+          comma,
+          name,
+          g.passed,
+          g.failed,
+          g.not_declared,
+          g.skipped,
+          escaped(g.first_failure).c_str());
+      comma = ",";
+    }
+    std::fprintf(out, "],\n \"kinds\": [");
+    comma = "";
+    for (std::uint32_t i = 0; i < NPU_KIND_COUNT; ++i) {
+      const npu_kind_info* kind = npu_kind_at(i);
+      const KindResult& found = kind_result(kind->name);
+      const bool declared =
+          std::find(declared_.begin(), declared_.end(), kind->name) !=
+          declared_.end();
+      std::fprintf(
+          out,
+          "%s\n {\"name\": \"%s\", \"family\": \"%s\", \"declared\": %s, "
+          "\"codes\": %d, \"of_codes\": %u, \"cases\": %d, \"failed\": %d, "
+          "\"declined\": %d, \"without_oracle\": %d, \"worst\": %.6g, "
+          "\"first_failure\": \"%s\"}",
+          comma,
+          kind->name,
+          kind->family,
+          declared ? "true" : "false",
+          found.codes,
+          kind->n_codes,
+          found.cases,
+          found.failed,
+          found.declined,
+          found.without_oracle,
+          std::min(found.worst, 1e300),
+          escaped(found.first_failure).c_str());
+      comma = ",";
+    }
+    std::fprintf(out, "]}\n");
+    std::fclose(out);
+  }
+
+  static std::string escaped(const std::string& text) {
+    std::string out;
+    for (const char c : text) {
+      if (c == '"' || c == '\\') {
+        out += '\\';
+      }
+      out += c == '\n' ? ' ' : c;
+    }
+    return out;
   }
 
   void print_next() {

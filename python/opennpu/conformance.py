@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`opennpu conformance`: does a driver keep the contract, and what to write next."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# {kind: models that call it}, made by benchmarks/kind_models.py.
+MODELS = Path(__file__).with_name("kind_models.json")
+MISSING_KIT = (
+    "this package was built without the conformance kit: build it on a machine that has "
+    "GoogleTest (libgtest-dev)"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--driver", required=True, help="host, null, a name, or the path of a .so")
+    parser.add_argument("--kind", help="test this kind alone")
+    parser.add_argument("--cases", type=int, default=3, help="random cases per code and dtype")
+    parser.add_argument("--seed", type=int, default=0, help="the one case that a failure named")
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def kit() -> Path | None:
+    """The installed test program; torch is not imported for it."""
+    spec = importlib.util.find_spec("torch_npu")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        program = Path(folder) / "bin" / "npu_conformance"
+        if program.exists():
+            return program
+    return None
+
+
+def state_of(kind: dict) -> str:
+    if not kind["declared"]:
+        return "missing"
+    if kind["failed"]:
+        return "fails"
+    if kind["cases"] == 0 or kind["cases"] == kind["without_oracle"]:
+        return "not tested"
+    return "passes"
+
+
+def next_kinds(kinds: list[dict], models: dict) -> list[dict]:
+    """What is missing or fails, by how many models call it; those that none calls come last."""
+    wanted = [k for k in kinds if k["state"] in ("missing", "fails")]
+    calls = {k["name"]: len(models["kinds"].get(k["name"], [])) for k in wanted}
+    wanted.sort(key=lambda k: (k["state"] != "fails", -calls[k["name"]]))
+    return [{**k, "models": calls[k["name"]]} for k in wanted]
+
+
+def show(found: dict) -> None:
+    print(f"driver {found['driver']}\n")
+    print(f"{'group':14} {'passed':>7} {'failed':>7} {'not declared':>13} {'skipped':>8}")
+    for g in found["groups"]:
+        row = f"{g['passed']:7} {g['failed']:7} {g['not_declared']:13} {g['skipped']:8}"
+        print(f"{g['name']:14} {row}")
+    print(f"\n{'kind':24} {'state':10} {'codes':>7} {'cases':>6} {'worst E':>8}")
+    for k in found["kinds"]:
+        if k["declared"]:
+            codes = f"{k['codes']}/{k['of_codes']}"
+            print(
+                f"{k['name']:24} {k['state']:10} {codes:>7} {k['cases']:6} "
+                f"{min(k['worst'], 9999):8.2f}"
+            )
+            if k["first_failure"]:
+                print(f"  {k['first_failure']}")
+    rest = found["next"]
+    print(f"\nmissing: {sum(k['state'] == 'missing' for k in rest)} of {len(found['kinds'])} kinds")
+    print(f"what to do next, by how many of {found['models']} models call it")
+    for k in rest[:10]:
+        verb = "repair" if k["state"] == "fails" else "write"
+        print(f"  {verb:6} {k['name']:24} {k['models']:3} models")
+    if not rest:
+        print("  nothing: every kind is there")
+
+
+def run(options: argparse.Namespace) -> int:
+    program = kit()
+    if program is None:
+        print(MISSING_KIT, file=sys.stderr)
+        return 2
+    models = json.loads(MODELS.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "report.json"
+        command = [str(program), "--driver", options.driver, "--json", str(out)]
+        command += ["--cases", str(options.cases), "--gtest_brief=1"]
+        command += ["--kind", options.kind] if options.kind else []
+        command += ["--seed", str(options.seed)] if options.seed else []
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        if not out.exists():
+            text = ran.stderr.strip() or ran.stdout[-2000:]
+            how = f"died of signal {-ran.returncode}" if ran.returncode < 0 else "did not finish"
+            print(f"{text}\nthe conformance kit {how}", file=sys.stderr)
+            return 2
+        found = json.loads(out.read_text(encoding="utf-8"))
+    kinds = [{**k, "state": state_of(k)} for k in found["kinds"]]
+    if options.kind:
+        kinds = [k for k in kinds if k["name"] == options.kind]
+    found["kinds"], found["models"] = kinds, len(models["models"])
+    found["next"] = next_kinds(kinds, models)
+    found["passed"] = ran.returncode == 0
+    if options.json:
+        json.dump(found, sys.stdout, indent=1)
+        print()
+    else:
+        show(found)
+    return 0 if found["passed"] else 1

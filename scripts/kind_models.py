@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kinds do models call? Remakes python/opennpu/kind_models.json.
+
+python scripts/kind_models.py [--check]
+
+Trains every model of benchmarks/models.py, and the Transformers library's where it is installed,
+for two steps on the host driver with all of its kernels, behind the driver of the tests that
+notes every call. `opennpu conformance` tells vendors from it what to write next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "python/opennpu/kind_models.json"
+TRANSFORMERS = ("bert", "llama")
+
+
+def transformers_step(name: str):
+    """One training step of a small model of the Transformers library."""
+    import torch
+    import transformers
+
+    sizes = dict(vocab_size=96, hidden_size=64, num_hidden_layers=2, num_attention_heads=4)
+    if name == "bert":
+        config = transformers.BertConfig(**sizes, intermediate_size=128)
+        model = transformers.BertForMaskedLM(config)
+    else:
+        config = transformers.LlamaConfig(**sizes, intermediate_size=128, num_key_value_heads=2)
+        model = transformers.LlamaForCausalLM(config)
+    model = model.to("npu").train()
+    tokens = torch.randint(96, (2, 24)).to("npu")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def step():
+        optimizer.zero_grad()
+        model(
+            input_ids=tokens, attention_mask=torch.ones_like(tokens), labels=tokens
+        ).loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def train(name: str, tally: str) -> None:
+    """In a process of its own: two steps, then the driver's notes go to `tally`."""
+    import torch
+    import torch_npu  # noqa: F401
+
+    sys.path.insert(0, str(ROOT))
+    from benchmarks import models
+
+    torch.manual_seed(0)
+    step = transformers_step(name) if name in TRANSFORMERS else models.build(name).to("npu")
+    for _ in range(2):
+        step()
+    torch.npu.synchronize()
+    if ctypes.CDLL(os.environ["NPU_DRIVER"]).npu_faulty_write_tally(tally.encode()) != 0:
+        raise SystemExit(f"cannot write {tally}")
+
+
+def kinds_of(name: str) -> set[str]:
+    sys.path.insert(0, str(ROOT / "tests/python"))
+    from faulty import faulty_environment
+
+    with tempfile.TemporaryDirectory() as folder:
+        tally = Path(folder) / "tally"
+        env = {**os.environ, **faulty_environment(), "NPU_FAULTY_TALLY": "1"}
+        env |= {"NPU_HOST_KERNELS": "all", "NPU_FALLBACK": "silent"}
+        command = [sys.executable, __file__, "--train", name, "--tally", str(tally)]
+        subprocess.run(command, env=env, check=True)
+        lines = tally.read_text(encoding="utf-8").splitlines()
+    return {line.split()[1].partition(".")[0] for line in lines}
+
+
+def measure() -> dict:
+    sys.path.insert(0, str(ROOT))
+    from benchmarks import models
+
+    found: dict[str, list[str]] = {}
+    # Sizes change nothing about which kinds are called.
+    names = [n for n in models.CASES if not n.startswith(("gpt-small", "gpt-medium"))]
+    names += TRANSFORMERS
+    for name in names:
+        for kind in kinds_of(name):
+            found.setdefault(kind, []).append(name)
+    kinds = dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+    return {"models": names, "kinds": kinds}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    parser.add_argument("--train", help=argparse.SUPPRESS)
+    parser.add_argument("--tally", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.train:
+        train(options.train, options.tally)
+        return 0
+    found = measure()
+    if options.check:
+        same = json.loads(DATA.read_text(encoding="utf-8")) == found
+        print("as committed" if same else "stale: run scripts/kind_models.py")
+        return 0 if same else 1
+    DATA.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(f"{len(found['models'])} models, {len(found['kinds'])} kinds")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

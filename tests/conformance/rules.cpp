@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rule belongs to a kind.
+#include "rules.h"
+
+#include <string>
+
+namespace npu::kit {
+namespace {
+
+// Every operand has the same sizes; those that may be absent are, or are not.
+void elementwise(Draw& d) {
+  const Shape sizes = d.shape(0, 4);
+  d.each_operand([&](const npu_operand_info& info) {
+    if (info.optional) {
+      d.maybe(info.name, sizes);
+    } else {
+      d.set(info.name, sizes);
+    }
+  });
+}
+
+}  // namespace
+
+void (*find_rule(const char* kind))(Draw&) {
+  for (const auto& table : {kMapRules, kIndexRules, kLayerRules}) {
+    for (const Rule& rule : table) {
+      if (std::string(rule.kind) == kind) {
+        return rule.make;
+      }
+    }
+  }
+  return elementwise;
+}
+
+const char* not_drawn(const npu_kind_info& kind) {
+  const std::string family = kind.family;
+  const std::string name = kind.name;
+  if (family == "random") {
+    return "tested by group random: its bits are fixed";
+  }
+  if (family == "spectral" || family == "linalg" || family == "fused") {
+    return "the host driver has no kernel to compare with";
+  }
+  for (const char* each :
+       {"gemm_scaled",
+        "gemm_int8",
+        "gemm_grouped",
+        "rnn",
+        "rnn_grad",
+        "ctc",
+        "ctc_grad",
+        "margin",
+        "margin_grad",
+        "embedding_bag_grad"}) {
+    if (name == each) {
+      return "no rule draws its operands";
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace npu::kit

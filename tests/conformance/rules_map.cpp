@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules of the kinds that work element by element, and of reductions, scans and
+// the order family.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "rules.h"
+
+namespace npu::kit {
+namespace {
+
+using Names = std::set<std::string>;
+
+bool is_integer(npu_dtype dtype) {
+  return !is_floating(dtype) && !is_complex(dtype);
+}
+
+// Results that are yes or no.
+const Names kPredicates = {
+    "isnan",
+    "isinf",
+    "isfinite",
+    "isposinf",
+    "isneginf",
+    "signbit",
+    "logical_not",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "isclose"};
+// Results that are real where the input is complex.
+const Names kReal = {"abs", "angle", "real", "imag"};
+// Integers in, integers out; every other code makes them floating point.
+const Names kOnIntegers = {
+    "abs",
+    "neg",
+    "sign",
+    "sgn",
+    "ceil",
+    "floor",
+    "round",
+    "trunc",
+    "square",
+    "relu",
+    "relu6",
+    "bitwise_not",
+    "conj",
+    "real",
+    "clamp",
+    "threshold",
+    "hardtanh",
+    "pow",
+    "affine",
+    "nan_to_num",
+    "add",
+    "sub",
+    "mul",
+    "div_trunc",
+    "div_floor",
+    "fmod",
+    "remainder",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "heaviside",
+    "gcd",
+    "lcm",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "shift_left",
+    "shift_right",
+    "where",
+    "addcmul",
+    "mul_add",
+    "squared_difference"};
+
+struct Domain {
+  const char* code;
+  double low;
+  double high;
+};
+constexpr Domain kDomains[] = {
+    {"sqrt", 0.1, 9},
+    {"rsqrt", 0.1, 9},
+    {"log", 0.1, 9},
+    {"log2", 0.1, 9},
+    {"log10", 0.1, 9},
+    {"log1p", -0.9, 9},
+    {"asin", -1, 1},
+    {"acos", -1, 1},
+    {"atanh", -0.9, 0.9},
+    {"acosh", 1.1, 9},
+    {"erfinv", -0.9, 0.9},
+    {"ndtri", 0.05, 0.95},
+    {"entr", 0.1, 3},
+    {"lgamma", 0.2, 6},
+    {"digamma", 0.2, 6},
+    {"trigamma", 0.2, 6},
+    {"reciprocal", 0.2, 5},
+    {"logit", 0.05, 0.95},
+    {"polygamma", 0.5, 5},
+    {"rpow", -2, 2},
+    {"bessel_y0", 0.2, 8},
+    {"bessel_y1", 0.2, 8},
+    {"tan", -1.2, 1.2},
+    {"airy_ai", -3, 3},
+    {"modified_bessel_k0", 0.2, 8},
+    {"modified_bessel_k1", 0.2, 8},
+    {"scaled_modified_bessel_k0", 0.2, 8},
+    {"scaled_modified_bessel_k1", 0.2, 8},
+};
+
+// Codes that give a bool for bools; others count them as integers.
+const Names kOnBool = {
+    "bitwise_not",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "maximum",
+    "minimum",
+    "where"};
+
+// Sets what integers and complex numbers become.
+void settle_dtype(Draw& d, const char* in) {
+  const std::string code = d.code();
+  const npu_dtype main = d.natural(in);
+  if (kPredicates.contains(code)) {
+    d.dtype("out", NPU_BOOL);
+  } else if (is_complex(main) && kReal.contains(code)) {
+    d.dtype(
+        "out",
+        main == NPU_C128  ? NPU_F64
+        : main == NPU_C64 ? NPU_F32
+                          : NPU_F16);
+  } else if (is_integer(main) && !kOnIntegers.contains(code)) {
+    d.dtype("out", NPU_F32).compute(NPU_F32);
+  } else if (main == NPU_BOOL && !kOnBool.contains(code)) {
+    d.dtype("out", NPU_I64).compute(NPU_I64);
+  }
+}
+
+void unary(Draw& d) {
+  const Shape sizes = d.shape(0, 4);
+  d.set("out", sizes).set("in", sizes);
+  settle_dtype(d, "in");
+  if (d.code_is("frexp")) {
+    d.set("out2", sizes);
+  }
+  if (d.code_is("sinc")) {
+    d.cancels(1);  // sin(pi x), where x is an integer and does not move
+  }
+  if (Names{"gelu", "gelu_tanh", "silu", "mish"}.contains(d.code())) {
+    d.cancels(3);  // 1 + erf and its like, times the input
+  }
+  for (const Domain& each : kDomains) {
+    if (d.code_is(each.code) && !is_complex(d.main())) {
+      const bool whole = is_integer(d.main());
+      const double low = whole ? std::max(std::ceil(each.low), 0.0) : each.low;
+      d.range("in", low, std::max(low, each.high));
+    }
+  }
+}
+
+void unary_with(Draw& d) {
+  struct Scalars {
+    const char* code;
+    std::vector<double> values;
+  };
+  static const std::vector<Scalars> kScalars = {
+      {"clamp", {-1, 2}},
+      {"threshold", {1, -2}},
+      {"leaky_relu", {0.125}},
+      {"elu", {1.5, 1, 1}},
+      {"celu", {1.5}},
+      {"hardtanh", {-1, 2}},
+      {"hardshrink", {0.5}},
+      {"softshrink", {0.5}},
+      {"softplus", {1, 2}},
+      {"pow", {3}},
+      {"rpow", {2}},
+      {"round_decimals", {1}},
+      {"nan_to_num", {0, 5, -5}},
+      {"logit", {0.125}},
+      {"polygamma", {2}},
+      {"affine", {2, -1}},
+      {"cast_clamp", {}},
+      {"fake_quantize", {0.125, 3, -20, 20}},
+  };
+  unary(d);
+  static constexpr const char* kNames[] = {"a", "b", "c", "d"};
+  for (const char* name : kNames) {
+    d.no_scalar(name);
+  }
+  for (const Scalars& each : kScalars) {
+    for (std::size_t i = 0; d.code_is(each.code) && i < each.values.size();
+         ++i) {
+      d.attr(kNames[i], each.values[i]);
+    }
+  }
+}
+
+void binary(Draw& d) {
+  const Shape sizes = d.shape(0, 4);
+  d.set("out", sizes).set("in", sizes).set("other", sizes);
+  settle_dtype(d, "in");
+  const std::string code = d.code();
+  if (code == "complex" || code == "polar") {
+    d.dtype("out", d.main() == NPU_F64 ? NPU_C128 : NPU_C64);
+    if (d.main() != NPU_F32 && d.main() != NPU_F64) {
+      d.impossible();
+    }
+  } else if (code == "masked_scale") {
+    d.dtype("other", NPU_BOOL);
+  } else if (code.starts_with("shift_")) {
+    d.range("other", 0, 4);
+  } else if (Names{"div", "div_trunc", "div_floor", "fmod", "remainder"}
+                 .contains(code)) {
+    d.range("other", 1, 5);
+  } else if (code == "pow" || code == "igamma" || code == "igammac") {
+    d.range("in", is_integer(d.main()) ? 1 : 0.2, 3).range("other", 0, 3);
+  } else if (code == "zeta") {
+    d.range("in", 2, 5).range("other", 1, 5);
+  } else if (code == "xlogy" || code == "xlog1py") {
+    d.range("other", is_integer(d.main()) ? 1 : 0.2, 5);
+  } else if (code == "ldexp") {
+    d.range("other", 0, 5);
+  } else if (code.find("polynomial") != std::string::npos) {
+    d.range("in", -1, 1).range("other", 0, 5).cancels(10);
+  } else if (code.starts_with("gelu") || code.starts_with("silu")) {
+    d.cancels(4);  // 1 + erf, 1 - tanh squared
+  } else if (code == "sigmoid_grad" || code == "tanh_grad") {
+    d.range("other", 0, 1);
+  }
+}
+
+void compare(Draw& d) {
+  const Shape sizes = d.shape(0, 4);
+  d.set("in", sizes).set("other", sizes).dtype("out", NPU_BOOL);
+  d.set("out", sizes);
+}
+
+void ternary(Draw& d) {
+  const Shape sizes = d.shape(0, 4);
+  const std::string code = d.code();
+  d.set("out", sizes);
+  if (code == "where") {
+    d.dtype("x", NPU_BOOL).set("x", sizes).set("y", sizes).set("z", sizes);
+    return;
+  }
+  d.set("x", sizes);
+  if (code == "isclose") {
+    d.set("y", sizes).dtype("out", NPU_BOOL).attr("c", 1);
+    return;
+  }
+  if (code == "clamp") {
+    d.maybe("z", sizes).set("y", sizes);
+    return;
+  }
+  d.set("y", sizes).set("z", sizes);
+  if (code == "addcdiv") {
+    d.range("z", 1, 4);
+  }
+  if (code == "prelu_grad" || code == "glu_grad") {
+    d.set("out2", sizes);
+  }
+}
+
+// The output of a reduction over `mask`.
+Shape reduced(const Shape& sizes, std::uint64_t mask, bool keep) {
+  Shape out;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (((mask >> i) & 1) == 0) {
+      out.push_back(sizes[i]);
+    } else if (keep) {
+      out.push_back(1);
+    }
+  }
+  return out;
+}
+
+void reduce(Draw& d) {
+  const Shape sizes = d.shape(1, 4);
+  const auto all = (std::int64_t{1} << sizes.size()) - 1;
+  const std::int64_t mask = d.between(1, all);
+  const bool keep = d.coin();
+  const Shape out = reduced(sizes, static_cast<std::uint64_t>(mask), keep);
+  const std::string code = d.code();
+  d.attr("dims", static_cast<double>(mask)).attr("keepdim", keep);
+  d.attr("correction", static_cast<double>(d.between(0, 1)));
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const double orders[] = {0, 1, 2, 3, kInf, -kInf};
+  d.attr("p", orders[d.between(0, 5)]);
+  d.set("in", sizes);
+  const npu_dtype main = d.main();
+  if (code == "any" || code == "all") {
+    d.dtype("out", NPU_BOOL);
+  } else if (code == "count_nonzero") {
+    d.dtype("out", NPU_I64);
+  } else if (
+      is_complex(main) &&
+      (code == "norm" || code == "sum_of_squares" || code.starts_with("var") ||
+       code.starts_with("std"))) {
+    d.dtype("out", main == NPU_C128 ? NPU_F64 : NPU_F32);
+  } else if (
+      is_integer(main) &&
+      (code == "sum" || code == "prod" || code == "nansum")) {
+    d.dtype("out", NPU_I64);
+  } else if (
+      is_integer(main) && code != "min" && code != "max" && code != "aminmax") {
+    d.impossible();
+  }
+  d.set("out", out);
+  if (code == "var_mean" || code == "std_mean" || code == "aminmax") {
+    if (code != "aminmax" && is_complex(main)) {
+      d.dtype("out2", main);
+    }
+    d.set("out2", out);
+  }
+  const std::int64_t terms =
+      product(sizes) / std::max<std::int64_t>(1, product(out));
+  d.terms(terms);
+  if (code == "sum" || code == "mean" || code == "nansum" ||
+      code == "nanmean" || code == "sum_of_squares") {
+    d.linear(terms);
+  }
+}
+
+void arg_reduce(Draw& d) {
+  const Shape sizes = d.shape(1, 3);
+  const bool whole =
+      !d.code_is("mode") && !d.code_is("kthvalue") && d.between(0, 3) == 0;
+  const std::size_t dim = d.dim(sizes);
+  const bool keep = !whole && d.coin();
+  const Shape out = whole  ? Shape{}
+                    : keep ? with(sizes, dim, 1)
+                           : without(sizes, dim);
+  d.attr("dim", whole ? -1 : static_cast<double>(dim)).attr("keepdim", keep);
+  d.attr("k", static_cast<double>(d.between(1, sizes[dim])));
+  d.set("in", sizes).set("values", out).set("indices", out);
+}
+
+void scan(Draw& d) {
+  const Shape sizes = d.shape(1, 3);
+  const std::size_t dim = d.dim(sizes);
+  d.attr("dim", static_cast<double>(dim)).attr("reverse", 0);
+  d.set("in", sizes).set("out", sizes);
+  if (d.code_is("cummax") || d.code_is("cummin")) {
+    d.set("indices", sizes);
+  } else if (d.code_is("cumsum")) {
+    d.linear(sizes[dim]);
+  } else {
+    d.terms(sizes[dim]);
+  }
+}
+
+void sort(Draw& d) {
+  const Shape sizes = d.shape(1, 3);
+  const bool stable = d.coin();
+  d.attr("dim", static_cast<double>(d.dim(sizes))).attr("stable", stable);
+  d.set("in", sizes).set("values", sizes);
+  if (stable) {
+    // Which of equal values comes first is settled only then.
+    d.set("indices", sizes);
+  }
+}
+
+void topk(Draw& d) {
+  const Shape sizes = d.shape(1, 3);
+  const std::size_t dim = d.dim(sizes);
+  const std::int64_t k = d.between(1, sizes[dim]);
+  const Shape out = with(sizes, dim, k);
+  d.attr("dim", static_cast<double>(dim)).attr("sorted", 1);
+  d.attr("k", static_cast<double>(k)).set("in", sizes).set("values", out);
+  if (d.main() == NPU_F32 || d.main() == NPU_F64) {
+    d.set("indices", out);  // no two values are equal
+  }
+}
+
+void unique(Draw& d) {
+  const Shape sizes = d.shape(1, 3);
+  const bool flat = d.coin();
+  const std::size_t dim = d.dim(sizes);
+  const bool inverse = d.coin();
+  const bool counts = d.coin();
+  d.attr("dim", flat ? -1 : static_cast<double>(dim)).attr("sorted", 1);
+  d.attr("with_inverse", inverse).attr("with_counts", counts);
+  d.set("in", sizes).set("total", {});
+  if (is_integer(d.main())) {
+    d.range("in", 0, d.main() == NPU_BOOL ? 1 : 3);
+  }
+  const npu_dtype main = d.main();
+  d.sized([=](Case& c, std::int64_t total) {
+    const auto give = [&](const char* name, npu_dtype dtype, const Shape& s) {
+      Operand& each = c.operand(name);
+      each.dtype = dtype;
+      each.sizes = s;
+      each.strides = contiguous_strides(s);
+    };
+    give("values", main, flat ? Shape{total} : with(sizes, dim, total));
+    if (inverse) {
+      give("inverse", NPU_I64, flat ? sizes : Shape{sizes[dim]});
+    }
+    if (counts) {
+      give("counts", NPU_I64, {total});
+    }
+  });
+}
+
+void searchsorted(Draw& d) {
+  const std::int64_t n = d.between(1, 8);
+  const Shape sizes = d.shape(0, 2);
+  std::vector<double> numbers;
+  for (std::int64_t i = 0; i < n; ++i) {
+    numbers.push_back(std::floor(d.real(0, 8)));
+  }
+  std::sort(numbers.begin(), numbers.end());
+  d.set("out", sizes).set("sorted", {n}).set("values", sizes);
+  d.contiguous("sorted").values("sorted", numbers).range("values", 0, 8);
+}
+
+void histogram(Draw& d) {
+  const Shape sizes = d.shape(1, 2);
+  const std::int64_t bins = d.between(1, 6);
+  d.attr("bins", static_cast<double>(bins)).attr("low", -2).attr("high", 2);
+  d.set("in", sizes).set("out", {bins}).maybe("weights", sizes);
+  d.attr("density", 0).terms(product(sizes));
+  if (d.code_is("edges")) {
+    std::vector<double> edges;
+    for (std::int64_t i = 0; i <= bins; ++i) {
+      edges.push_back(static_cast<double>(i) - 2);
+    }
+    d.set("edges", {bins + 1}).contiguous("edges").values("edges", edges);
+  }
+}
+
+void bincount(Draw& d) {
+  const Shape sizes = {d.between(1, 20)};
+  const std::int64_t least = d.between(0, 8);
+  const bool weighted = d.coin();
+  d.attr("minlength", static_cast<double>(least)).set("total", {});
+  d.set("in", sizes).range("in", 0, 6);
+  if (weighted) {
+    d.dtype("weights", NPU_F64).set("weights", sizes);
+  }
+  d.terms(sizes[0]).sized([=](Case& c, std::int64_t total) {
+    Operand& out = c.operand("out");
+    out.dtype = weighted ? NPU_F64 : NPU_I64;
+    out.sizes = {total};
+    out.strides = {1};
+  });
+}
+
+void isin(Draw& d) {
+  const Shape sizes = d.shape(0, 3);
+  d.set("out", sizes).set("elements", sizes).set("test", {d.size()});
+  d.attr("assume_unique", 0);
+  const double high = d.main() == NPU_BOOL ? 1 : 5;
+  d.range("elements", 0, high).range("test", 0, high);
+}
+
+void multi_map(Draw& d) {
+  std::vector<Shape> sizes;
+  for (std::int64_t i = d.between(1, 4); i > 0; --i) {
+    sizes.push_back(d.shape(1, 3));
+  }
+  d.list("out", sizes).list("x", sizes);
+  for (const char* name : {"a", "b", "c", "d"}) {
+    d.no_scalar(name);
+  }
+  if (d.code_is("unary")) {
+    d.attr("op", NPU_UNARY_NEG);
+  } else if (d.code_is("unary_with")) {
+    d.attr("op", NPU_UNARY_WITH_AFFINE).attr("a", 2).attr("b", 1);
+  } else if (d.code_is("binary")) {
+    d.attr("op", d.coin() ? NPU_BINARY_ADD : NPU_BINARY_MUL).list("y", sizes);
+  } else if (d.code_is("ternary")) {
+    d.attr("op", NPU_TERNARY_ADDCMUL).attr("a", 2);
+    d.list("y", sizes).list("z", sizes);
+  } else if (!d.code_is("copy")) {
+    d.impossible();
+  }
+  if (d.main() == NPU_BOOL) {
+    d.impossible();
+  }
+}
+
+void multi_reduce(Draw& d) {
+  std::vector<Shape> sizes;
+  for (std::int64_t i = d.between(1, 4); i > 0; --i) {
+    sizes.push_back(d.shape(1, 3));
+  }
+  const double orders[] = {1, 2, std::numeric_limits<double>::infinity()};
+  d.attr("p", orders[d.between(0, 2)]).list("x", sizes);
+  d.list("out", std::vector<Shape>(sizes.size()));
+  if (d.code_is("norm")) {
+    d.maybe("total", {});
+  }
+  d.terms(400);
+}
+
+constexpr Rule kRules[] = {
+    {"unary", unary},
+    {"unary_with", unary_with},
+    {"binary", binary},
+    {"compare", compare},
+    {"ternary", ternary},
+    {"reduce", reduce},
+    {"arg_reduce", arg_reduce},
+    {"scan", scan},
+    {"sort", sort},
+    {"topk", topk},
+    {"unique", unique},
+    {"searchsorted", searchsorted},
+    {"histogram", histogram},
+    {"bincount", bincount},
+    {"isin", isin},
+    {"multi_map", multi_map},
+    {"multi_reduce", multi_reduce},
+};
+
+}  // namespace
+
+const std::span<const Rule> kMapRules = kRules;
+
+}  // namespace npu::kit

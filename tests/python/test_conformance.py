@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`opennpu conformance`: the kit that vendors run, and that it notices what is wrong."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from opennpu import conformance
+
+pytestmark = pytest.mark.skipif(
+    conformance.kit() is None, reason="built without GoogleTest: there is no kit"
+)
+
+
+def run(*arguments, **env):
+    command = [sys.executable, "-m", "opennpu", "conformance", *arguments]
+    variables = {**os.environ, "NPU_HOST_MEMORY": "256M", **env}
+    return subprocess.run(command, capture_output=True, text=True, env=variables)
+
+
+def report(*arguments, **env):
+    ran = run(*arguments, "--json", **env)
+    assert ran.stdout, ran.stderr
+    return ran.returncode, json.loads(ran.stdout)
+
+
+def test_one_kind_of_the_host_driver_passes():
+    code, found = report("--driver", "host", "--kind", "gemm")
+    assert code == 0, found
+    (kind,) = found["kinds"]
+    assert kind["state"] == "passes" and kind["cases"] > 10 and kind["worst"] <= 1
+
+
+def test_a_driver_that_computes_nothing_fails_every_kind():
+    code, found = report("--driver", "null", NPU_NULL_ACCEPT="1")
+    assert code == 1
+    states = {k["name"]: k["state"] for k in found["kinds"]}
+    assert "passes" not in states.values(), states
+    for kind in ("copy", "binary", "gemm", "conv", "softmax", "gather", "unique", "optimizer"):
+        assert states[kind] == "fails", kind
+
+
+def test_a_driver_without_kinds_is_told_what_to_write():
+    ran = run("--driver", "null")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    total = len(report("--driver", "null")[1]["kinds"])
+    assert f"missing: {total} of {total} kinds" in ran.stdout
+    lines = ran.stdout.split("what to do next")[1].splitlines()[1:]
+    models = [int(line.split()[2]) for line in lines if "models" in line]
+    assert models and models == sorted(models, reverse=True) and models[0] > 0
+
+
+def test_a_seed_repeats_one_case():
+    code, found = report("--driver", "null", "--kind", "gemm", "--seed", "123", NPU_NULL_ACCEPT="1")
+    assert code == 1 and "seed 123" in found["kinds"][0]["first_failure"]
+
+
+def test_wrong_arguments():
+    ran = run("--driver", "host", "--kind", "no_such_kind")
+    assert ran.returncode == 2 and "there is no kind 'no_such_kind'" in ran.stderr
+    ran = run("--driver", "/nowhere/libnpu_x.so")
+    assert ran.returncode == 2 and "cannot open driver" in ran.stderr
