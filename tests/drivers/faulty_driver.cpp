@@ -9,6 +9,7 @@
 //                                        memory
 //   NPU_FAULTY_DECLINE=1                 has no kinds
 //   NPU_FAULTY_TALLY=1                   notes every call that ran
+//   NPU_FAULTY_BY_CHANCE=1               says that no kernel is deterministic
 //
 // A test in the same process uses npu_faulty_arm and the counters below.
 #include <dlfcn.h>
@@ -202,6 +203,7 @@ npu_driver driver;
 bool no_host_access = false;
 bool decline = false;
 bool tally_runs = false;
+bool by_chance = false;
 RunTally tally;
 
 const npu_device_table* base_table(const npu_device_table*) {
@@ -260,6 +262,15 @@ npu_status find(const char* name, uint32_t* slot) {
   return Forward<&npu_op_table::find, k_op_find>::call(name, slot);
 }
 
+npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
+  const npu_status status =
+      Forward<&npu_op_table::caps, k_op_caps>::call(slot, code, out);
+  if (status == NPU_OK && by_chance) {
+    out->flags &= ~NPU_CAP_DETERMINISTIC;
+  }
+  return status;
+}
+
 npu_status run(npu_stream stream, const npu_call* call) {
   const npu_status status =
       Forward<&npu_op_table::run, k_op_run>::call(stream, call);
@@ -294,6 +305,7 @@ void build_tables() {
   device_table.properties = &properties;
   op_table.find = &find;
   op_table.run = &run;
+  op_table.caps = &caps;
   driver.name = "faulty";
   driver.vendor = "OpenNPU tests";
   driver.device = &device_table;
@@ -375,6 +387,8 @@ npu_status read_settings() {
   decline = flag != nullptr && std::string_view(flag) == "1";
   const char* notes = std::getenv("NPU_FAULTY_TALLY");
   tally_runs = notes != nullptr && std::string_view(notes) == "1";
+  const char* chance = std::getenv("NPU_FAULTY_BY_CHANCE");
+  by_chance = chance != nullptr && std::string_view(chance) == "1";
   const char* spec = std::getenv("NPU_FAULT");
   return arm(spec != nullptr ? spec : "");
 }
