@@ -15,7 +15,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import aten_hand
+import aten_impl
 import aten_list
+import aten_map
 from aten_model import Pack
 from aten_torch import TorchOps, load_torch, packaged_yaml
 from aten_yaml import load_pack
@@ -24,7 +26,7 @@ from kinds_model import load_kinds
 from yaml_reader import YamlError
 
 # Each takes (pack, torch) and gives {path below --out: text}. Order does not matter.
-EMITTERS = [aten_hand.emit, aten_list.emit]
+EMITTERS = [aten_hand.emit, aten_impl.emit, aten_list.emit, aten_map.emit]
 MADE = "made.txt"  # what the last run wrote, so that this one can remove what it does not
 
 

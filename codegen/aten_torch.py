@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torchgen
 from torchgen.gen import get_grouped_native_functions, parse_native_yaml
-from torchgen.model import NativeFunction, NativeFunctionsGroup
+from torchgen.model import DispatchKey, NativeFunction, NativeFunctionsGroup
 
 
 def packaged_yaml() -> Path:
@@ -23,10 +23,12 @@ def packaged_yaml() -> Path:
 
 
 class TorchOps:
-    """Every ATen overload by name ("add.out"), and the group it belongs to."""
+    """Every ATen overload by name ("add.out"), and the group it belongs to; `cpu`: overloads that
+    at::cpu exports a function for."""
 
-    def __init__(self, groups):
+    def __init__(self, groups, cpu):
         self.groups: tuple[NativeFunction | NativeFunctionsGroup, ...] = tuple(groups)
+        self.cpu: frozenset[str] = frozenset(cpu)
         self.functions: dict[str, NativeFunction] = {}
         self.group_of: dict[str, NativeFunctionsGroup] = {}
         for group in self.groups:
@@ -46,6 +48,18 @@ class TorchOps:
         return result
 
 
+def cpu_functions(groups, index) -> list[str]:
+    """Overloads with a CPU kernel of their own, and all forms of a structured group that has one."""
+    found = []
+    for group in groups:
+        if isinstance(group, NativeFunction):
+            found += [str(group.func.name)] if index.has_kernel(group) else []
+            continue
+        whole = group.structured and index.has_kernel(group)
+        found += [str(f.func.name) for f in group.functions() if whole or index.has_kernel(f)]
+    return found
+
+
 def load_torch(path: Path, cache: Path | None = None) -> TorchOps:
     """Reads native_functions.yaml (and tags.yaml beside it); `cache` is a folder."""
     tags = path.parent / "tags.yaml"
@@ -56,11 +70,13 @@ def load_torch(path: Path, cache: Path | None = None) -> TorchOps:
     kept = cache / f"torch_{digest.hexdigest()[:16]}.pickle" if cache else None
     if kept and kept.is_file():
         with contextlib.suppress(Exception):
-            return TorchOps(pickle.loads(kept.read_bytes()))
-    groups = get_grouped_native_functions(parse_native_yaml(str(path), str(tags)).native_functions)
+            return TorchOps(*pickle.loads(kept.read_bytes()))
+    parsed = parse_native_yaml(str(path), str(tags))
+    groups = get_grouped_native_functions(parsed.native_functions)
+    cpu = cpu_functions(groups, parsed.backend_indices[DispatchKey.CPU])
     if kept:
         kept.parent.mkdir(parents=True, exist_ok=True)
         for old in kept.parent.glob("torch_*.pickle"):
             old.unlink(missing_ok=True)
-        kept.write_bytes(pickle.dumps(groups, protocol=5))
-    return TorchOps(groups)
+        kept.write_bytes(pickle.dumps((groups, cpu), protocol=5))
+    return TorchOps(groups, cpu)

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "decline.h"
 #include "host.h"
 #include "kernels/dtype.h"
 
@@ -51,6 +52,9 @@ npu_status caps(std::uint32_t slot, std::uint32_t code, npu_op_caps* out) {
       return status;
     }
     if (!settings.all_kernels && !limit_to_fast(slot, code, all)) {
+      return no_kernel(slot, code);
+    }
+    if (!keeps(slot, code, all)) {
       return no_kernel(slot, code);
     }
     all.size = std::min<std::uint32_t>(out->size, sizeof(all));

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "decline.h"
 #include "host.h"
 
 namespace npu::host {
@@ -182,6 +183,7 @@ npu_status read_settings() {
           ? status
           : choice("NPU_HOST_ACCESS", {"coherent", "explicit", "none"}, access);
   status = status ? status : read_isa(s.isa);
+  status = status ? status : read_decline();
   if (status != NPU_OK) {
     return status;
   }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C: what fell back, and the policy about it.
+#include "aten/adapters/native.h"
 #include "aten/ladder/ladder.h"
 #include "aten/ladder/profile_facts.h"
 #include "aten/ladder/report.h"
 #include "aten/profile_gap.h"
+#include "npu/kinds.h"
 #include "python/bindings.h"
 #include "python/call_site.h"
 
@@ -55,9 +57,34 @@ py::list profile_gaps() {
   return out;
 }
 
+// {overload: [{kind, code, 1: calls, 2: calls, 3: calls}]}: an overload may
+// have several codes.
+py::dict native_calls() {
+  py::dict calls;
+  for_each_site([&](NativeSite& site) {
+    py::dict row;
+    std::uint64_t sum = 0;
+    for (int rung = 1; rung <= NativeSite::kRungs; ++rung) {
+      row[py::int_(rung)] = site.calls(rung);
+      sum += site.calls(rung);
+    }
+    if (sum == 0) {
+      return;
+    }
+    row["kind"] = npu_kind_name(site.slot());
+    row["code"] = npu_code_name(site.slot(), site.code());
+    if (!calls.contains(site.overload())) {
+      calls[site.overload()] = py::list();
+    }
+    calls[site.overload()].cast<py::list>().append(row);
+  });
+  return calls;
+}
+
 }  // namespace
 
 void bind_fallback(py::module_& m) {
+  m.def("_native_calls", &native_calls);
   m.def("_fallback_rows", &fallback_rows);
   m.def("_fallback_reset", [] {
     ladder::report_reset();

@@ -143,7 +143,7 @@ at::Tensor CpuCall::to_npu(at::Tensor cpu) {
   }
   const std::uint32_t known = find_cpu(cpu.unsafeGetTensorImpl());
   if (known != kNone) {
-    return tensors_[known].original;
+    return at::Tensor(TensorImplPtr::reclaim_copy(tensors_[known].original));
   }
   if (!cpu.device().is_cpu() || C10_UNLIKELY(for_host_)) {
     return cpu;
@@ -201,11 +201,14 @@ void CpuCall::take_new_memory(Mapped& mapped) {
 
 void CpuCall::write_back_one(Wrapped& wrapped) {
   if (wrapped.storage == kNone) {
-    write_back_components(*this, wrapped.original, wrapped.cpu);
+    write_back_components(
+        *this,
+        at::Tensor(TensorImplPtr::reclaim_copy(wrapped.original)),
+        wrapped.cpu);
     return;
   }
   c10::TensorImpl& cpu = *wrapped.cpu.unsafeGetTensorImpl();
-  c10::TensorImpl& original = *wrapped.original.unsafeGetTensorImpl();
+  c10::TensorImpl& original = *wrapped.original;
   Mapped& mapped = storages_[wrapped.storage];
   const c10::Storage& now = cpu.unsafe_storage();
   if (C10_UNLIKELY(now.unsafeGetStorageImpl() != mapped.cpu)) {

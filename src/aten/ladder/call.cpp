@@ -6,6 +6,8 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
 
+#include <sstream>
+
 #include "aten/ladder/shim.h"
 #include "aten/ladder/wrapper_pool.h"
 #include "runtime/device.h"
@@ -30,6 +32,16 @@ std::uint32_t find_linear(
   return none;
 }
 
+// A wrapper that was used before often has the geometry already.
+void take_geometry(c10::TensorImpl& wrapper, const c10::TensorImpl& from) {
+  if (wrapper.sizes() == from.sizes() && wrapper.strides() == from.strides()) {
+    wrapper.set_storage_offset(from.storage_offset());
+  } else {
+    wrapper.set_sizes_and_strides(
+        from.sizes(), from.strides(), from.storage_offset());
+  }
+}
+
 }  // namespace
 
 CpuCall::CpuCall(
@@ -50,13 +62,11 @@ std::uint32_t CpuCall::find_original(const c10::TensorImpl* impl) const {
   if (tensors_.size() <= kLinear) {
     return find_linear(
         tensors_,
-        [impl](const Wrapped& w) {
-          return w.original.unsafeGetTensorImpl() == impl;
-        },
+        [impl](const Wrapped& w) { return w.original == impl; },
         kNone);
   }
-  const auto found = tensor_index_.find(impl);
-  return found == tensor_index_.end() ? kNone : found->second;
+  const auto found = index_->tensors.find(impl);
+  return found == index_->tensors.end() ? kNone : found->second;
 }
 
 std::uint32_t CpuCall::find_cpu(const c10::TensorImpl* impl) const {
@@ -78,8 +88,8 @@ std::uint32_t CpuCall::find_storage(const c10::StorageImpl* original) const {
         [original](const Mapped& m) { return m.original == original; },
         kNone);
   }
-  const auto found = storage_index_.find(original);
-  return found == storage_index_.end() ? kNone : found->second;
+  const auto found = index_->storages.find(original);
+  return found == index_->storages.end() ? kNone : found->second;
 }
 
 std::uint32_t CpuCall::find_cpu_storage(const c10::StorageImpl* cpu) const {
@@ -95,17 +105,21 @@ void CpuCall::append(Wrapped wrapped) {
   if (C10_LIKELY(tensors_.size() <= kLinear)) {
     return;
   }
-  const std::size_t first = tensor_index_.empty() ? 0 : tensors_.size() - 1;
+  if (index_ == nullptr) {
+    index_ = std::make_unique<Index>();
+  }
+  auto& index = index_->tensors;
+  const std::size_t first = index.empty() ? 0 : tensors_.size() - 1;
   for (std::size_t i = first; i < tensors_.size(); ++i) {
     const auto at = static_cast<std::uint32_t>(i);
-    tensor_index_[tensors_[i].original.unsafeGetTensorImpl()] = at;
-    tensor_index_[tensors_[i].cpu.unsafeGetTensorImpl()] = at;
+    index[tensors_[i].original] = at;
+    index[tensors_[i].cpu.unsafeGetTensorImpl()] = at;
   }
 }
 
 void CpuCall::remember(
     const at::Tensor& original, const at::Tensor& cpu, bool written) {
-  append({original, cpu, kNone, written, false});
+  append({original.unsafeGetTensorImpl(), cpu, kNone, written, false});
 }
 
 void CpuCall::check_device(const at::Tensor& tensor, const Arg& arg) const {
@@ -138,11 +152,15 @@ void CpuCall::check_device(const at::Tensor& tensor, const Arg& arg) const {
 std::uint32_t CpuCall::append_storage(const Mapped& mapped) {
   storages_.push_back(mapped);
   if (C10_UNLIKELY(storages_.size() > kLinear)) {
-    const std::size_t first = storage_index_.empty() ? 0 : storages_.size() - 1;
+    if (index_ == nullptr) {
+      index_ = std::make_unique<Index>();
+    }
+    auto& index = index_->storages;
+    const std::size_t first = index.empty() ? 0 : storages_.size() - 1;
     for (std::size_t i = first; i < storages_.size(); ++i) {
       const auto at = static_cast<std::uint32_t>(i);
-      storage_index_[storages_[i].original] = at;
-      storage_index_[storages_[i].cpu] = at;
+      index[storages_[i].original] = at;
+      index[storages_[i].cpu] = at;
     }
   }
   return static_cast<std::uint32_t>(storages_.size() - 1);
@@ -194,8 +212,7 @@ c10::Storage CpuCall::storage_to_cpu(
   return cpu;
 }
 
-at::Tensor CpuCall::wrap_dense(const at::Tensor& original, const Arg& arg) {
-  c10::TensorImpl& from = *original.unsafeGetTensorImpl();
+c10::TensorImpl* CpuCall::wrap_dense(c10::TensorImpl& from, const Arg& arg) {
   TORCH_CHECK(
       from.has_storage(),
       "npu: ",
@@ -220,8 +237,7 @@ at::Tensor CpuCall::wrap_dense(const at::Tensor& original, const Arg& arg) {
         c10::DispatchKeySet(c10::DispatchKey::CPU),
         from.dtype());
   }
-  wrapper->set_sizes_and_strides(
-      from.sizes(), from.strides(), from.storage_offset());
+  take_geometry(*wrapper, from);
   if (C10_UNLIKELY(from.is_conj())) {
     wrapper->_set_conj(true);
   }
@@ -236,21 +252,22 @@ at::Tensor CpuCall::wrap_dense(const at::Tensor& original, const Arg& arg) {
     wrapper->set_requires_grad(true);
   }
   bytes_ += static_cast<std::uint64_t>(from.numel()) * from.itemsize();
-  at::Tensor cpu(std::move(wrapper));
+  c10::TensorImpl* const cpu = wrapper.get();
   append(
-      {original,
-       cpu,
+      {&from,
+       at::Tensor(std::move(wrapper)),
        index,
        arg.written,
        /*pooled=*/known == kNone && entry_.builtin});
   return cpu;
 }
 
-at::Tensor CpuCall::to_cpu(const at::Tensor& original, const Arg& arg) {
+c10::TensorImpl* CpuCall::convert(const at::Tensor& original, const Arg& arg) {
+  c10::TensorImpl* const impl = original.unsafeGetTensorImpl();
   if (!original.defined()) {
-    return original;
+    return impl;
   }
-  const std::uint32_t known = find_original(original.unsafeGetTensorImpl());
+  const std::uint32_t known = find_original(impl);
   if (C10_UNLIKELY(known != kNone)) {
     Wrapped& wrapped = tensors_[known];
     if (arg.written) {
@@ -261,20 +278,39 @@ at::Tensor CpuCall::to_cpu(const at::Tensor& original, const Arg& arg) {
       storages_[wrapped.storage].written |= arg.written;
       storages_[wrapped.storage].out_only = false;
     }
-    return wrapped.cpu;
+    return wrapped.cpu.unsafeGetTensorImpl();
   }
   check_device(original, arg);
-  if (C10_UNLIKELY(original.device().is_cpu())) {
+  if (C10_UNLIKELY(impl->device_type() == c10::DeviceType::CPU)) {
     for_host_ |= arg.written;
     remember(original, original, false);
-    return original;
+    return impl;
   }
-  if (C10_UNLIKELY(has_components(*original.unsafeGetTensorImpl()))) {
+  if (C10_UNLIKELY(has_components(*impl))) {
     const at::Tensor cpu = components_to_cpu(*this, original, arg);
     remember(original, cpu, arg.written);
-    return cpu;
+    return cpu.unsafeGetTensorImpl();
   }
-  return wrap_dense(original, arg);
+  return wrap_dense(*impl, arg);
+}
+
+at::Tensor CpuCall::to_cpu(const at::Tensor& original, const Arg& arg) {
+  if (!original.defined()) {
+    return original;
+  }
+  originals_.push_back(original);
+  return at::Tensor(TensorImplPtr::reclaim_copy(convert(original, arg)));
+}
+
+std::string CpuCall::describe() const {
+  std::ostringstream text;
+  for (const Wrapped& wrapped : tensors_) {
+    text << ' ' << wrapped.cpu.scalar_type();
+    if (!wrapped.original->has_symbolic_sizes_strides()) {
+      text << wrapped.original->sizes();
+    }
+  }
+  return text.str();
 }
 
 void CpuCall::convert_list(c10::IValue& value, const Arg& arg) {
@@ -339,9 +375,6 @@ void CpuCall::convert_arguments(c10::IValue* args) {
             ": takes a storage, which no CPU kernel can use for an npu "
             "tensor. Use the tensor form of this operator.");
     }
-  }
-  if (C10_UNLIKELY(copies_)) {
-    download();
   }
 }
 

@@ -14,6 +14,8 @@
 #include <c10/util/flat_hash_map.h>
 
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "aten/ladder/entry.h"
 
@@ -30,6 +32,13 @@ class CpuCall {
 
   // Replaces the operator's arguments by their CPU twins.
   void convert_arguments(c10::IValue* args);
+  // The CPU twin of an argument that outlives the call; the call owns the
+  // twin. An undefined tensor stays one.
+  c10::TensorImpl* convert(const at::Tensor& original, const Arg& arg);
+  // The same as a tensor. It may be a temporary: the call keeps it.
+  at::Tensor to_cpu(const at::Tensor& original, const Arg& arg);
+  // Rung 5: once all arguments are converted, brings their bytes.
+  void download();
   // After the kernel, also after one that threw: what it did to the shape and
   // the memory of written tensors is done to the npu ones.
   void write_back();
@@ -51,9 +60,11 @@ class CpuCall {
     return for_host_;
   }
 
+  // "Float[2, 3] Long[3]".
+  std::string describe() const;
+
   // Used by the other layouts (components.cpp): their members go through the
   // same maps.
-  at::Tensor to_cpu(const at::Tensor& original, const Arg& arg);
   at::Tensor to_npu(at::Tensor cpu);
   // Remembers a pair that is no plain tensor with bytes.
   void remember(
@@ -66,7 +77,7 @@ class CpuCall {
  private:
   static constexpr std::uint32_t kNone = UINT32_MAX;
   struct Wrapped {
-    at::Tensor original;
+    c10::TensorImpl* original;
     at::Tensor cpu;         // the same tensor for a CPU argument
     std::uint32_t storage;  // in storages_, or kNone
     bool written;
@@ -86,7 +97,7 @@ class CpuCall {
   };
 
   void check_device(const at::Tensor& tensor, const Arg& arg) const;
-  at::Tensor wrap_dense(const at::Tensor& original, const Arg& arg);
+  c10::TensorImpl* wrap_dense(c10::TensorImpl& original, const Arg& arg);
   std::uint32_t map_storage(
       c10::StorageImpl* original, c10::StorageImpl* cpu, const Arg& arg);
   std::uint32_t find_original(const c10::TensorImpl* impl) const;
@@ -103,8 +114,6 @@ class CpuCall {
   void write_back_one(Wrapped& wrapped);
   void keep_alive(Mapped& mapped) const;
 
-  // Rung 5 (copies.cpp): bytes come down in one go, and go up again.
-  void download();
   void upload_written();
 
   const Entry& entry_;
@@ -116,9 +125,13 @@ class CpuCall {
   c10::SmallVector<Wrapped, 6> tensors_;
   c10::SmallVector<Mapped, 6> storages_;    // arguments', then new results'
   c10::SmallVector<c10::Storage, 0> kept_;  // of results, while maps hold them
-  // Only filled when lists make linear search slow.
-  ska::flat_hash_map<const void*, std::uint32_t> tensor_index_;
-  ska::flat_hash_map<const void*, std::uint32_t> storage_index_;
+  c10::SmallVector<at::Tensor, 6> originals_;  // nobody else keeps them
+  // Only made when lists make linear search slow.
+  struct Index {
+    ska::flat_hash_map<const void*, std::uint32_t> tensors;
+    ska::flat_hash_map<const void*, std::uint32_t> storages;
+  };
+  std::unique_ptr<Index> index_;
 };
 
 // Any tensor but a plain strided one.

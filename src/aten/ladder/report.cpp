@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "aten/adapters/native.h"
 #include "aten/ladder/entry.h"
 #include "aten/ladder/ticks.h"
 #include "driver/registry.h"
@@ -15,6 +16,21 @@ namespace {
 bool on_host_driver() {
   const Driver* const driver = active_driver_or_null();
   return driver != nullptr && std::string(driver->name()) == "host";
+}
+
+// Calls the driver took after copies of their operands.
+void add_mended(std::vector<Row>& rows) {
+  for_each_site([&](NativeSite& site) {
+    Row row;
+    row.calls = site.calls(2);
+    if (row.calls == 0) {
+      return;
+    }
+    row.overload = row.reported = site.overload();
+    row.rung = 2;
+    row.reason = reason_text(site.mended_for());
+    rows.push_back(std::move(row));
+  });
 }
 
 }  // namespace
@@ -43,6 +59,7 @@ std::vector<Row> report_rows() {
                             : reason_text(entry.counters.reason.load());
     rows.push_back(std::move(row));
   });
+  add_mended(rows);
   std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
     return a.seconds > b.seconds;
   });
@@ -59,6 +76,7 @@ void report_reset() {
     // So that the next call leaves its call site.
     entry.settled.store(false);
   });
+  for_each_site([](NativeSite& site) { site.reset(); });
 }
 
 }  // namespace npu::ladder

@@ -2,21 +2,13 @@
 // Rungs 4 and 5, step by step.
 #include "aten/ladder/run.h"
 
-#include <c10/core/impl/LocalDispatchKeySet.h>
-
 #include <optional>
-#include <sstream>
 
-#include "aten/ladder/call.h"
 #include "aten/ladder/ladder.h"
 #include "aten/ladder/policy.h"
-#include "aten/ladder/shim.h"
-#include "aten/ladder/ticks.h"
-#include "driver/registry.h"
-#include "driver/services.h"
+#include "aten/ladder/unboxed.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
-#include "runtime/stream.h"
 
 namespace npu::ladder {
 namespace {
@@ -49,14 +41,6 @@ c10::Device target_device(const Entry& entry, const c10::IValue* args) {
   return {kDeviceType, device_or_current(index)};
 }
 
-// CPU kernels know no streams: what was queued before must have happened.
-void drain(c10::Device device) {
-  static const Driver& driver = active_driver();
-  check_driver(
-      driver.stream().synchronize(current_stream_handle(device.index())),
-      "wait for the current stream");
-}
-
 // True when this call of a random operator draws nothing.
 bool draws_nothing(const Entry& entry, const c10::IValue* args) {
   const c10::FunctionSchema& schema = entry.op.schema();
@@ -87,49 +71,6 @@ void refuse_random(const Entry& entry, const c10::IValue* args) {
       ops_error(Code::kNotSupported));
 }
 
-void print_call(const Entry& entry, const c10::IValue* args, bool copies) {
-  std::ostringstream line;
-  line << "npu: " << entry.label << ": rung " << (copies ? 5 : 4) << ":";
-  for (const Arg& arg : entry.args) {
-    const c10::IValue& value = args[arg.index];
-    if (value.isTensor() && value.toTensor().defined()) {
-      const at::Tensor& tensor = value.toTensor();
-      line << ' ' << tensor.scalar_type();
-      if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
-        line << tensor.sizes();
-      }
-    }
-  }
-  log(NPU_LOG_DEBUG, line.str());
-}
-
-// Below autograd as every backend kernel, and nothing casts temporaries.
-const c10::DispatchKeySet kExcluded =
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView |
-    c10::autocast_dispatch_keyset;
-
-void call_kernel(
-    const Entry& entry,
-    c10::DispatchKey cpu_key,
-    CpuCall& call,
-    bool copies,
-    bool opens,
-    torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
-  try {
-    if (C10_LIKELY(!copies && !call.for_host())) {
-      const ShimScope shim(call.device().index(), opens);
-      entry.call_kernel(cpu_key, stack);
-    } else {
-      entry.call_kernel(cpu_key, stack);
-    }
-  } catch (...) {
-    // As on the CPU, an out= tensor stays as the kernel left it.
-    call.write_back();
-    throw;
-  }
-}
-
 }  // namespace
 
 void run_on_cpu(
@@ -138,36 +79,25 @@ void run_on_cpu(
     torch::jit::Stack* stack,
     npu_reason reason) {
   settle(entry);
-  const std::uint64_t start = read_ticks();
   c10::IValue* const args = stack->data() + stack->size() - entry.n_args;
   if (C10_UNLIKELY(entry.seeded)) {
     refuse_random(entry, args);
   }
-  const c10::Device device = target_device(entry, args);
-  const std::uint32_t access = device_properties(device.index()).host_access;
-  const bool copies = access == NPU_HOST_ACCESS_NONE;
-  const bool opens = access == NPU_HOST_ACCESS_EXPLICIT;
-  if (C10_UNLIKELY(log_enabled(NPU_LOG_DEBUG))) {
-    print_call(entry, args, copies);
+  CpuRun run(entry, target_device(entry, args), reason);
+  run.call.convert_arguments(args);
+  run.ready();
+  try {
+    const CpuScope scope(run);
+    entry.call_kernel(cpu_key, stack);
+  } catch (...) {
+    // As on the CPU, an out= tensor stays as the kernel left it.
+    run.call.write_back();
+    throw;
   }
-  if (C10_LIKELY(!copies)) {
-    drain(device);
-  }
-  CpuCall call(entry, device, copies, opens);
-  call.convert_arguments(args);
-  call_kernel(entry, cpu_key, call, copies, opens, stack);
-  call.write_back();
-  call.convert_results(
+  run.call.write_back();
+  run.call.convert_results(
       stack->data() + stack->size() - entry.n_returns, entry.n_returns);
-  call.finish();
-
-  Counters& counters = entry.counters;
-  constexpr auto kRelaxed = std::memory_order_relaxed;
-  counters.calls.fetch_add(1, kRelaxed);
-  counters.bytes.fetch_add(call.bytes(), kRelaxed);
-  counters.ticks.fetch_add(read_ticks() - start, kRelaxed);
-  counters.reason.store(reason, kRelaxed);
-  counters.rung.store(copies ? 5 : 4, kRelaxed);
+  run.finish();
 }
 
 void call_on_cpu(

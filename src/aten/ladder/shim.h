@@ -15,6 +15,7 @@ void install_shim();
 // Opens the side door for this thread. Scopes nest.
 class ShimScope {
  public:
+  // `device` -1: closes it, PyTorch's own memory is used.
   // `opens`: device memory must be opened before host code touches it.
   ShimScope(c10::DeviceIndex device, bool opens) noexcept;
   ~ShimScope();

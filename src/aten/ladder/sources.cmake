@@ -13,4 +13,5 @@ set(NPU_LADDER_SOURCES
   shim.cpp
   sweep.cpp
   ticks.cpp
+  unboxed.cpp
   wrapper_pool.cpp)

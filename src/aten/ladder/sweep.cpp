@@ -7,10 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "aten/adapters/register.h"
 #include "aten/ladder/entry.h"
 #include "aten/ladder/ladder.h"
 #include "aten/ladder/run.h"
 #include "aten/ladder/shim.h"
+#include "aten/ladder/unboxed_rows.h"
 #include "aten/profile_gap.h"
 #include "runtime/error.h"
 
@@ -117,6 +119,14 @@ bool shadowed(const c10::OperatorHandle& op, const Twin& twin) {
          has(DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
+// Where autograd goes through an implicit composite, no kernel of ours may
+// stand in its way.
+bool may_have_kernel(const c10::OperatorHandle& op) {
+  return !op.hasKernelForDispatchKey(DispatchKey::PrivateUse1) &&
+         (!op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) ||
+          op.hasKernelForDispatchKey(DispatchKey::Autograd));
+}
+
 using Registrations = std::vector<c10::RegistrationHandleRAII>;
 
 void register_fallbacks(Registrations& made) {
@@ -131,6 +141,28 @@ void register_fallbacks(Registrations& made) {
   add(kTwins[2], KernelFunction::makeFromBoxedFunction<&fallback<2>>());
   add(kTwins[3], KernelFunction::makeFromBoxedFunction<&fallback<3>>());
   add(kTwins[4], KernelFunction::makeFromBoxedFunction<&fallback<4>>());
+}
+
+// Rows whose operators have an npu kernel by now are left out.
+void register_rows(
+    Registrations& made, const std::vector<UnboxedRows>& tables) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const UnboxedRows& table : tables) {
+    for (std::size_t i = 0; i < table.n; ++i) {
+      const UnboxedRow& row = table.rows[i];
+      const c10::OperatorName name(row.name, row.overload);
+      const auto op = dispatcher.findSchema(name);
+      if (op && may_have_kernel(*op)) {
+        made.push_back(dispatcher.registerImpl(
+            name,
+            DispatchKey::PrivateUse1,
+            row.make(*op, row.function),
+            std::nullopt,
+            nullptr,
+            "npu ladder"));
+      }
+    }
+  }
 }
 
 void register_shadowed(Registrations& made) {
@@ -164,6 +196,8 @@ void install() {
     // For ever: dropping a handle would deregister its kernel.
     auto* const made = new Registrations;
     register_fallbacks(*made);
+    register_rows(*made, native_rows());
+    register_rows(*made, unboxed_rows());
     register_shadowed(*made);
     return true;
   }();

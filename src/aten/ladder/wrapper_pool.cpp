@@ -34,8 +34,10 @@ void WrapperPool::give(TensorImplPtr wrapper) {
     return;
   }
   c10::StorageImpl& bytes = *storage.unsafeGetStorageImpl();
-  bytes.set_data_ptr_noswap(
-      c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)));
+  if (bytes.data_ptr().get_context() != nullptr) {
+    bytes.set_data_ptr_noswap(
+        c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)));
+  }
   if (impl.autograd_meta() != nullptr) {
     impl.set_autograd_meta(nullptr);
   }

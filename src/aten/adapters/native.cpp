@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asking the driver: cheaply first, then with a frame.
+#include "aten/adapters/native.h"
+
+#include <ATen/Context.h>
+
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "aten/adapters/mend.h"
+#include "aten/frame.h"
+#include "aten/ladder/run.h"
+#include "driver/registry.h"
+#include "runtime/allocator/allocator.h"
+#include "runtime/device.h"
+#include "runtime/error.h"
+#include "runtime/stream.h"
+
+namespace npu {
+namespace {
+
+struct Sites {
+  std::mutex mutex;
+  std::vector<NativeSite*> all;
+};
+
+Sites& sites() {
+  static auto* const instance = new Sites;
+  return *instance;
+}
+
+const Driver& driver() {
+  static const Driver& active = active_driver();
+  return active;
+}
+
+// A driver may ask for one mending after another; more rounds than there are
+// sorts of them would be a driver that never has enough.
+constexpr int kMostMendings = 4;
+
+npu_reason reason_of(const npu_verdict& verdict) {
+  return verdict.reason == NPU_REASON_NONE ? npu_reason{NPU_REASON_NO_KERNEL}
+                                           : verdict.reason;
+}
+
+}  // namespace
+
+NativeSite::NativeSite(
+    const char* overload, std::uint32_t slot, std::uint32_t code)
+    : overload_(overload), slot_(slot), code_(code) {
+  const std::lock_guard<std::mutex> lock(sites().mutex);
+  sites().all.push_back(this);
+}
+
+const npu_op_caps* NativeSite::find_caps() const {
+  const npu_op_caps* const found = driver().caps(slot_, code_);
+  caps_.store(found, std::memory_order_release);
+  return found;
+}
+
+const npu_op_caps* NativeSite::caps() const {
+  if (C10_UNLIKELY(driver().is_disabled(slot_))) {
+    return nullptr;
+  }
+  const npu_op_caps* const known = caps_.load(std::memory_order_acquire);
+  return C10_LIKELY(known != nullptr) ? known : find_caps();
+}
+
+npu_reason NativeSite::wants_all(
+    std::initializer_list<const at::Tensor*> tensors) const {
+  const npu_op_caps* const can = caps();
+  if (can == nullptr) {
+    return driver().is_disabled(slot_) ? NPU_REASON_DISABLED
+                                       : NPU_REASON_NO_KERNEL;
+  }
+  std::int64_t numel = 0;
+  npu_dtype dtype = NPU_ABSENT;
+  c10::DeviceIndex device = -1;
+  for (const at::Tensor* const tensor : tensors) {
+    if (tensor == nullptr || !tensor->defined()) {
+      continue;
+    }
+    const c10::TensorImpl& impl = *tensor->unsafeGetTensorImpl();
+    if (impl.device_type() != kDeviceType) {
+      // The CPU rung checks what may come from the host, and how.
+      if (impl.device_type() != c10::DeviceType::CPU || impl.dim() != 0) {
+        return NPU_REASON_NO_KERNEL;
+      }
+    } else if (device >= 0 && impl.device().index() != device) {
+      return NPU_REASON_NO_KERNEL;
+    } else {
+      device = impl.device().index();
+    }
+    if (ladder::has_components(impl) || !impl.has_storage()) {
+      return NPU_REASON_FORMAT;
+    }
+    numel = std::max(numel, impl.numel());
+    if (dtype == NPU_ABSENT) {
+      dtype = to_npu_dtype(tensor->scalar_type());
+    }
+  }
+  if (device < 0 || numel == 0) {
+    return NPU_REASON_SIZE;
+  }
+  return wants_size(*can, dtype, numel) ? NPU_REASON_NONE : NPU_REASON_SLOWER;
+}
+
+npu_reason NativeSite::run(
+    Call& call, c10::DeviceIndex device, std::uint64_t casts) {
+  npu_call& frame = call.frame();
+  frame.deterministic = at::globalContext().deterministicAlgorithms() ? 1 : 0;
+  const npu_device number = driver_device(device);
+  Mender mender(driver(), device);
+  npu_reason mended = NPU_REASON_NONE;
+  if (C10_UNLIKELY(casts != 0)) {
+    npu_verdict first{};
+    first.answer = NPU_VERDICT_IF_CAST;
+    first.cast_dtype = frame.compute_dtype;
+    first.mask = casts;
+    mended = NPU_REASON_DTYPE;
+    if (!mender.mend(call, first)) {
+      return mended;
+    }
+  }
+  npu_verdict verdict = call.plan(driver(), number);
+  for (int round = 0; verdict.answer != NPU_VERDICT_YES; ++round) {
+    mended = mended == NPU_REASON_NONE ? reason_of(verdict) : mended;
+    if (verdict.answer == NPU_VERDICT_NO || round == kMostMendings ||
+        !mender.mend(call, verdict)) {
+      return reason_of(verdict);
+    }
+    verdict = call.plan(driver(), number);
+  }
+  c10::DataPtr workspace;
+  if (verdict.workspace_bytes != 0) {
+    workspace = allocate(verdict.workspace_bytes, device);
+    frame.workspace = workspace.get();
+    frame.workspace_bytes = verdict.workspace_bytes;
+  }
+  std::vector<std::max_align_t> host_workspace(
+      (verdict.host_workspace_bytes + sizeof(std::max_align_t) - 1) /
+      sizeof(std::max_align_t));
+  if (!host_workspace.empty()) {
+    frame.host_workspace = host_workspace.data();
+    frame.host_workspace_bytes = verdict.host_workspace_bytes;
+  }
+  check_driver(call.run(driver(), current_stream_handle(device)), overload_);
+  mender.finish();
+  if (mended != NPU_REASON_NONE) {
+    mended_for_.store(mended, std::memory_order_relaxed);
+  }
+  count(mended == NPU_REASON_NONE ? 1 : 2);
+  return NPU_REASON_NONE;
+}
+
+void NativeSite::run_boxed(npu_reason why, torch::jit::Stack* stack) {
+  ladder::run_on_cpu(entry(), c10::DispatchKey::CPU, stack, why);
+}
+
+void NativeSite::reset() noexcept {
+  for (auto& count : calls_) {
+    count.store(0, std::memory_order_relaxed);
+  }
+}
+
+ladder::Entry& NativeSite::entry() {
+  ladder::Entry* found = entry_.load(std::memory_order_acquire);
+  if (C10_UNLIKELY(found == nullptr)) {
+    const std::string_view name(overload_);
+    const auto dot = name.find('.', name.find("::"));
+    const bool overloaded = dot != std::string_view::npos;
+    found = &ladder::entry_for(c10::Dispatcher::singleton().findSchemaOrThrow(
+        std::string(name.substr(0, dot)).c_str(),
+        overloaded ? overload_ + dot + 1 : ""));
+    entry_.store(found, std::memory_order_release);
+  }
+  return *found;
+}
+
+void for_each_site(const std::function<void(NativeSite&)>& visit) {
+  std::vector<NativeSite*> all;
+  {
+    const std::lock_guard<std::mutex> lock(sites().mutex);
+    all = sites().all;
+  }
+  for (NativeSite* const site : all) {
+    visit(*site);
+  }
+}
+
+}  // namespace npu

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// PyTorch's structured meta with outputs of ours: shapes, dtypes, overlap and
+// error texts are PyTorch's own, memory comes straight from our allocator.
+#pragma once
+
+#include <ATen/TensorIterator.h>
+#include <ATen/TensorMeta.h>
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "runtime/torch_compat.h"
+
+namespace npu {
+
+// The outputs of one call: made here, or given by the caller.
+class Outputs {
+ public:
+  static constexpr int kMost = 5;
+  enum class Form { kFunctional, kInplace, kOut };
+
+  explicit Outputs(Form form) : form_(form) {}
+  void give(int i, at::Tensor& tensor) {
+    given_[i] = &tensor;
+  }
+
+  // `exact`: the kernel needs these strides; a given tensor with others gets a
+  // stand-in, copied home by finish().
+  void set(
+      std::int64_t i,
+      at::IntArrayRef sizes,
+      at::IntArrayRef strides,
+      const at::TensorOptions& options,
+      bool exact);
+  // What the kernel writes to; undefined before set() for a functional form.
+  const at::Tensor& at(std::int64_t i) const;
+  at::Tensor take(int i) {
+    return std::move(made_[i]);
+  }
+  void finish();
+
+ private:
+  const Form form_;
+  std::array<at::Tensor*, kMost> given_{};
+  std::array<at::Tensor, kMost> made_;  // results, or stand-ins
+};
+
+template <class Meta>
+class StructuredOp final : public Meta {
+ public:
+  explicit StructuredOp(Outputs::Form form) : outputs(form) {}
+
+  Outputs outputs;
+
+ private:
+  void set_output_strided(
+      std::int64_t i,
+      at::IntArrayRef sizes,
+      at::IntArrayRef strides,
+      at::TensorOptions options NPU_NAMES_PARAM) override {
+    outputs.set(i, sizes, strides, options, true);
+    if constexpr (std::is_base_of_v<at::TensorIteratorBase, Meta>) {
+      Meta::set_output_raw_strided(i, sizes, strides, options NPU_NAMES_ARG);
+    }
+  }
+  void set_output_raw_strided(
+      std::int64_t i,
+      at::IntArrayRef sizes,
+      at::IntArrayRef strides,
+      at::TensorOptions options NPU_NAMES_PARAM) override {
+    outputs.set(i, sizes, strides, options, false);
+    // After the output is there: the iterator asks for it.
+    if constexpr (std::is_base_of_v<at::TensorIteratorBase, Meta>) {
+      Meta::set_output_raw_strided(i, sizes, strides, options NPU_NAMES_ARG);
+    }
+  }
+  const at::Tensor& maybe_get_output(std::int64_t i) override {
+    return outputs.at(i);
+  }
+};
+
+}  // namespace npu

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rungs 4 and 5: what surrounds the CPU kernel.
+#include "aten/ladder/unboxed.h"
+
+#include "aten/ladder/policy.h"
+#include "aten/ladder/run.h"
+#include "aten/ladder/ticks.h"
+#include "driver/registry.h"
+#include "driver/services.h"
+#include "runtime/device.h"
+#include "runtime/error.h"
+#include "runtime/stream.h"
+
+namespace npu::ladder {
+namespace {
+
+std::uint32_t host_access(c10::Device device) {
+  return device_properties(device.index()).host_access;
+}
+
+// CPU kernels know no streams: what was queued before must have happened.
+void drain(c10::Device device) {
+  static const Driver& driver = active_driver();
+  check_driver(
+      driver.stream().synchronize(current_stream_handle(device.index())),
+      "wait for the current stream");
+}
+
+}  // namespace
+
+CpuRun::CpuRun(Entry& entry, c10::Device device, npu_reason reason)
+    : entry_(entry),
+      reason_(reason),
+      copies_(host_access(device) == NPU_HOST_ACCESS_NONE),
+      opens_(host_access(device) == NPU_HOST_ACCESS_EXPLICIT),
+      slow_(copies_ || log_enabled(NPU_LOG_DEBUG)),
+      start_(read_ticks()),
+      call(entry, device, copies_, opens_) {
+  settle(entry);
+  if (C10_LIKELY(!copies_)) {
+    drain(device);
+  }
+}
+
+void CpuRun::ready_slowly() {
+  if (log_enabled(NPU_LOG_DEBUG)) {
+    log(NPU_LOG_DEBUG,
+        "npu: " + entry_.label + ": rung " + (copies_ ? "5" : "4") + ":" +
+            call.describe());
+  }
+  if (copies_) {
+    call.download();
+  }
+}
+
+void CpuRun::finish() {
+  call.finish();
+  Counters& counters = entry_.counters;
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  counters.calls.fetch_add(1, kRelaxed);
+  counters.bytes.fetch_add(call.bytes(), kRelaxed);
+  counters.ticks.fetch_add(read_ticks() - start_, kRelaxed);
+  counters.reason.store(reason_, kRelaxed);
+  counters.rung.store(copies_ ? 5 : 4, kRelaxed);
+}
+
+c10::Device DeviceFinder::current() {
+  return {kDeviceType, device_or_current(-1)};
+}
+
+Entry& UnboxedKernelBase::find_entry() {
+  Entry& found = entry_for(op_);
+  entry_.store(&found, std::memory_order_release);
+  return found;
+}
+
+void UnboxedKernelBase::call_boxed(
+    c10::OperatorKernel* self,
+    const c10::OperatorHandle&,
+    c10::DispatchKeySet,
+    torch::jit::Stack* stack) {
+  run_on_cpu(
+      static_cast<UnboxedKernelBase*>(self)->entry(),
+      c10::DispatchKey::CPU,
+      stack,
+      NPU_REASON_NO_KERNEL);
+}
+
+}  // namespace npu::ladder

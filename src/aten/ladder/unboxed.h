@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rung 4 without boxing: PyTorch's exported CPU function, called directly.
+//
+// Note [Per signature]: these templates depend on a function's signature, not
+// on the operator, so that a thousand operators make a few hundred instances.
+// What is the same for all of them is in unboxed.cpp and call.cpp.
+#pragma once
+
+#include <ATen/core/IListRef.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/boxing/KernelFunction.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <atomic>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "aten/ladder/call.h"
+#include "aten/ladder/shim.h"
+#include "aten/ladder/unboxed_rows.h"
+#include "aten/ladder/wrapper_pool.h"
+
+namespace npu::ladder {
+
+// One call on the CPU, the parts that no signature matters for.
+class CpuRun {
+ public:
+  // Judges the operator by the user's policy, waits for the current stream.
+  CpuRun(Entry& entry, c10::Device device, npu_reason reason);
+
+  // Once every argument is converted.
+  void ready() {
+    if (C10_UNLIKELY(slow_)) {
+      ready_slowly();
+    }
+  }
+  // Whose memory CPU kernels get: the device's, -1 for PyTorch's own.
+  c10::DeviceIndex shim_device() const {
+    return copies_ || call.for_host() ? c10::DeviceIndex{-1}
+                                      : call.device().index();
+  }
+  bool opens() const {
+    return opens_;
+  }
+  // Gives everything back and counts the call.
+  void finish();
+
+ private:
+  void ready_slowly();
+
+  Entry& entry_;
+  const npu_reason reason_;
+  const bool copies_;
+  const bool opens_;
+  const bool slow_;
+  const std::uint64_t start_;
+
+ public:
+  CpuCall call;
+};
+
+// While a CPU kernel runs.
+class CpuScope {
+ public:
+  explicit CpuScope(const CpuRun& run)
+      : below_(kExcluded), shim_(run.shim_device(), run.opens()) {}
+
+ private:
+  // Below autograd as every backend kernel, and nothing casts temporaries.
+  static constexpr c10::DispatchKeySet kExcluded =
+      c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+      c10::autocast_dispatch_keyset;
+  const c10::impl::ExcludeDispatchKeyGuard below_;
+  const ShimScope shim_;
+};
+
+// The device of the first npu tensor; the current one when there is none.
+class DeviceFinder {
+ public:
+  void see(const at::Tensor& tensor) {
+    if (index_ < 0 && tensor.defined() && is_npu(tensor)) {
+      index_ = tensor.unsafeGetTensorImpl()->device().index();
+    }
+  }
+  void see(const std::optional<at::Tensor>& tensor) {
+    if (tensor) {
+      see(*tensor);
+    }
+  }
+  template <class List>
+  void see_list(const List& list) {
+    for (const auto& item : list) {
+      if (index_ >= 0) {
+        return;
+      }
+      see(static_cast<const at::Tensor&>(item));
+    }
+  }
+  void see(at::TensorList list) {
+    see_list(list);
+  }
+  void see(const at::ITensorListRef& list) {
+    see_list(list);
+  }
+  void see(const c10::List<std::optional<at::Tensor>>& list) {
+    for (std::size_t i = 0; i < list.size() && index_ < 0; ++i) {
+      see(list.get(i));
+    }
+  }
+  template <class Other>
+  void see(const Other&) {}
+
+  c10::Device device() const {
+    return C10_LIKELY(index_ >= 0) ? c10::Device(kType, index_) : current();
+  }
+
+ private:
+  static constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
+  static bool is_npu(const at::Tensor& tensor) {
+    return tensor.unsafeGetTensorImpl()->device_type() == kType;
+  }
+  static c10::Device current();
+  c10::DeviceIndex index_ = -1;
+};
+
+// Held<T>: an argument of type T while the kernel runs. Tensor types take the
+// next row of Entry::args, in order.
+template <class T>
+class Held {
+ public:
+  Held(CpuCall&, const Arg*&, std::remove_reference_t<T>& value)
+      : value_(value) {}
+  T get() {
+    return static_cast<T>(value_);
+  }
+
+ private:
+  std::remove_reference_t<T>& value_;
+};
+
+template <>
+class Held<const at::Tensor&> {
+ public:
+  Held(CpuCall& call, const Arg*& arg, const at::Tensor& value)
+      : cpu_(TensorImplPtr::reclaim(call.convert(value, *arg++))) {}
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  // The call owns it.
+  ~Held() {
+    cpu_.unsafeReleaseTensorImpl();
+  }
+  const at::Tensor& get() {
+    return cpu_;
+  }
+
+ private:
+  at::Tensor cpu_;
+};
+
+template <>
+class Held<at::Tensor&> {
+ public:
+  Held(CpuCall& call, const Arg*& arg, at::Tensor& value)
+      : cpu_(TensorImplPtr::reclaim_copy(call.convert(value, *arg++))) {}
+  at::Tensor& get() {
+    return cpu_;
+  }
+
+ private:
+  at::Tensor cpu_;
+};
+
+template <>
+class Held<const std::optional<at::Tensor>&> {
+ public:
+  Held(CpuCall& call, const Arg*& arg, const std::optional<at::Tensor>& value) {
+    if (value) {
+      cpu_.emplace(TensorImplPtr::reclaim_copy(call.convert(*value, *arg)));
+    }
+    ++arg;
+  }
+  const std::optional<at::Tensor>& get() {
+    return cpu_;
+  }
+
+ private:
+  std::optional<at::Tensor> cpu_;
+};
+
+class HeldList {
+ public:
+  template <class List>
+  HeldList(CpuCall& call, const Arg& arg, const List& list) {
+    cpu_.reserve(list.size());
+    for (const at::Tensor& item : list) {
+      cpu_.emplace_back(TensorImplPtr::reclaim_copy(call.convert(item, arg)));
+    }
+  }
+
+ protected:
+  std::vector<at::Tensor> cpu_;
+};
+
+template <>
+class Held<at::TensorList> : HeldList {
+ public:
+  Held(CpuCall& call, const Arg*& arg, at::TensorList value)
+      : HeldList(call, *arg++, value) {}
+  at::TensorList get() {
+    return cpu_;
+  }
+};
+
+template <>
+class Held<const at::ITensorListRef&> : HeldList {
+ public:
+  Held(CpuCall& call, const Arg*& arg, const at::ITensorListRef& value)
+      : HeldList(call, *arg++, value), list_(cpu_) {}
+  const at::ITensorListRef& get() {
+    return list_;
+  }
+
+ private:
+  at::ITensorListRef list_;
+};
+
+template <>
+class Held<const c10::List<std::optional<at::Tensor>>&> {
+ public:
+  using List = c10::List<std::optional<at::Tensor>>;
+  Held(CpuCall& call, const Arg*& arg, const List& value) {
+    cpu_.reserve(value.size());
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      const std::optional<at::Tensor> item = value.get(i);
+      cpu_.push_back(
+          item ? std::optional(call.to_cpu(*item, *arg)) : std::nullopt);
+    }
+    ++arg;
+  }
+  const List& get() {
+    return cpu_;
+  }
+
+ private:
+  List cpu_;
+};
+
+// Results by value: tensors become npu tensors, numbers stay.
+template <class T>
+void adopt(CpuCall& call, T& value) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    value = call.to_npu(std::move(value));
+  } else if constexpr (std::is_same_v<T, std::vector<at::Tensor>>) {
+    for (at::Tensor& item : value) {
+      item = call.to_npu(std::move(item));
+    }
+  }
+}
+template <class... T>
+void adopt(CpuCall& call, std::tuple<T...>& values) {
+  std::apply([&](T&... value) { (adopt(call, value), ...); }, values);
+}
+
+// The tensors a caller passed to be written, in order: what an in-place or
+// out= function returns.
+template <class T>
+auto written([[maybe_unused]] std::remove_reference_t<T>& value) {
+  if constexpr (std::is_same_v<T, at::Tensor&>) {
+    return std::tuple<at::Tensor&>(value);
+  } else {
+    return std::tuple<>();
+  }
+}
+
+template <class R>
+struct ReturnsArguments : std::false_type {};
+template <>
+struct ReturnsArguments<at::Tensor&> : std::true_type {};
+template <>
+struct ReturnsArguments<const at::Tensor&> : std::true_type {};
+template <class... T>
+struct ReturnsArguments<std::tuple<at::Tensor&, T...>> : std::true_type {};
+
+// All of a call's arguments. Bases are initialised in order, so they are
+// converted from left to right, which a std::tuple would not promise.
+template <std::size_t kPosition, class T>
+struct HeldAt {
+  Held<T> held;
+};
+template <class Positions, class... Args>
+struct HeldAll;
+template <std::size_t... kPosition, class... Args>
+struct HeldAll<std::index_sequence<kPosition...>, Args...>
+    : HeldAt<kPosition, Args>... {
+  HeldAll(CpuCall& call, const Arg* arg, Args&... args)
+      : HeldAt<kPosition, Args>{Held<Args>(call, arg, args)}... {}
+  template <class R>
+  R call(R (*fn)(Args...)) {
+    return fn(HeldAt<kPosition, Args>::held.get()...);
+  }
+};
+
+template <class R, class... Args>
+R call_held(CpuRun& run, const Arg* arg, R (*fn)(Args...), Args&... args) {
+  HeldAll<std::index_sequence_for<Args...>, Args...> held(
+      run.call, arg, args...);
+  run.ready();
+  const CpuScope scope(run);
+  try {
+    return held.call(fn);
+  } catch (...) {
+    // As on the CPU, an out= tensor stays as the kernel left it.
+    run.call.write_back();
+    throw;
+  }
+}
+
+// Runs `fn`, the CPU function of `entry`'s operator, with npu tensors.
+template <class R, class... Args>
+R run_unboxed(Entry& entry, npu_reason reason, R (*fn)(Args...), Args... args) {
+  DeviceFinder finder;
+  (finder.see(args), ...);
+  CpuRun run(entry, finder.device(), reason);
+  const Arg* const rows = entry.args.data();
+  if constexpr (std::is_void_v<R>) {
+    call_held<R, Args...>(run, rows, fn, args...);
+    run.call.write_back();
+    run.finish();
+  } else if constexpr (ReturnsArguments<R>::value) {
+    call_held<R, Args...>(run, rows, fn, args...);
+    run.call.write_back();
+    run.finish();
+    auto out = std::tuple_cat(written<Args>(args)...);
+    if constexpr (std::is_reference_v<R>) {
+      return std::get<0>(out);
+    } else {
+      return out;
+    }
+  } else {
+    R result = call_held<R, Args...>(run, rows, fn, args...);
+    run.call.write_back();
+    adopt(run.call, result);
+    run.finish();
+    return result;
+  }
+}
+
+// One operator's kernel on the PrivateUse1 key.
+class UnboxedKernelBase : public c10::OperatorKernel {
+ public:
+  explicit UnboxedKernelBase(const c10::OperatorHandle& op) : op_(op) {}
+  // A boxed caller takes the boxed road: nothing is unpacked and packed again.
+  static void call_boxed(
+      c10::OperatorKernel* self,
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet,
+      torch::jit::Stack* stack);
+
+ protected:
+  Entry& entry() {
+    Entry* const found = entry_.load(std::memory_order_acquire);
+    return C10_LIKELY(found != nullptr) ? *found : find_entry();
+  }
+
+ private:
+  Entry& find_entry();
+  const c10::OperatorHandle op_;
+  std::atomic<Entry*> entry_{nullptr};
+};
+
+template <class Signature>
+class UnboxedKernel;
+template <class R, class... Args>
+class UnboxedKernel<R(Args...)> final : public UnboxedKernelBase {
+ public:
+  UnboxedKernel(const c10::OperatorHandle& op, R (*fn)(Args...))
+      : UnboxedKernelBase(op), fn_(fn) {}
+  R operator()(Args... args) {
+    return run_unboxed<R, Args...>(
+        entry(), NPU_REASON_NO_KERNEL, fn_, std::forward<Args>(args)...);
+  }
+
+ private:
+  R (*const fn_)(Args...);
+};
+
+template <class Signature>
+c10::KernelFunction make_unboxed(
+    const c10::OperatorHandle& op, UnboxedRow::Function function) {
+  using Kernel = UnboxedKernel<Signature>;
+  return c10::KernelFunction::makeFromUnboxedFunctor<false, Kernel>(
+      std::make_unique<Kernel>(op, reinterpret_cast<Signature*>(function)));
+}
+template <class Signature>
+UnboxedRow row(const char* name, const char* overload, Signature* function) {
+  return {
+      name,
+      overload,
+      reinterpret_cast<UnboxedRow::Function>(function),
+      &make_unboxed<Signature>};
+}
+
+}  // namespace npu::ladder
+
+// Our functors bring their boxed form; PyTorch's would be made, and compiled,
+// once per signature.
+namespace c10::impl {
+template <class Signature, bool kLegacy>
+struct make_boxed_from_unboxed_functor<
+    npu::ladder::UnboxedKernel<Signature>,
+    kLegacy>
+    final {
+  static void call(
+      OperatorKernel* functor,
+      const OperatorHandle& op,
+      DispatchKeySet keys,
+      torch::jit::Stack* stack) {
+    npu::ladder::UnboxedKernelBase::call_boxed(functor, op, keys, stack);
+  }
+};
+}  // namespace c10::impl
