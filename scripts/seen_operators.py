@@ -2,7 +2,7 @@
 """Remakes ops/seen_host.txt: which operators the host driver was seen to run, and with which dtypes.
 
 Runs PyTorch's own samples (OpInfo) on npu with every host kernel in use, under the test driver that
-notes each call it runs (tests/drivers/faulty_driver.cpp), and writes one line for each operator and
+notes each call it runs (tests/drivers/faulty_driver.cpp), and writes one line for each overload and
 kind: "overload kind[.code] dtype,...". Only what ran on the driver is noted, so a line proves
 rungs 1 to 3. Run it from a folder without a `torch_npu` of its own: make seen-operators.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import functools
 import itertools
 import os
 import subprocess
@@ -25,6 +24,7 @@ from pathlib import Path
 import torch
 import torch_npu  # noqa: F401
 from torch.testing._internal import common_methods_invocations as infos
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,6 +81,31 @@ def run_all(op, dtype: torch.dtype) -> None:
             tried(backward, op, value, args, kwargs)
 
 
+class Watch(TorchDispatchMode):
+    """Notes for each overload which kinds the driver ran in its name."""
+
+    def __init__(self):
+        super().__init__()
+        self.take = ctypes.CDLL(os.environ["NPU_DRIVER"]).npu_faulty_take_tally
+        self.take.restype = ctypes.c_char_p
+        self.seen: set[tuple[str, str, str]] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.take()
+        result = func(*args, **(kwargs or {}))
+        for line in self.take().decode().splitlines():
+            label, kind, dtype = line.split()
+            # Copies on the way to another rung have another operator's label.
+            if base(label) == base(func.name()):
+                self.seen.add((func.name(), kind, dtype))
+        return result
+
+
+def base(name: str) -> str:
+    """aten::add for aten::add.Tensor and aten::add_: labels need not name an overload."""
+    return name.partition(".")[0].rstrip("_")
+
+
 def child(dtype_name: str, out: str) -> int:
     warnings.simplefilter("ignore")
     dtype = getattr(torch, dtype_name)
@@ -92,25 +117,16 @@ def child(dtype_name: str, out: str) -> int:
         infos.foreach_reduce_op_db,
         infos.foreach_other_op_db,
     )
-    for op in itertools.chain(*databases):
-        if dtype in op.supported_dtypes("cpu"):
-            tried(run_all, op, dtype)
-    torch.npu.synchronize()
-    return ctypes.CDLL(os.environ["NPU_DRIVER"]).npu_faulty_write_tally(out.encode())
+    with Watch() as watch:
+        for op in itertools.chain(*databases):
+            if dtype in op.supported_dtypes("cpu"):
+                tried(run_all, op, dtype)
+    lines = [" ".join(row) + "\n" for row in sorted(watch.seen)]
+    Path(out).write_text("".join(lines), encoding="utf-8")
+    return 0
 
 
 # ---- the parent ----------------------------------------------------------------------
-
-
-@functools.cache
-def is_overload(label: str) -> bool:
-    """Frames that serve several overloads are labelled with a name that is none."""
-    name, _, overload = label.partition(".")
-    try:
-        torch._C._get_schema(name, overload)
-    except RuntimeError:
-        return False
-    return True
 
 
 def collect(dtypes: list[str]) -> dict[tuple[str, str], set[str]]:
@@ -128,9 +144,8 @@ def collect(dtypes: list[str]) -> dict[tuple[str, str], set[str]]:
             if done.returncode != 0:
                 raise SystemExit(f"the run with {name} ended with {done.returncode}")
             for line in Path(out).read_text(encoding="utf-8").splitlines():
-                overload, kind, dtype, _ = line.split()
-                if is_overload(overload):
-                    seen[overload, kind].add(dtype)
+                overload, kind, dtype = line.split()
+                seen[overload, kind].add(dtype)
     return seen
 
 

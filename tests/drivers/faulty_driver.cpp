@@ -433,10 +433,12 @@ NPU_EXPORT int64_t npu_faulty_live(const char* what) {
   return name == "event" ? live_events.load() : -1;
 }
 
-// Writes a line "operator kind.code dtype calls" for each sort of call that
-// ran. 0, or -1 when the file cannot be written.
-NPU_EXPORT int32_t npu_faulty_write_tally(const char* path) {
-  return tally.write(path) ? 0 : -1;
+// The calls that ran since the last time: lines "operator kind.code dtype".
+// Valid until the next call.
+NPU_EXPORT const char* npu_faulty_take_tally() {
+  static std::string text;
+  text = tally.take();
+  return text.c_str();
 }
 
 // The i-th slot that can fail ("memory.alloc"); NULL after the last.

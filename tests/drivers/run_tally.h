@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which calls a driver ran: operator, kind, code and dtype, each with a count.
+// Which calls a driver ran: operator, kind, code and dtype.
 #pragma once
 
 #include <cstdint>
-#include <fstream>
-#include <map>
 #include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "npu/kinds.h"
 #include "npu/validate.h"
@@ -25,16 +25,18 @@ class RunTally {
     line += ' ';
     line += npu_dtype_name(dtype_of(call));
     const std::lock_guard<std::mutex> lock(mutex_);
-    ++counts_[line];
+    lines_.insert(std::move(line));
   }
 
-  bool write(const char* path) {
+  // The lines "operator kind.code dtype" noted since the last time, each once.
+  std::string take() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::ofstream file(path);
-    for (const auto& [line, count] : counts_) {
-      file << line << ' ' << count << '\n';
+    std::string text;
+    for (const std::string& line : lines_) {
+      text += line + '\n';
     }
-    return file.good();
+    lines_.clear();
+    return text;
   }
 
  private:
@@ -52,5 +54,5 @@ class RunTally {
   }
 
   std::mutex mutex_;
-  std::map<std::string, std::int64_t> counts_;
+  std::set<std::string> lines_;
 };
