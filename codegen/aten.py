@@ -26,7 +26,9 @@ from kinds_model import load_kinds
 from yaml_reader import YamlError
 
 # Each takes (pack, torch) and gives {path below --out: text}. Order does not matter.
-EMITTERS = [aten_hand.emit, aten_impl.emit, aten_list.emit, aten_map.emit]
+EMITTERS = [aten_hand.emit, aten_list.emit]
+# What they make needs headers of src/aten, which a user's pack does not have.
+ADAPTER_EMITTERS = [aten_impl.emit, aten_map.emit]
 MADE = "made.txt"  # what the last run wrote, so that this one can remove what it does not
 
 
@@ -38,9 +40,21 @@ def files_of(paths: list[Path]) -> list[Path]:
     return files
 
 
-def emit(pack: Pack, torch: TorchOps) -> dict[str, str]:
+def check_by_hand(pack: Pack) -> None:
+    """Refuses what only the product's own build can compile."""
+    problems = [
+        f"{o.where.file}:{o.where.line}: key '{o.section}': '{o.name}': key 'kind' makes an adapter "
+        "that only OpenNPU's own source tree compiles. Leave it out and write the function by hand."
+        for o in pack.operators
+        if o.kind is not None
+    ]
+    if problems:
+        raise YamlError("\n".join(problems))
+
+
+def emit(pack: Pack, torch: TorchOps, adapters: bool) -> dict[str, str]:
     made: dict[str, str] = {}
-    for emitter in EMITTERS:
+    for emitter in EMITTERS + (ADAPTER_EMITTERS if adapters else []):
         for name, text in emitter(pack, torch).items():
             if name in made:
                 raise ValueError(f"two emitters make {name}")
@@ -67,6 +81,9 @@ def main() -> int:
     parser.add_argument(
         "--ops", type=Path, nargs="+", required=True, help="YAML files, or folders of them"
     )
+    parser.add_argument(
+        "--adapters", action="store_true", help="also make adapters; for OpenNPU's own build"
+    )
     parser.add_argument("--seen", type=Path, help="ops/seen_host.txt, for the list of operators")
     parser.add_argument("--out", type=Path, required=True, help="folder for the generated files")
     parser.add_argument("--cache", type=Path, help="folder for parsed torch YAML (default: --out)")
@@ -75,11 +92,13 @@ def main() -> int:
         torch = load_torch(args.torch_yaml, args.cache or args.out)
         kinds = load_kinds(args.kinds)
         pack = load_pack(files_of(args.ops), torch, kinds)
+        if not args.adapters:
+            check_by_hand(pack)
         pack = dataclasses.replace(pack, seen=aten_list.load_seen(args.seen, kinds))
     except (YamlError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    write_all(args.out, emit(pack, torch))
+    write_all(args.out, emit(pack, torch, args.adapters))
     return 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import pickle
 from functools import cached_property
 from pathlib import Path
@@ -75,8 +76,16 @@ def load_torch(path: Path, cache: Path | None = None) -> TorchOps:
     groups = get_grouped_native_functions(parsed.native_functions)
     cpu = cpu_functions(groups, parsed.backend_indices[DispatchKey.CPU])
     if kept:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        for old in kept.parent.glob("torch_*.pickle"):
-            old.unlink(missing_ok=True)
-        kept.write_bytes(pickle.dumps((groups, cpu), protocol=5))
+        keep(kept, pickle.dumps((groups, cpu), protocol=5))
     return TorchOps(groups, cpu)
+
+
+def keep(kept: Path, data: bytes) -> None:
+    """Whole or not at all: generators run at the same time and share the folder."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    for old in kept.parent.glob("torch_*.pickle"):
+        if old != kept:
+            old.unlink(missing_ok=True)
+    part = kept.with_suffix(f".{os.getpid()}")
+    part.write_bytes(data)
+    part.replace(kept)

@@ -301,3 +301,15 @@ def test_command_line_gives_no_traceback(tmp_path):
         done = generate(*arguments, "--out", tmp_path / "out")
         assert done.returncode == 1
         assert "No such file" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_adapters_are_for_the_own_tree(tmp_path):
+    (tmp_path / "ops.yaml").write_text(
+        "backend: NPU\ncpp_namespace: a\nsupported:\n  - func: erfinv.out\n    kind: unary\n",
+        encoding="utf-8",
+    )
+    done = generate("--ops", tmp_path / "ops.yaml", "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert "ops.yaml:4: key 'supported': 'erfinv.out': key 'kind' makes an adapter" in done.stderr
+    done = generate("--adapters", "--ops", tmp_path / "ops.yaml", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
