@@ -22,7 +22,7 @@ void elementwise(Draw& d) {
 }  // namespace
 
 void (*find_rule(const char* kind))(Draw&) {
-  for (const auto& table : {kMapRules, kIndexRules, kLayerRules}) {
+  for (const auto& table : {kMapRules, kIndexRules, kLayerRules, kLossRules}) {
     for (const Rule& rule : table) {
       if (std::string(rule.kind) == kind) {
         return rule.make;
@@ -42,16 +42,7 @@ const char* not_drawn(const npu_kind_info& kind) {
     return "the host driver has no kernel to compare with";
   }
   for (const char* each :
-       {"gemm_scaled",
-        "gemm_int8",
-        "gemm_grouped",
-        "rnn",
-        "rnn_grad",
-        "ctc",
-        "ctc_grad",
-        "margin",
-        "margin_grad",
-        "embedding_bag_grad"}) {
+       {"gemm_scaled", "gemm_int8", "gemm_grouped", "rnn", "rnn_grad"}) {
     if (name == each) {
       return "no rule draws its operands";
     }

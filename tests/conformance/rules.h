@@ -11,5 +11,19 @@ namespace npu::kit {
 extern const std::span<const Rule> kMapRules;
 extern const std::span<const Rule> kIndexRules;
 extern const std::span<const Rule> kLayerRules;
+extern const std::span<const Rule> kLossRules;
+
+inline double number(std::int64_t n) {
+  return static_cast<double>(n);
+}
+
+// Statistics and saved values have the accumulate dtype.
+inline npu_dtype statistics(npu_dtype dtype) {
+  return dtype == NPU_F16 || dtype == NPU_BF16 ? npu_dtype{NPU_F32} : dtype;
+}
+
+inline Draw& stats(Draw& d, const char* name, const Shape& sizes) {
+  return d.dtype(name, statistics(d.main())).set(name, sizes);
+}
 
 }  // namespace npu::kit

@@ -7,10 +7,6 @@
 namespace npu::kit {
 namespace {
 
-double number(std::int64_t n) {
-  return static_cast<double>(n);
-}
-
 // ---- move, make ----
 
 void copy(Draw& d) {
@@ -348,6 +344,39 @@ void embedding_bag(Draw& d) {
   d.attr("padding_index", -1).attr("include_last_offset", 0).terms(n);
 }
 
+void embedding_bag_grad(Draw& d) {
+  const std::int64_t n = d.between(1, 10);
+  const std::int64_t rows = d.size();
+  const std::int64_t width = d.size();
+  const std::int64_t bags = d.between(1, 4);
+  d.set("grad_out", {bags, width}).set("indices", {n});
+  d.range("indices", 0, number(rows - 1)).attr("padding_index", -1);
+  // Bags are runs of indices; each knows its size.
+  std::vector<double> bag_of;
+  std::vector<double> sizes(static_cast<std::size_t>(bags));
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int64_t bag = i * bags / n;
+    bag_of.push_back(number(bag));
+    sizes[static_cast<std::size_t>(bag)] += 1;
+  }
+  const npu_dtype index = d.natural("indices");
+  d.dtype("offset2bag", index).set("offset2bag", {n}).contiguous("offset2bag");
+  d.values("offset2bag", bag_of);
+  d.dtype("bag_size", index).set("bag_size", {bags}).contiguous("bag_size");
+  d.values("bag_size", sizes);
+  if (d.code_is("sample_weights")) {
+    d.set("grad", {n}).set("weight", {rows, width}).linear(width);
+    return;
+  }
+  d.set("grad", {rows, width}).linear(n);
+  if (d.code_is("max")) {
+    d.dtype("max_indices", index).set("max_indices", {bags, width});
+    d.range("max_indices", 0, number(rows - 1)).attr("scale_by_frequency", 0);
+  } else if (d.code_is("sum")) {
+    d.maybe("sample_weights", {n});
+  }
+}
+
 void embedding_renorm(Draw& d) {
   const std::int64_t rows = d.size();
   const std::int64_t width = d.size();
@@ -383,6 +412,7 @@ constexpr Rule kRules[] = {
     {"nonzero", nonzero},
     {"embedding_grad", embedding_grad},
     {"embedding_bag", embedding_bag},
+    {"embedding_bag_grad", embedding_bag_grad},
     {"embedding_renorm", embedding_renorm},
 };
 

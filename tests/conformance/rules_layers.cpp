@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules of the kinds that layers are made of: gemm, conv, pool, resize,
-// normalise, loss, recurrent, attention, lists of parameters.
+// normalise, recurrent, attention, lists of parameters.
 #include <algorithm>
 #include <cmath>
 
@@ -8,15 +8,6 @@
 
 namespace npu::kit {
 namespace {
-
-double number(std::int64_t n) {
-  return static_cast<double>(n);
-}
-
-// Statistics and saved values have the accumulate dtype.
-npu_dtype statistics(npu_dtype dtype) {
-  return dtype == NPU_F16 || dtype == NPU_BF16 ? npu_dtype{NPU_F32} : dtype;
-}
 
 // ---- gemm ----
 
@@ -339,10 +330,6 @@ Rows draw_rows(Draw& d) {
   return r;
 }
 
-Draw& stats(Draw& d, const char* name, const Shape& sizes) {
-  return d.dtype(name, statistics(d.main())).set(name, sizes);
-}
-
 void layer_norm(Draw& d) {
   const Rows r = draw_rows(d);
   d.set("out", r.sizes).set("in", r.sizes).attr("eps", 1e-5);
@@ -488,107 +475,6 @@ void weight_norm_grad(Draw& d) {
   d.set("grad_v", sizes).set("grad_g", g).set("grad_out", sizes);
   d.set("v", sizes).set("g", g);
   stats(d, "norms", g).range("norms", 1, 4);
-}
-
-// ---- loss ----
-
-enum Reduction { kNone, kMean, kSum };
-
-struct Classes {
-  Shape in, target;
-  std::int64_t classes;
-  Reduction reduction;
-  Shape out() const {
-    return reduction == kNone ? target : Shape{};
-  }
-};
-
-Classes draw_classes(Draw& d) {
-  Classes c;
-  const std::int64_t n = d.between(1, 5);
-  c.classes = d.between(2, 6);
-  const Shape rest = d.shape(0, 2);
-  c.in = Shape{n, c.classes} + rest;
-  c.target = Shape{n} + rest;
-  c.reduction = static_cast<Reduction>(d.between(0, 2));
-  d.attr("reduction", c.reduction)
-      .attr("ignore_index", number(d.between(-1, 0)));
-  d.terms(product(c.in));
-  return c;
-}
-
-void nll(Draw& d) {
-  const Classes c = draw_classes(d);
-  d.set("out", c.out()).set("total_weight", {}).set("in", c.in);
-  d.dtype("target", NPU_I64).set("target", c.target);
-  d.range("target", 0, number(c.classes - 1)).maybe("weight", {c.classes});
-  d.range("weight", 0.5, 2);
-}
-
-void nll_grad(Draw& d) {
-  const Classes c = draw_classes(d);
-  d.set("grad_in", c.in).set("grad_out", c.out()).set("total_weight", {});
-  d.dtype("target", NPU_I64).set("target", c.target);
-  d.range("target", 0, number(c.classes - 1)).maybe("weight", {c.classes});
-  d.range("weight", 0.5, 2).range("total_weight", 1, 5);
-}
-
-void cross_entropy_target(Draw& d, const Classes& c) {
-  if (d.code_is("index")) {
-    d.dtype("target", NPU_I64).set("target", c.target);
-    d.range("target", 0, number(c.classes - 1));
-  } else {
-    d.set("target", c.in).range("target", 0, 1);
-  }
-  d.attr("label_smoothing", d.coin() ? 0.125 : 0);
-  d.maybe("weight", {c.classes}).range("weight", 0.5, 2);
-}
-
-void cross_entropy(Draw& d) {
-  const Classes c = draw_classes(d);
-  d.set("out", c.out()).set("in", c.in);
-  stats(d, "lse", c.target);
-  cross_entropy_target(d, c);
-}
-
-void cross_entropy_grad(Draw& d) {
-  const Classes c = draw_classes(d);
-  d.set("grad_in", c.in).set("grad_out", c.out()).set("in", c.in);
-  stats(d, "lse", c.target).range("lse", 1, 4);
-  cross_entropy_target(d, c);
-  stats(d, "total_weight", {}).range("total_weight", 1, 5);
-}
-
-void loss_inputs(Draw& d, const Shape& sizes) {
-  const std::string code = d.code();
-  d.set("in", sizes).set("target", sizes).attr("a", 0.75);
-  d.terms(product(sizes));
-  if (code == "bce") {
-    d.range("in", 0.1, 0.9).range("target", 0, 1);
-  } else if (code == "bce_logits" || code == "kl") {
-    d.range("target", 0.05, 1);
-  } else if (code == "kl_log_target") {
-    d.range("target", -3, 0);
-  }
-  if (code.starts_with("bce")) {
-    d.maybe("weight", sizes);
-  }
-}
-
-void loss(Draw& d) {
-  const Shape sizes = d.shape(1, 3);
-  const std::int64_t reduction = d.between(0, 2);
-  loss_inputs(d, sizes);
-  d.attr("reduction", number(reduction));
-  d.set("out", reduction == kNone ? sizes : Shape{});
-}
-
-void loss_grad(Draw& d) {
-  const Shape sizes = d.shape(1, 3);
-  const std::int64_t reduction = d.between(0, 2);
-  loss_inputs(d, sizes);
-  d.attr("reduction", number(reduction)).set("grad_in", sizes);
-  d.set("grad_out", reduction == kNone ? sizes : Shape{});
 }
 
 // ---- recurrent ----
@@ -748,12 +634,6 @@ constexpr Rule kRules[] = {
     {"batch_norm_grad_apply", batch_norm_grad_apply},
     {"weight_norm", weight_norm},
     {"weight_norm_grad", weight_norm_grad},
-    {"nll", nll},
-    {"nll_grad", nll_grad},
-    {"cross_entropy", cross_entropy},
-    {"cross_entropy_grad", cross_entropy_grad},
-    {"loss", loss},
-    {"loss_grad", loss_grad},
     {"lstm_cell", lstm_cell},
     {"gru_cell", gru_cell},
     {"lstm_cell_grad", lstm_cell_grad},
