@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/dense.h"
+#include "kernels/recurrent_rows.h"
 
 namespace npu::host {
 namespace {
@@ -47,6 +48,10 @@ void sum_rows(
 
 npu_status lstm_cell_run(const npu_call& call) {
   const npu_lstm_cell_args args = npu_lstm_cell_unpack(&call);
+  npu_status fast = NPU_OK;
+  if (lstm_rows(args, fast)) {
+    return fast;
+  }
   return with_float(args.cx->dtype, [&](auto type) -> npu_status {
     using T = decltype(type);
     const Loaded<T> input(args.input_gates);
@@ -85,6 +90,10 @@ npu_status lstm_cell_run(const npu_call& call) {
 
 npu_status lstm_cell_grad_run(const npu_call& call) {
   const npu_lstm_cell_grad_args args = npu_lstm_cell_grad_unpack(&call);
+  npu_status fast = NPU_OK;
+  if (lstm_grad_rows(args, fast)) {
+    return fast;
+  }
   return with_float(args.cx->dtype, [&](auto type) -> npu_status {
     using T = decltype(type);
     const Loaded<T> grad_hy(args.grad_hy);
@@ -130,6 +139,10 @@ npu_status lstm_cell_grad_run(const npu_call& call) {
 // saved: reset, update and new gate, hx, and the hidden part of the new gate.
 npu_status gru_cell_run(const npu_call& call) {
   const npu_gru_cell_args args = npu_gru_cell_unpack(&call);
+  npu_status fast = NPU_OK;
+  if (gru_rows(args, fast)) {
+    return fast;
+  }
   return with_float(args.hx->dtype, [&](auto type) -> npu_status {
     using T = decltype(type);
     const Loaded<T> input(args.input_gates);
@@ -167,6 +180,10 @@ npu_status gru_cell_run(const npu_call& call) {
 
 npu_status gru_cell_grad_run(const npu_call& call) {
   const npu_gru_cell_grad_args args = npu_gru_cell_grad_unpack(&call);
+  npu_status fast = NPU_OK;
+  if (gru_grad_rows(args, fast)) {
+    return fast;
+  }
   return with_float(args.grad_hy->dtype, [&](auto type) -> npu_status {
     using T = decltype(type);
     const Loaded<T> grad(args.grad_hy);
