@@ -2,10 +2,9 @@
 // Between PyTorch's tensors and the driver's call frame.
 #include "aten/frame.h"
 
-#include <ATen/Context.h>
-
 #include <array>
 
+#include "aten/determinism.h"
 #include "driver/registry.h"
 #include "runtime/allocator/allocator.h"
 #include "runtime/device.h"
@@ -121,36 +120,13 @@ npu_scalar to_npu_scalar(const c10::Scalar& value) {
   return out;
 }
 
-namespace {
-
-// With torch.use_deterministic_algorithms a kernel that is not deterministic is
-// PyTorch's error, not a reason for another rung; with warn_only it runs.
-npu_verdict plan_deterministic(
-    Call& call, const Driver& driver, npu_device device) {
-  npu_call& frame = call.frame();
-  frame.deterministic = 1;
-  npu_verdict verdict = call.plan(driver, device);
-  if (verdict.answer == NPU_VERDICT_NO &&
-      verdict.reason == NPU_REASON_DETERMINISTIC) {
-    at::globalContext().alertNotDeterministic(frame.label);
-    frame.deterministic = 0;
-    verdict = call.plan(driver, device);
-  }
-  return verdict;
-}
-
-}  // namespace
-
 bool try_run(Call& call, c10::DeviceIndex device) {
   const Driver& driver = active_driver();
   npu_call& frame = call.frame();
   if (!driver.has_kind(frame.slot)) {
     return false;
   }
-  const npu_verdict verdict =
-      C10_UNLIKELY(at::globalContext().deterministicAlgorithms())
-          ? plan_deterministic(call, driver, driver_device(device))
-          : call.plan(driver, driver_device(device));
+  const npu_verdict verdict = plan_call(call, driver, driver_device(device));
   if (verdict.answer != NPU_VERDICT_YES) {
     return false;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "aten/determinism.h"
 #include "aten/frame.h"
 #include "driver/registry.h"
 #include "runtime/device.h"
@@ -235,7 +236,7 @@ bool try_run_lists(Call& call, c10::DeviceIndex device) {
   if (!driver.has_kind(call.frame().slot)) {
     return false;
   }
-  const npu_verdict verdict = call.plan(driver, driver_device(device));
+  const npu_verdict verdict = plan_call(call, driver, driver_device(device));
   if (verdict.answer != NPU_VERDICT_YES) {
     return false;
   }

@@ -2,13 +2,12 @@
 // Asking the driver: cheaply first, then with a frame.
 #include "aten/adapters/native.h"
 
-#include <ATen/Context.h>
-
 #include <mutex>
 #include <string_view>
 #include <vector>
 
 #include "aten/adapters/mend.h"
+#include "aten/determinism.h"
 #include "aten/frame.h"
 #include "aten/ladder/run.h"
 #include "driver/registry.h"
@@ -109,7 +108,6 @@ npu_reason NativeSite::wants_all(
 npu_reason NativeSite::run(
     Call& call, c10::DeviceIndex device, std::uint64_t casts) {
   npu_call& frame = call.frame();
-  frame.deterministic = at::globalContext().deterministicAlgorithms() ? 1 : 0;
   const npu_device number = driver_device(device);
   Mender mender(driver(), device);
   npu_reason mended = NPU_REASON_NONE;
@@ -123,14 +121,14 @@ npu_reason NativeSite::run(
       return mended;
     }
   }
-  npu_verdict verdict = call.plan(driver(), number);
+  npu_verdict verdict = plan_call(call, driver(), number);
   for (int round = 0; verdict.answer != NPU_VERDICT_YES; ++round) {
     mended = mended == NPU_REASON_NONE ? reason_of(verdict) : mended;
     if (verdict.answer == NPU_VERDICT_NO || round == kMostMendings ||
         !mender.mend(call, verdict)) {
       return reason_of(verdict);
     }
-    verdict = call.plan(driver(), number);
+    verdict = plan_call(call, driver(), number);
   }
   c10::DataPtr workspace;
   if (verdict.workspace_bytes != 0) {
