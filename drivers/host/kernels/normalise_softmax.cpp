@@ -48,7 +48,7 @@ npu_status softmax_run(const npu_call& call) {
   return with_float(args.out->dtype, [&](auto type) -> npu_status {
     using T = decltype(type);
     const Loaded<T> in(args.in);
-    const Loaded<std::uint8_t> mask(args.mask);
+    const Loaded<bool> mask(args.mask);
     const Stored<T> out(args.out);
     const Rows rows(*args.in, args.attrs.dim);
     constexpr T kLowest = -std::numeric_limits<T>::infinity();
@@ -87,7 +87,7 @@ npu_status softmax_grad_run(const npu_call& call) {
     using T = decltype(type);
     const Loaded<T> grad(args.grad_out);
     const Loaded<T> y(args.output);
-    const Loaded<std::uint8_t> mask(args.mask);
+    const Loaded<bool> mask(args.mask);
     const Stored<T> out(args.grad_in);
     const Rows rows(*args.grad_in, args.attrs.dim);
     const auto row = [&](std::int64_t i) {
