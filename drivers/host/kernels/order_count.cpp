@@ -101,7 +101,7 @@ npu_status set_range(
       !std::isfinite(static_cast<double>(bins.high)) || bins.n < 1 ||
       bins.low > bins.high) {
     return fail(
-        NPU_E_INVALID,
+        NPU_E_ASYNC,
         "npu: host driver: histogram: %lld bins from %g to %g.",
         static_cast<long long>(bins.n),
         static_cast<double>(bins.low),
