@@ -28,3 +28,6 @@ static_assert(
 #define NPU_NAMES_PARAM , at::DimnameList names
 #define NPU_NAMES_ARG , names
 #endif
+
+// Operators that a later torch added, known by their header.
+#define NPU_HAS_FOREACH_CLONE __has_include(<ATen/ops/_foreach_clone.h>)

@@ -5,7 +5,6 @@
 #include <ATen/ops/_foreach_asin_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_foreach_atan_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_foreach_ceil_compositeexplicitautograd_dispatch.h>
-#include <ATen/ops/_foreach_clone_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_foreach_copy_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_foreach_cos_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_foreach_cosh_compositeexplicitautograd_dispatch.h>
@@ -34,6 +33,11 @@
 #include <ATen/ops/_foreach_trunc_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_foreach_zero_compositeexplicitautograd_dispatch.h>
 #include <torch/library.h>
+
+#include "runtime/torch_compat.h"
+#if NPU_HAS_FOREACH_CLONE
+#include <ATen/ops/_foreach_clone_compositeexplicitautograd_dispatch.h>
+#endif
 
 #include "aten/adapters/foreach.h"
 #include "npu/kinds.h"
@@ -97,7 +101,6 @@ NPU_FOREACH_UNARY(NPU_DECLARE)
 
 constexpr Op kZero{"aten::_foreach_zero_", NPU_MULTI_MAP_FILL, 0};
 constexpr Op kCopy{"aten::_foreach_copy_", NPU_MULTI_MAP_COPY, 0};
-constexpr Op kClone{"aten::_foreach_clone", NPU_MULTI_MAP_COPY, 0};
 
 void zero_(List self) {
   const at::Scalar zero(0);
@@ -112,6 +115,9 @@ void copy_(List self, List src, bool non_blocking) {
   }
 }
 
+#if NPU_HAS_FOREACH_CLONE
+constexpr Op kClone{"aten::_foreach_clone", NPU_MULTI_MAP_COPY, 0};
+
 Results clone(List self, std::optional<c10::MemoryFormat> format) {
   if (format.value_or(c10::MemoryFormat::Preserve) ==
       c10::MemoryFormat::Preserve) {
@@ -121,6 +127,7 @@ Results clone(List self, std::optional<c10::MemoryFormat> format) {
   }
   return loops::_foreach_clone(self, format);
 }
+#endif
 
 }  // namespace
 
@@ -133,7 +140,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #undef NPU_REGISTER
   m.impl("_foreach_zero_", &zero_);
   m.impl("_foreach_copy_", &copy_);
+#if NPU_HAS_FOREACH_CLONE
   m.impl("_foreach_clone", &clone);
+#endif
 }
 
 }  // namespace npu::foreach
