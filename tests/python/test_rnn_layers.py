@@ -137,3 +137,64 @@ def test_wrong_sizes_are_refused():
 def test_empty_batch():
     out, _ = torch.nn.LSTM(4, 5).npu()(torch.randn(3, 0, 4).npu())
     assert out.shape == (3, 0, 5)
+
+
+SEQUENCES = [
+    (torch.nn.GRU, {}),
+    (torch.nn.RNN, {"nonlinearity": "tanh"}),
+    (torch.nn.RNN, {"nonlinearity": "relu"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), SEQUENCES)
+def test_sequences_with_state_and_second_derivatives(kind, options):
+    torch.manual_seed(0)
+    model = kind(3, 40, 2, bidirectional=True, batch_first=True, **options)
+
+    def run(model, x, state):
+        x, state = x.detach().requires_grad_(), state.detach().requires_grad_()
+        out, last = model(x, state)
+        loss = out.square().sum() + last.sin().sum()
+        grads = torch.autograd.grad(loss, (x, state), create_graph=True)
+        sum(g.square().sum() for g in grads).backward()
+        return [out, last, *grads, x.grad, state.grad, *(p.grad for p in model.parameters())]
+
+    x, state = torch.randn(2, 4, 3), torch.randn(4, 2, 40)
+    got = run(copy.deepcopy(model).npu(), x.npu(), state.npu())
+    for a, b in zip(got, run(model, x, state), strict=True):
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-4, atol=1e-5)
+
+
+def test_the_inputs_products_are_one_gemm():
+    model = torch.nn.GRU(4, 5).npu()
+    torch.npu.reset_fallback_stats()
+    model(torch.randn(6, 2, 4).npu())
+    calls = {r["overload"]: r["calls"] for r in torch.npu.fallback_stats(native=True)}
+    assert calls.get("aten::mm", 0) <= 7, calls  # six steps and the input
+
+
+@pytest.mark.parametrize(("kind", "options"), SEQUENCES)
+def test_sequences_refuse_wrong_sizes(kind, options):
+    model = kind(4, 5, **options).npu()
+    with pytest.raises(RuntimeError):
+        model(torch.randn(3, 2, 6).npu())
+    with pytest.raises(RuntimeError):
+        model(torch.randn(3, 2, 4).npu(), torch.zeros(1, 2, 6).npu())
+    model.weight_hh_l0 = torch.nn.Parameter(torch.randn(5, 5).npu()[:, :3])
+    with pytest.raises(RuntimeError):
+        model(torch.randn(3, 2, 4).npu())
+
+
+@pytest.mark.parametrize("x", [1e-4, 0.62, 0.63, 5.0, 50.0, float("inf"), float("nan")])
+def test_cells_at_both_ends(x):
+    """sigmoid and tanh of the float32 cells are right for small, large and no numbers."""
+    gates = torch.tensor([[x, -x, x, -x] * 4])
+    cx = torch.full((1, 4), 0.5)
+    cell = torch.ops.aten._thnn_fused_lstm_cell
+    hy, cy, saved = cell(gates.npu(), torch.zeros_like(gates).npu(), cx.npu())
+    i, f, g, o = gates.double().chunk(4, 1)
+    parts = torch.cat([i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()], 1)
+    torch.testing.assert_close(saved.cpu().double(), parts, rtol=5e-7, atol=1e-38, equal_nan=True)
+    c = parts[:, 4:8] * cx + parts[:, :4] * parts[:, 8:12]
+    for a, b in ((hy, o.sigmoid() * c.tanh()), (cy, c)):
+        torch.testing.assert_close(a.cpu().double(), b, rtol=5e-7, atol=1e-7, equal_nan=True)

@@ -34,24 +34,33 @@ NPU_CELL_FN float tanh_slope(float y) {
   return 1.0f - y * y;
 }
 
+// Element `at` of the gates, with its bias.
+template <bool kBiased>
+NPU_CELL_FN float part(const float* gates, const float* bias, std::int64_t at) {
+  if constexpr (kBiased) {
+    return gates[at] + bias[at];
+  } else {
+    return gates[at];
+  }
+}
+
 // Outputs never share memory with inputs here.
-void lstm(const LstmRow& row, std::int64_t n) {
-  const LstmRow r = row;
-  const bool biased = r.input_bias != nullptr && r.hidden_bias != nullptr;
-  const float* const ib = biased ? r.input_bias : r.input;
-  const float* const hb = biased ? r.hidden_bias : r.hidden;
+template <bool kBiased>
+void lstm_loop(const LstmRow r, std::int64_t n) {
 #pragma GCC ivdep
   for (std::int64_t j = 0; j < n; ++j) {
-    float gate[4];
-    for (int g = 0; g < 4; ++g) {
-      const std::int64_t at = g * n + j;
-      const float bias = biased ? ib[at] + hb[at] : 0.0f;
-      gate[g] = r.input[at] + r.hidden[at] + bias;
-    }
-    const float in = sigmoid_of(gate[0]);
-    const float forget = sigmoid_of(gate[1]);
-    const float fresh = tanh_of(gate[2]);
-    const float out = sigmoid_of(gate[3]);
+    const float in = sigmoid_of(
+        part<kBiased>(r.input, r.input_bias, j) +
+        part<kBiased>(r.hidden, r.hidden_bias, j));
+    const float forget = sigmoid_of(
+        part<kBiased>(r.input, r.input_bias, n + j) +
+        part<kBiased>(r.hidden, r.hidden_bias, n + j));
+    const float fresh = tanh_of(
+        part<kBiased>(r.input, r.input_bias, 2 * n + j) +
+        part<kBiased>(r.hidden, r.hidden_bias, 2 * n + j));
+    const float out = sigmoid_of(
+        part<kBiased>(r.input, r.input_bias, 3 * n + j) +
+        part<kBiased>(r.hidden, r.hidden_bias, 3 * n + j));
     const float c = forget * r.cx[j] + in * fresh;
     r.cy[j] = c;
     r.hy[j] = out * tanh_of(c);
@@ -60,6 +69,11 @@ void lstm(const LstmRow& row, std::int64_t n) {
     r.saved[2 * n + j] = fresh;
     r.saved[3 * n + j] = out;
   }
+}
+
+void lstm(const LstmRow& row, std::int64_t n) {
+  return row.input_bias != nullptr ? lstm_loop<true>(row, n)
+                                   : lstm_loop<false>(row, n);
 }
 
 void lstm_grad(const LstmGradRow& row, std::int64_t n) {
@@ -86,31 +100,32 @@ void lstm_grad(const LstmGradRow& row, std::int64_t n) {
   }
 }
 
-void gru(const GruRow& row, std::int64_t n) {
-  const GruRow r = row;
-  const bool biased = r.input_bias != nullptr && r.hidden_bias != nullptr;
-  const float* const ib = biased ? r.input_bias : r.input;
-  const float* const hb = biased ? r.hidden_bias : r.hidden;
+template <bool kBiased>
+void gru_loop(const GruRow r, std::int64_t n) {
 #pragma GCC ivdep
   for (std::int64_t j = 0; j < n; ++j) {
-    float in[3];
-    float hidden[3];
-    for (int g = 0; g < 3; ++g) {
-      const std::int64_t at = g * n + j;
-      in[g] = r.input[at] + (biased ? ib[at] : 0.0f);
-      hidden[g] = r.hidden[at] + (biased ? hb[at] : 0.0f);
-    }
-    const float reset = sigmoid_of(in[0] + hidden[0]);
-    const float update = sigmoid_of(in[1] + hidden[1]);
-    const float fresh = tanh_of(in[2] + reset * hidden[2]);
+    const float reset = sigmoid_of(
+        part<kBiased>(r.input, r.input_bias, j) +
+        part<kBiased>(r.hidden, r.hidden_bias, j));
+    const float update = sigmoid_of(
+        part<kBiased>(r.input, r.input_bias, n + j) +
+        part<kBiased>(r.hidden, r.hidden_bias, n + j));
+    const float inner = part<kBiased>(r.hidden, r.hidden_bias, 2 * n + j);
+    const float fresh = tanh_of(
+        part<kBiased>(r.input, r.input_bias, 2 * n + j) + reset * inner);
     const float hx = r.hx[j];
     r.hy[j] = fresh + update * (hx - fresh);
     r.saved[j] = reset;
     r.saved[n + j] = update;
     r.saved[2 * n + j] = fresh;
     r.saved[3 * n + j] = hx;
-    r.saved[4 * n + j] = hidden[2];
+    r.saved[4 * n + j] = inner;
   }
+}
+
+void gru(const GruRow& row, std::int64_t n) {
+  return row.input_bias != nullptr ? gru_loop<true>(row, n)
+                                   : gru_loop<false>(row, n);
 }
 
 void gru_grad(const GruGradRow& row, std::int64_t n) {
