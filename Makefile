@@ -20,7 +20,7 @@ PY := $(VENV)/bin/python
 endif
 PIP := $(PY) -m pip install -q --disable-pip-version-check $(PIP_FLAGS)
 
-.PHONY: help setup build demo test test-full test-modes test-core test-sanitizers test-python wheel bench bench-kernels format lint doctor clean
+.PHONY: help setup build demo test test-full test-modes test-core test-sanitizers test-python wheel bench bench-kernels seen-operators format lint doctor clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -85,6 +85,9 @@ bench: build ## the ratios of docs/performance.md, measured here
 
 bench-kernels: build ## which host kernels beat rung 4: remakes drivers/host/fast.txt
 	@$(PY) -m benchmarks.kernels --write
+
+seen-operators: build ## which operators reach the host driver's kernels: remakes ops/seen_host.txt
+	@cd build && $(abspath $(PY)) $(CURDIR)/scripts/seen_operators.py
 
 CLANG_FORMAT := $(PY) -c 'import clang_format; clang_format.clang_format()'
 CPP_FILES = $(shell git ls-files '*.c' '*.h' '*.cpp')

@@ -28,6 +28,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/python")]
+
+from amx import avoid_broken_amx  # noqa: E402
+from faulty import faulty_environment  # noqa: E402
+
 FILE = ROOT / "ops/seen_host.txt"
 DTYPES = "float32 float64 float16 bfloat16 complex64 int64 int32 uint8 bool".split()
 SAMPLES = 4
@@ -82,23 +87,52 @@ def run_all(op, dtype: torch.dtype) -> None:
 
 
 class Watch(TorchDispatchMode):
-    """Notes for each overload which kinds the driver ran in its name."""
+    """Notes for each overload which kinds the driver ran in its name; tries its other forms too."""
 
     def __init__(self):
         super().__init__()
         self.take = ctypes.CDLL(os.environ["NPU_DRIVER"]).npu_faulty_take_tally
         self.take.restype = ctypes.c_char_p
         self.seen: set[tuple[str, str, str]] = set()
+        self.tried: set[str] = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        result = self.note(func, *args, **kwargs)
+        if func.name() not in self.tried:
+            self.tried.add(func.name())
+            for form in forms_of(func):
+                outs = [a.name for a in form._schema.arguments if a.is_out]
+                if outs:
+                    made = [torch.empty_like(r) for r in tree_flatten(result)[0]]
+                    tried(self.note, form, *args, **kwargs, **dict(zip(outs, made)))
+                else:
+                    tried(self.note, form, args[0].clone(), *args[1:], **kwargs)
+        return result
+
+    def note(self, func, *args, **kwargs):
         self.take()
-        result = func(*args, **(kwargs or {}))
+        result = func(*args, **kwargs)
         for line in self.take().decode().splitlines():
             label, kind, dtype = line.split()
             # Copies on the way to another rung have another operator's label.
             if base(label) == base(func.name()):
                 self.seen.add((func.name(), kind, dtype))
         return result
+
+
+def forms_of(func):
+    """The out and in-place overloads with the arguments of a functional one."""
+
+    def inputs(overload):
+        return [(a.name, str(a.type)) for a in overload._schema.arguments if not a.is_out]
+
+    name = func._schema.name.removeprefix("aten::")
+    for packet in (getattr(torch.ops.aten, name, None), getattr(torch.ops.aten, f"{name}_", None)):
+        for overload in packet.overloads() if packet else ():
+            form = getattr(packet, overload)
+            if form is not func and form._schema.is_mutable and inputs(form) == inputs(func):
+                yield form
 
 
 def base(name: str) -> str:
@@ -108,6 +142,7 @@ def base(name: str) -> str:
 
 def child(dtype_name: str, out: str) -> int:
     warnings.simplefilter("ignore")
+    avoid_broken_amx()
     dtype = getattr(torch, dtype_name)
     databases = (
         infos.op_db,
@@ -130,9 +165,6 @@ def child(dtype_name: str, out: str) -> int:
 
 
 def collect(dtypes: list[str]) -> dict[tuple[str, str], set[str]]:
-    sys.path.insert(0, str(ROOT / "tests/python"))
-    from faulty import faulty_environment
-
     seen: dict[tuple[str, str], set[str]] = defaultdict(set)
     env = {**os.environ, **faulty_environment()}
     env |= {"NPU_FAULTY_TALLY": "1", "NPU_HOST_KERNELS": "all", "NPU_FALLBACK": "silent"}
@@ -153,11 +185,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--dtypes", nargs="+", default=DTYPES)
+    parser.add_argument("--add", action="store_true", help="keep what the file says already")
     parser.add_argument("--out", type=Path, default=FILE)
     options = parser.parse_args()
     if options.child:
         return child(*options.child)
     seen = collect(options.dtypes)
+    if options.add:
+        for line in options.out.read_text(encoding="utf-8").splitlines():
+            if not line.startswith("#"):
+                overload, kind, dtypes = line.split()
+                seen[overload, kind].update(dtypes.split(","))
     lines = [f"{o} {k} {','.join(sorted(d))}\n" for (o, k), d in sorted(seen.items())]
     options.out.write_text(HEAD + "".join(lines), encoding="utf-8")
     print(f"{len({o for o, _ in seen})} overloads were seen to run on the host driver")

@@ -112,6 +112,8 @@ def run(options: argparse.Namespace) -> int:
     for variable, value in (("NPU_DRIVER", options.driver), ("NPU_PROFILE", options.profile)):
         if value:
             os.environ[variable] = value
+    # The list is about what the driver can do, not about what the host driver leaves to PyTorch.
+    os.environ.setdefault("NPU_HOST_KERNELS", "all")
     try:
         found = collect(options)
     except RuntimeError as error:

@@ -45,9 +45,12 @@ def test_every_row_is_whole(host):
         assert bool(row["dtypes"]) == (row["rung"] < 4), row
 
 
-def test_at_least_700_overloads_were_seen_on_the_driver(host):
-    seen = [row for row in host["operators"] if "seen" in row and row["rung"] <= 3]
-    assert host["seen"] >= len(seen) >= 700
+def test_what_was_seen_runs_on_the_driver(host):
+    """ops/seen_host.txt: measured, and remade when operators are added (make seen-operators)."""
+    seen = [row for row in host["operators"] if "seen" in row]
+    assert host["seen"] == len(seen) >= 500
+    for row in seen:
+        assert row["rung"] <= 3, row
 
 
 def test_an_operator_and_its_forms(host):
