@@ -33,6 +33,9 @@ BOOLS = ("signbit", "isposinf", "isneginf", "isnan", "logical_not")
 BOOLS += ("logical_and", "logical_or", "logical_xor")
 # Codes whose meta checks more than dtypes and sizes.
 CHECKED = ("polygamma", "complex", "polar")
+# What PyTorch's CPU kernel checks and its meta does not, by base name; where the test fails, the
+# CPU is called and says so.
+KERNEL_CHECKS = {"softshrink": "lambd.toDouble() >= 0"}
 # Operators without a structured meta, by base name: (rule, floating point operands only).
 RULES = {
     "__lshift__": ("kBinary", False),
@@ -98,8 +101,8 @@ class Adapter:
         self.mapping = operator.mapping
         self.form, suffix = FORMS[function.func.kind()]
         self.overload = str(function.func.name)
-        base = function.func.name.name.base
-        self.name = "_".join(x for x in (base, function.func.name.overload_name) if x) + suffix
+        self.base = function.func.name.name.base
+        self.name = "_".join(x for x in (self.base, function.func.name.overload_name) if x) + suffix
         self.arguments = {a.name: a for a in function.func.arguments.flat_non_out}
         with native_function_manager(function):
             group = CppSignatureGroup.from_native_function(
@@ -190,6 +193,8 @@ class Adapter:
             return None
         scalars = self.scalars()
         tests = [f"is_plain({s})" for s in scalars if self.needs_plain(s)]
+        if self.base in KERNEL_CHECKS:
+            tests.append(KERNEL_CHECKS[self.base])
         optional = [s for s in scalars if str(self.arguments[s].type).endswith("?")]
         if len(optional) > 1:
             tests.append("(" + " || ".join(f"{s}.has_value()" for s in optional) + ")")
@@ -239,6 +244,12 @@ class Adapter:
         if self.mapping.chosen_by:
             why = f"chosen < 0 ? npu_reason{{NPU_REASON_ATTRIBUTE}} : {why}"
         lines = [f"  npu_reason why = {why};"]
+        if self.base in KERNEL_CHECKS:
+            lines += [
+                f"  if (!({KERNEL_CHECKS[self.base]})) {{",
+                "    why = NPU_REASON_ATTRIBUTE;",
+                "  }",
+            ]
         if not is_structured(self.operator) and rule_of(self.operator)[1]:
             first = self.mapping.ins[0].argument
             lines += [

@@ -80,6 +80,11 @@ bool is_like(const at::Tensor& tensor, const at::Tensor& input) {
          tensor.layout() == at::kStrided;
 }
 
+// Sizes of a traced program need not be numbers yet.
+bool is_symbolic(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
+
 bool has_sizes(const at::Tensor& tensor, at::IntArrayRef sizes) {
   return tensor.sizes().equals(sizes);
 }
@@ -117,14 +122,14 @@ bool goes_by_layer(const Lstm& c) {
   const at::Tensor& input = c.input;
   if (c.hx.size() != 2 || input.device().type() != kDeviceType ||
       !at::globalContext().userEnabledMkldnn() ||
-      at::autocast::is_autocast_enabled(kDeviceType) || input.dim() != 3 ||
-      input.numel() == 0 || c.hx[0].dim() != 3 || c.hx[1].dim() != 3 ||
-      !onednn_takes(input.scalar_type())) {
+      at::autocast::is_autocast_enabled(kDeviceType) || is_symbolic(input) ||
+      input.dim() != 3 || input.numel() == 0 || c.hx[0].dim() != 3 ||
+      c.hx[1].dim() != 3 || !onednn_takes(input.scalar_type())) {
     return false;
   }
   for (const List& list : {c.hx, c.params}) {
     for (const at::Tensor& tensor : list) {
-      if (!is_like(tensor, input)) {
+      if (!is_like(tensor, input) || is_symbolic(tensor)) {
         return false;
       }
     }

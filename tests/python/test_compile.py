@@ -76,6 +76,17 @@ def test_torch_npu_calls_break_the_graph_and_work():
     assert body(torch.ones(3, device="npu")).tolist() == [2, 2, 2]
 
 
+def test_facts_about_the_device_are_constants():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def body(x):
+        if torch.npu.is_available() and torch.npu.is_bf16_supported():
+            x = x + torch.npu.device_count()
+        return x * 2 if "Ascend" in torch.npu.get_device_name() else x
+
+    two = 2 if "Ascend" in torch.npu.get_device_name() else 1
+    assert body(torch.ones(1, device="npu")).item() == (1 + torch.npu.device_count()) * two
+
+
 def test_random_numbers():
     drop = torch.compile(lambda x: torch.dropout(x, 0.5, True), backend="aot_eager")
     x = torch.ones(1000, device="npu", requires_grad=True)

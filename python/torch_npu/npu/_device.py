@@ -25,10 +25,18 @@ _lock = threading.RLock()
 _queued: list[tuple[Callable[[], None], bool]] = []
 
 
+def _constant(function: Callable) -> Callable:
+    """Marks what stays the same while a program runs: torch.compile asks once, and goes on."""
+    function._dynamo_marked_constant = True
+    return function
+
+
+@_constant
 def is_available() -> bool:
     return _C._device_count() > 0
 
 
+@_constant
 def device_count() -> int:
     return _C._device_count()
 
@@ -178,6 +186,7 @@ def get_device_properties(device: Device = None) -> _NPUDeviceProperties:
     return _NPUDeviceProperties(_C._device_properties(_checked_index(device)))
 
 
+@_constant
 def get_device_name(device: Device = None) -> str:
     """NPU_DEVICE_NAME, else the profile's name for its device, else the driver's. Opens nothing."""
     return get_device_properties(device).name
@@ -207,6 +216,7 @@ _SOC_VERSIONS = {
 }  # fmt: skip
 
 
+@_constant
 def get_soc_version() -> int:
     """Ascend's number for the chip the device calls itself; -1 for any other."""
     name = get_device_name()
@@ -237,6 +247,7 @@ def utilization(device: Device = None) -> int:
     return min(100, int(100 * os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
+@_constant
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     return is_available()
 
