@@ -55,7 +55,8 @@ class Copy:
     """A copy of the tree with its own build folder and installation."""
 
     def __init__(self, folder: Path):
-        self.tree, self.build, self.site = folder / "tree", folder / "build", folder / "site"
+        self.tree, self.site = folder / "tree", folder / "site"
+        self.build = self.tree / "build/dev"  # inside, so that a compiler cache knows the paths
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
         )
