@@ -2,6 +2,7 @@
 // Kind multi_map: an elementwise operation on every tensor of a list. What has
 // a loop of its own (isa/lists.h) runs in one go; the rest runs tensor by
 // tensor through the kernel of the kind it belongs to.
+#include <algorithm>
 #include <optional>
 
 #include "host.h"
@@ -241,21 +242,36 @@ class EntryCall {
   npu_ternary_attrs ternary_{};
 };
 
-// The kernel of one operation, when this mode of the driver has it.
-const KernelRow* entry_kernel(std::uint32_t slot, std::uint32_t op) {
+// The kernel of one operation, when this mode of the driver has it for tensors
+// of this dtype, the largest of `most` elements.
+const KernelRow* entry_kernel(
+    std::uint32_t slot, std::uint32_t op, npu_dtype dtype, std::int64_t most) {
   const KernelRow* row = find_kernel(slot);
   npu_op_caps caps{};
   caps.size = sizeof(caps);
-  if (row == nullptr || row->caps(op, caps) != NPU_OK) {
+  if (row == nullptr || row->caps(op, caps) != NPU_OK ||
+      (caps.dtypes[0] & NPU_DTYPE_BIT(dtype)) == 0) {
     return nullptr;
   }
-  return settings.all_kernels || limit_to_fast(slot, op, caps) ? row : nullptr;
+  if (settings.all_kernels) {
+    return row;
+  }
+  if (!limit_to_fast(slot, op, caps)) {
+    return nullptr;
+  }
+  const std::uint8_t limit = caps.numel_limit[dtype];
+  const bool wanted =
+      limit == 0 || (limit != NPU_NEVER_ASK && most >> limit == 0);
+  return wanted ? row : nullptr;
 }
 
 npu_status run_entries(const npu_call& call, const npu_multi_map_args& args) {
   const std::optional<Kind> kind = kind_of(call.code);
   const std::uint32_t op = args.attrs.op;
-  const KernelRow* row = kind ? entry_kernel(kind->slot, op) : nullptr;
+  const std::int64_t* numel = args.out->numel;
+  const std::int64_t most = *std::max_element(numel, numel + args.out->n);
+  const KernelRow* row =
+      kind ? entry_kernel(kind->slot, op, args.out->dtype, most) : nullptr;
   const bool scalar_for_y =
       call.code == NPU_MULTI_MAP_BINARY && args.y == nullptr;
   if (row == nullptr || scalar_for_y) {
@@ -279,7 +295,7 @@ npu_status run_entries(const npu_call& call, const npu_multi_map_args& args) {
 }
 
 npu_status check(const npu_call& call, const npu_multi_map_args& args) {
-  if (args.out == nullptr || args.x == nullptr) {
+  if (args.out == nullptr || args.x == nullptr || args.out->n == 0) {
     return fail(
         NPU_E_INVALID, "npu: host driver: multi_map: out or x is missing");
   }
