@@ -236,7 +236,20 @@ constexpr std::uint64_t kSortable =
     kNumberDtypes & ~kComplexDtypes & ~NPU_DTYPE_BIT(NPU_U64);
 constexpr std::uint64_t kInt64 = NPU_DTYPE_BIT(NPU_I64);
 
-npu_status order_caps(std::uint32_t code, npu_op_caps& out) {
+npu_status sort_plan(const npu_call& call, npu_verdict& verdict) {
+  const npu_sort_args args = npu_sort_unpack(&call);
+  return args.attrs.stable || !args.indices || !args.in
+             ? NPU_OK
+             : decline_ties(args.in->dtype, verdict);
+}
+
+npu_status sort_caps(std::uint32_t code, npu_op_caps& out) {
+  plain_caps(out, NPU_DTYPES_FREE, {kSortable, kIndexDtypes, kSortable});
+  out.plan_use = NPU_PLAN_BY_SHAPE;
+  return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
+}
+
+npu_status topk_caps(std::uint32_t code, npu_op_caps& out) {
   plain_caps(out, NPU_DTYPES_FREE, {kSortable, kIndexDtypes, kSortable});
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
@@ -248,8 +261,8 @@ npu_status unique_caps(std::uint32_t code, npu_op_caps& out) {
 }
 
 constexpr KernelRow kRows[] = {
-    {NPU_KIND_SORT, order_caps, nullptr, sort},
-    {NPU_KIND_TOPK, order_caps, nullptr, topk},
+    {NPU_KIND_SORT, sort_caps, sort_plan, sort},
+    {NPU_KIND_TOPK, topk_caps, nullptr, topk},
     {NPU_KIND_UNIQUE, unique_caps, nullptr, unique},
 };
 

@@ -2,6 +2,7 @@
 // Kind reduce. Floating point is accumulated in double.
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kernels/rows.h"
 
@@ -33,11 +34,11 @@ double squared(const Complex& x) {
   return std::norm(x);
 }
 
-// Sum of f(x) over a row, in eight parts so that the adders stay busy.
+// Sum of f(x) over a row, in four parts so that the adders stay busy.
 template <class T, class Function>
 auto sum_of(const T* row, std::int64_t n, Function f) {
   using W = decltype(f(row[0]));
-  constexpr int kLanes = 8;
+  constexpr int kLanes = 4;
   W lanes[kLanes] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -45,14 +46,13 @@ auto sum_of(const T* row, std::int64_t n, Function f) {
       lanes[k] += f(row[i + k]);
     }
   }
-  W sum = {};
   for (; i < n; ++i) {
-    sum += f(row[i]);
+    lanes[0] += f(row[i]);
   }
-  for (int k = 0; k < kLanes; ++k) {
-    sum += lanes[k];
+  for (int k = 1; k < kLanes; ++k) {
+    lanes[0] += lanes[k];
   }
-  return sum;
+  return lanes[0];
 }
 
 template <class T>
@@ -114,11 +114,35 @@ double magnitude_norm(const T* row, std::int64_t n, double p) {
       sum_of(row, n, [&](T x) { return std::pow(size(x), p); }), 1 / p);
 }
 
+// Welford's way: one pass, and no large numbers that cancel.
+struct Moments {
+  double mean = 0;
+  double squares = 0;
+
+  template <class Part>
+  Moments(std::int64_t n, Part part) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double x = part(i);
+      const double delta = x - mean;
+      mean += delta / static_cast<double>(i + 1);
+      squares += delta * (x - mean);
+    }
+  }
+};
+
 template <class T>
-double variance(const T* row, std::int64_t n, Wide<T> mean, double correction) {
-  const double squares = sum_of(
-      row, n, [&](T x) { return squared(static_cast<Wide<T>>(x) - mean); });
-  return squares / std::max(0.0, static_cast<double>(n) - correction);
+std::pair<double, Wide<T>> variance_and_mean(
+    const T* row, std::int64_t n, double correction) {
+  const double divisor = std::max(0.0, static_cast<double>(n) - correction);
+  if constexpr (kIsComplexRow<T>) {
+    const Moments re(n, [&](std::int64_t i) { return row[i].real(); });
+    const Moments im(n, [&](std::int64_t i) { return row[i].imag(); });
+    return {
+        re.squares / divisor + im.squares / divisor, Complex(re.mean, im.mean)};
+  } else {
+    const Moments all(n, [&](std::int64_t i) -> double { return row[i]; });
+    return {all.squares / divisor, all.mean};
+  }
 }
 
 template <class T>
@@ -189,21 +213,17 @@ using RealOf = std::conditional_t<kIsComplexRow<T>, double, T>;
 
 template <class T>
 npu_status reduce_variance(const ReduceCall& call) {
-  using W = Wide<T>;
   const bool root =
       call.code == NPU_REDUCE_STD || call.code == NPU_REDUCE_STD_MEAN;
   const double correction = call.args.attrs.correction;
-  const auto mean = [](const T* row, std::int64_t n) {
-    return sum(row, n) / static_cast<double>(n);
-  };
   return reduce_rows<T, RealOf<T>>(
       call.args,
       [&](const T* row, std::int64_t n) {
-        const double v = variance(row, n, W(mean(row, n)), correction);
+        const double v = variance_and_mean(row, n, correction).first;
         return root ? std::sqrt(v) : v;
       },
       [&](const T* row, std::int64_t n) {
-        return static_cast<T>(mean(row, n));
+        return static_cast<T>(variance_and_mean(row, n, correction).second);
       });
 }
 

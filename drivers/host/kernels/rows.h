@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 
 #include "kernels/dense.h"
@@ -103,6 +104,21 @@ class RowsOut {
 // Rows a thread should have.
 inline std::int64_t row_grain(std::int64_t length) noexcept {
   return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, length));
+}
+
+// Says no where the answer among equal elements is PyTorch's own and no rule:
+// for dtypes in which elements are often equal.
+inline npu_status decline_ties(npu_dtype dtype, npu_verdict& verdict) noexcept {
+  if (dtype != NPU_F32 && dtype != NPU_F64) {
+    verdict.answer = NPU_VERDICT_NO;
+    verdict.reason = NPU_REASON_DTYPE;
+    std::snprintf(
+        verdict.detail,
+        sizeof(verdict.detail),
+        "which of equal %s comes first",
+        dtype_name(dtype));
+  }
+  return NPU_OK;
 }
 
 // Numbers in the order of sorts: NaN is greater than all.

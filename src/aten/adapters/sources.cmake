@@ -18,10 +18,16 @@ set(NPU_ADAPTER_SOURCES
   mend.cpp
   native.cpp
   op.cpp
+  order.cpp
   pad.cpp
   pool.cpp
+  rank.cpp
+  reduce.cpp
+  reduce_whole.cpp
   resample.cpp
+  scan.cpp
   scatter.cpp
   select.cpp
   structured.cpp
+  unique.cpp
   upsample.cpp)
