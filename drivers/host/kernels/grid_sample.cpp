@@ -25,10 +25,10 @@ struct Coordinate {
 
 template <class T>
 Coordinate<T> unnormalised(T x, std::int64_t size, bool align_corners) {
-  const T n = static_cast<T>(size);
-  return align_corners
-             ? Coordinate<T>{(x + T(1)) / T(2) * (n - T(1)), (n - T(1)) / T(2)}
-             : Coordinate<T>{((x + T(1)) * n - T(1)) / T(2), n / T(2)};
+  const T half = static_cast<T>(align_corners ? size - 1 : size) / T(2);
+  return {
+      align_corners ? (x + T(1)) * half : std::fma(x + T(1), half, T(-0.5)),
+      half};
 }
 
 template <class T>

@@ -109,11 +109,13 @@ struct Dim {
     return scale > 0 ? static_cast<T>(1.0 / scale)
                      : static_cast<T>(in) / static_cast<T>(out);
   }
-  // Where output sample i lies among the input samples.
+  // Where output sample i lies among the input samples. One rounding: places
+  // decide how much of each sample counts.
   template <class T>
   T source(std::int64_t i) const {
     const T x = static_cast<T>(i);
-    return align_corners ? ratio<T>() * x : ratio<T>() * (x + T(0.5)) - T(0.5);
+    return align_corners ? ratio<T>() * x
+                         : std::fma(ratio<T>(), x + T(0.5), T(-0.5));
   }
 };
 
@@ -173,15 +175,26 @@ void add_smooth(Taps<T>& taps, const Dim& dim, std::int64_t i, Filter filter) {
   }
 }
 
+// Places are doubles, but for the nearest sample, which one that is follows
+// from a place of type T.
 template <class T>
-Taps<T> make_taps(const Dim& dim, Filter filter, bool antialias) {
+Taps<T> make_nearest(const Dim& dim, Filter filter) {
   Taps<T> taps;
   for (std::int64_t i = 0; i < dim.out; ++i) {
-    if (filter == Filter::kNearest) {
-      add_nearest(taps, dim, i, T(0));
-    } else if (filter == Filter::kNearestExact) {
-      add_nearest(taps, dim, i, T(0.5));
-    } else if (antialias || filter == Filter::kLanczos) {
+    add_nearest(taps, dim, i, filter == Filter::kNearest ? T(0) : T(0.5));
+    taps.next();
+  }
+  return taps;
+}
+
+template <class T>
+Taps<T> make_taps(const Dim& dim, Filter filter, bool antialias) {
+  if (filter == Filter::kNearest || filter == Filter::kNearestExact) {
+    return make_nearest<T>(dim, filter);
+  }
+  Taps<double> taps;
+  for (std::int64_t i = 0; i < dim.out; ++i) {
+    if (antialias || filter == Filter::kLanczos) {
       add_smooth(taps, dim, i, filter);
     } else if (filter == Filter::kCubic) {
       add_cubic(taps, dim, i);
@@ -190,7 +203,12 @@ Taps<T> make_taps(const Dim& dim, Filter filter, bool antialias) {
     }
     taps.next();
   }
-  return taps;
+  Taps<T> rounded;
+  rounded.starts = taps.starts;
+  for (const auto& tap : taps.taps) {
+    rounded.add(tap.at, static_cast<T>(tap.weight));
+  }
+  return rounded;
 }
 
 // ---- both directions ----

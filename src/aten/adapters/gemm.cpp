@@ -187,8 +187,9 @@ npu_reason add_batch_product(
   if (const npu_reason why = site.wants(self, a, b); why != NPU_REASON_NONE) {
     return why;
   }
-  if (a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0) ||
-      a.size(2) != b.size(1) || a.scalar_type() != self.scalar_type()) {
+  if (a.dim() != 3 || b.dim() != 3 || a.numel() == 0 || b.numel() == 0 ||
+      a.size(0) != b.size(0) || a.size(2) != b.size(1) ||
+      a.scalar_type() != self.scalar_type()) {
     return kOdd;
   }
   const std::int64_t sizes[] = {a.size(1), b.size(2)};

@@ -115,8 +115,11 @@ npu_reason spaced(
   if (const npu_reason why = wants_output(site, out); why != NPU_REASON_NONE) {
     return why;
   }
-  // Where CPU cuts fractions off whole numbers is its own affair.
-  if (steps < 0 || c10::isIntegralType(out.scalar_type(), true) ||
+  // Where CPU cuts fractions off whole numbers is its own affair, and so are
+  // the last bits of doubles, which follow the width of its vectors.
+  const c10::ScalarType type = out.scalar_type();
+  if (steps < 0 || c10::isIntegralType(type, true) || type == at::kDouble ||
+      type == at::kComplexDouble ||
       (!out.is_complex() && (!is_real(start) || !is_real(end)))) {
     return kOdd;
   }

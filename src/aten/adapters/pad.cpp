@@ -23,6 +23,8 @@
 #include <ATen/ops/replication_pad3d_cpu_dispatch.h>
 #include <ATen/ops/replication_pad3d_meta.h>
 
+#include <algorithm>
+
 #include "aten/adapters/op.h"
 #include "aten/factories.h"
 #include "driver/build_call.h"
@@ -74,7 +76,10 @@ npu_reason run_pad(
 at::Tensor constant_pad_nd(
     const at::Tensor& self, at::IntArrayRef padding, const c10::Scalar& value) {
   static NativeSite site("aten::constant_pad_nd", NPU_KIND_PAD, 0);
-  const bool usual = padding.size() % 2 == 0 &&
+  // Where nothing is added PyTorch clones a view, which has strides to keep.
+  const bool adds = std::any_of(
+      padding.begin(), padding.end(), [](std::int64_t n) { return n > 0; });
+  const bool usual = adds && padding.size() % 2 == 0 &&
                      padding.size() <= 2 * kMostDims &&
                      padding.size() <= 2 * static_cast<std::size_t>(self.dim());
   if (usual && site.wants(self) == NPU_REASON_NONE) {
