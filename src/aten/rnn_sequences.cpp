@@ -115,10 +115,19 @@ bool fits(
          is_vector(w.hidden_bias);
 }
 
+// Sizes of a traced program need not be numbers yet.
+bool is_symbolic(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
+
 // Sizes, dtypes and devices that go together; PyTorch's own way says what is
 // wrong with others.
 bool goes_by_sequence(const Sequence& c, std::int64_t gates) {
   const at::Tensor& input = c.input;
+  if (is_symbolic(input) || is_symbolic(c.hx) ||
+      std::any_of(c.params.begin(), c.params.end(), is_symbolic)) {
+    return false;
+  }
   if (input.device().type() != kDeviceType || input.dim() != 3 ||
       c.hx.dim() != 3 || input.numel() == 0 || c.layers < 1 ||
       at::autocast::is_autocast_enabled(kDeviceType)) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Four small models, one of each kind, with an input each."""
+"""Small models, one of each kind, with an input each."""
 
 import torch
 from torch import nn
@@ -37,14 +37,14 @@ class Gpt(nn.Module):
         return self.head(x + y.transpose(1, 2).reshape(b, t, c))
 
 
-class Lstm(nn.Module):
-    def __init__(self):
+class Recurrent(nn.Module):
+    def __init__(self, kind):
         super().__init__()
-        self.lstm = nn.LSTM(8, 16, 2, batch_first=True)
+        self.layers = kind(8, 16, 2, batch_first=True)
         self.head = nn.Linear(16, 3)
 
     def forward(self, x):
-        return self.head(self.lstm(x)[0])
+        return self.head(self.layers(x)[0])
 
 
 def mlp():
@@ -55,7 +55,8 @@ _MAKERS = {
     "mlp": (mlp, lambda: torch.randn(5, 8)),
     "conv": (ConvNet, lambda: torch.randn(2, 3, 8, 8)),
     "gpt": (Gpt, lambda: torch.randint(50, (2, 10))),
-    "lstm": (Lstm, lambda: torch.randn(2, 5, 8)),
+    "lstm": (lambda: Recurrent(nn.LSTM), lambda: torch.randn(2, 5, 8)),
+    "gru": (lambda: Recurrent(nn.GRU), lambda: torch.randn(2, 5, 8)),
 }
 MODELS = list(_MAKERS)
 
