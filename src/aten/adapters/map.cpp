@@ -353,6 +353,23 @@ class FastCall {
     return true;
   }
 
+  // In place: an input shares some, not all, of what is written. The long way
+  // says what is wrong with that.
+  bool partly_overlaps() const {
+    const char* const out = static_cast<const char*>(tensors_[1].data);
+    const auto bytes =
+        numel_ * static_cast<std::int64_t>(npu_dtype_bytes(dtype_));
+    for (std::uint32_t i = 1; i < n_in_; ++i) {
+      const npu_tensor& in = tensors_[1 + i];
+      const std::int64_t apart = static_cast<const char*>(in.data) - out;
+      if (in.storage == tensors_[1].storage && apart != 0 && apart < bytes &&
+          -apart < bytes) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   void run(const MapAttrs& attrs) {
     npu_call frame{};
     frame.size = sizeof(frame);
@@ -516,7 +533,7 @@ bool run_map_fast(
     }
   }
   if (out.defined()) {
-    if (bools || !call.may_alias()) {
+    if (bools || !call.may_alias() || call.partly_overlaps()) {
       return false;
     }
     call.add_output(*out.unsafeGetTensorImpl(), call.dtype());
