@@ -138,8 +138,8 @@ T ldexp_of(T x, T y) {
 
 // ---- operators ----
 
-NPU_MAP2(Add, add(x, multiply(factor(s), y)))
-NPU_MAP2(Sub, subtract(x, multiply(factor(s), y)))
+NPU_MAP2(Add, multiply_add(factor(s), y, x))
+NPU_MAP2(Sub, multiply_add(negate(factor(s)), y, x))
 NPU_MAP2(Mul, multiply(x, y))
 NPU_MAP2(Div, divide(x, y))
 NPU_MAP_DIVIDES(DivTrunc, div_trunc_of(x, y))

@@ -63,6 +63,16 @@ NPU_MAP_FN T multiply(T x, T y) {
   }
 }
 
+// a * b + c; floats round once, as PyTorch's CPU loops do.
+template <class T>
+NPU_MAP_FN T multiply_add(T a, T b, T c) {
+  if constexpr (kIsFloat<T>) {
+    return std::fma(a, b, c);
+  } else {
+    return add(multiply(a, b), c);
+  }
+}
+
 // Complex numbers are scaled by the larger part of y against overflow.
 template <class T>
 NPU_MAP_FN T divide(T x, T y) {
@@ -146,8 +156,9 @@ NPU_MAP_FN T sigmoid(T x) {
 // a + weight * (b - a), from the nearer end.
 template <class T>
 NPU_MAP_FN T interpolate(T a, T b, T weight) {
-  return absolute(weight) < Real<T>(0.5) ? a + multiply(weight, b - a)
-                                         : b - multiply(b - a, T(1) - weight);
+  return absolute(weight) < Real<T>(0.5)
+             ? multiply_add(weight, b - a, a)
+             : multiply_add(weight - T(1), b - a, b);
 }
 
 }  // namespace npu::host

@@ -25,7 +25,7 @@ bool is_close(T x, T y, const Scalars<T>& s) {
 }
 
 NPU_MAP3(Where, x != T(0) ? y : z)
-NPU_MAP3(Addcmul, add(x, multiply(multiply(s.a, y), z)))
+NPU_MAP3(Addcmul, multiply_add(multiply(s.a, y), z, x))
 NPU_MAP3(Addcdiv, add(x, divide(multiply(s.a, y), z)))
 NPU_MAP3(Lerp, interpolate(x, y, z))
 NPU_MAP3(Clamp, lesser(greater(x, y), z))

@@ -22,8 +22,8 @@ enum ListType : int { kListF16, kListBF16, kListF32, kListF64, kListTypes };
   OP(reciprocal, false, false, C(1) / x)                      \
   OP(square, false, false, x* x)                              \
   OP(sign, false, false, x > 0 ? C(1) : x < 0 ? C(-1) : C(0)) \
-  OP(add, true, false, x + a * y)                             \
-  OP(sub, true, false, x - a * y)                             \
+  OP(add, true, false, fused_of(a, y, x))                     \
+  OP(sub, true, false, fused_of(-a, y, x))                    \
   OP(mul, true, false, x* y)                                  \
   OP(div, true, false, x / y)                                 \
   OP(maximum, true, false, (x > y || x != x ? x : y))         \
@@ -35,7 +35,7 @@ enum ListType : int { kListF16, kListBF16, kListF32, kListF64, kListTypes };
   OP(div_scalar, false, false, x / a)                         \
   OP(maximum_scalar, false, false, (x > a || x != x ? x : a)) \
   OP(minimum_scalar, false, false, (x < a || x != x ? x : a)) \
-  OP(addcmul, true, true, x + a * y * z)                      \
+  OP(addcmul, true, true, fused_of(a* y, z, x))               \
   OP(addcdiv, true, true, x + a * y / z)                      \
   OP(lerp_tensor, true, true, lerp_of(x, y, z))               \
   OP(fill, false, false, a)

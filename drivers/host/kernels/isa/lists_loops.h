@@ -28,11 +28,19 @@ NPU_LIST_FN double abs_of(double x) {
   return __builtin_fabs(x);
 }
 
+// a * b + c with one rounding, as PyTorch's CPU loops do it.
+NPU_LIST_FN float fused_of(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+NPU_LIST_FN double fused_of(double a, double b, double c) {
+  return __builtin_fma(a, b, c);
+}
+
 // From the nearer end, as PyTorch does it.
 template <class C>
 NPU_LIST_FN C lerp_of(C x, C y, C weight) {
-  return abs_of(weight) < C(0.5) ? x + weight * (y - x)
-                                 : y - (y - x) * (C(1) - weight);
+  return abs_of(weight) < C(0.5) ? fused_of(weight, y - x, x)
+                                 : fused_of(weight - C(1), y - x, y);
 }
 
 // ---- maps ----
