@@ -2,6 +2,8 @@
 // Asking the driver: cheaply first, then with a frame.
 #include "aten/adapters/native.h"
 
+#include <algorithm>
+#include <array>
 #include <mutex>
 #include <string_view>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "aten/determinism.h"
 #include "aten/frame.h"
 #include "aten/ladder/run.h"
+#include "compose/compose.h"
 #include "driver/registry.h"
 #include "runtime/allocator/allocator.h"
 #include "runtime/device.h"
@@ -43,6 +46,131 @@ npu_reason reason_of(const npu_verdict& verdict) {
                                            : verdict.reason;
 }
 
+// The operands of a frame before they were mended.
+class Originals {
+ public:
+  explicit Originals(npu_call& frame)
+      : frame_(frame), compute_dtype_(frame.compute_dtype) {
+    std::copy_n(frame.tensors, frame.n_out + frame.n_in, tensors_.begin());
+  }
+  void restore() const {
+    // The frame's array is the call's own.
+    std::copy_n(
+        tensors_.begin(),
+        frame_.n_out + frame_.n_in,
+        const_cast<npu_tensor*>(frame_.tensors));
+    frame_.compute_dtype = compute_dtype_;
+  }
+
+ private:
+  npu_call& frame_;
+  const npu_dtype compute_dtype_;
+  std::array<npu_tensor, NPU_MAX_OPERANDS> tensors_;
+};
+
+// Mends until the driver is content. NPU_REASON_NONE when it is; `mended` says
+// what had to be done for it.
+npu_reason plan_frame(
+    Call& call,
+    Mender& mender,
+    npu_device device,
+    std::uint64_t casts,
+    npu_verdict& verdict,
+    npu_reason& mended) {
+  verdict = npu_verdict{};
+  if (casts == 0) {
+    verdict = plan_call(call, driver(), device);
+    if (C10_LIKELY(verdict.answer == NPU_VERDICT_YES)) {
+      return NPU_REASON_NONE;
+    }
+  } else {
+    verdict.answer = NPU_VERDICT_IF_CAST;
+    verdict.reason = NPU_REASON_DTYPE;
+    verdict.cast_dtype = call.frame().compute_dtype;
+    verdict.mask = casts;
+  }
+  const Originals originals(call.frame());
+  mended = reason_of(verdict);
+  for (int round = 0; verdict.answer != NPU_VERDICT_YES; ++round) {
+    if (verdict.answer == NPU_VERDICT_NO || round > kMostMendings ||
+        !mender.mend(call, verdict)) {
+      originals.restore();
+      return reason_of(verdict);
+    }
+    verdict = plan_call(call, driver(), device);
+  }
+  return NPU_REASON_NONE;
+}
+
+// Rungs 1 and 2. NPU_REASON_NONE when it was queued, `mended` then says what
+// had to be mended; else the frame is as it was.
+npu_reason run_frame(
+    Call& call,
+    c10::DeviceIndex device,
+    std::uint64_t casts,
+    npu_reason& mended) {
+  npu_call& frame = call.frame();
+  Mender mender(driver(), device);
+  npu_verdict verdict;
+  const npu_reason why =
+      plan_frame(call, mender, driver_device(device), casts, verdict, mended);
+  if (why != NPU_REASON_NONE) {
+    return why;
+  }
+  c10::DataPtr workspace;
+  if (verdict.workspace_bytes != 0) {
+    workspace = allocate(verdict.workspace_bytes, device);
+    frame.workspace = workspace.get();
+    frame.workspace_bytes = verdict.workspace_bytes;
+  }
+  std::vector<std::max_align_t> host_workspace(
+      (verdict.host_workspace_bytes + sizeof(std::max_align_t) - 1) /
+      sizeof(std::max_align_t));
+  if (!host_workspace.empty()) {
+    frame.host_workspace = host_workspace.data();
+    frame.host_workspace_bytes = verdict.host_workspace_bytes;
+  }
+  check_driver(call.run(driver(), current_stream_handle(device)), frame.label);
+  mender.finish();
+  return NPU_REASON_NONE;
+}
+
+// The parts of a decomposition.
+class PartRunner final : public compose::Runner {
+ public:
+  explicit PartRunner(c10::DeviceIndex device) : device_(device) {}
+  void* allocate(std::uint64_t bytes) override {
+    return memory_.emplace_back(npu::allocate(bytes, device_)).get();
+  }
+  bool run(Call& call) override {
+    npu_reason mended = NPU_REASON_NONE;
+    return run_frame(call, device_, 0, mended) == NPU_REASON_NONE;
+  }
+
+ private:
+  const c10::DeviceIndex device_;
+  // Goes back in the order of the stream.
+  std::vector<c10::DataPtr> memory_;
+};
+
+// Rung 3: a kind the driver lacks or declines, made of others. Not on the host
+// driver, whose parts are CPU kernels themselves, unless the user switched the
+// kind off.
+bool composes(std::uint32_t slot, npu_reason why) {
+  return compose::has_decomposition(slot) &&
+         (why == NPU_REASON_DISABLED || &driver() != &host_driver());
+}
+
+npu_reason run_composed(
+    NativeSite& site, Call& call, c10::DeviceIndex device, npu_reason why) {
+  PartRunner runner(device);
+  if (!compose::run(runner, call.frame())) {
+    return why;
+  }
+  site.count(3);
+  return NPU_REASON_NONE;
+}
+
 }  // namespace
 
 NativeSite::NativeSite(
@@ -70,8 +198,11 @@ npu_reason NativeSite::wants_all(
     std::initializer_list<const at::Tensor*> tensors) const {
   const npu_op_caps* const can = caps();
   if (can == nullptr) {
-    return driver().is_disabled(slot_) ? NPU_REASON_DISABLED
-                                       : NPU_REASON_NO_KERNEL;
+    const npu_reason why = driver().is_disabled(slot_) ? NPU_REASON_DISABLED
+                                                       : NPU_REASON_NO_KERNEL;
+    if (!composes(slot_, why)) {
+      return why;
+    }
   }
   std::int64_t numel = 0;
   npu_dtype dtype = NPU_ABSENT;
@@ -102,49 +233,17 @@ npu_reason NativeSite::wants_all(
   if (device < 0 || numel == 0) {
     return NPU_REASON_SIZE;
   }
-  return wants_size(*can, dtype, numel) ? NPU_REASON_NONE : NPU_REASON_SLOWER;
+  return can == nullptr || wants_size(*can, dtype, numel) ? NPU_REASON_NONE
+                                                          : NPU_REASON_SLOWER;
 }
 
 npu_reason NativeSite::run(
     Call& call, c10::DeviceIndex device, std::uint64_t casts) {
-  npu_call& frame = call.frame();
-  const npu_device number = driver_device(device);
-  Mender mender(driver(), device);
   npu_reason mended = NPU_REASON_NONE;
-  if (C10_UNLIKELY(casts != 0)) {
-    npu_verdict first{};
-    first.answer = NPU_VERDICT_IF_CAST;
-    first.cast_dtype = frame.compute_dtype;
-    first.mask = casts;
-    mended = NPU_REASON_DTYPE;
-    if (!mender.mend(call, first)) {
-      return mended;
-    }
+  const npu_reason why = run_frame(call, device, casts, mended);
+  if (why != NPU_REASON_NONE) {
+    return composes(slot_, why) ? run_composed(*this, call, device, why) : why;
   }
-  npu_verdict verdict = plan_call(call, driver(), number);
-  for (int round = 0; verdict.answer != NPU_VERDICT_YES; ++round) {
-    mended = mended == NPU_REASON_NONE ? reason_of(verdict) : mended;
-    if (verdict.answer == NPU_VERDICT_NO || round == kMostMendings ||
-        !mender.mend(call, verdict)) {
-      return reason_of(verdict);
-    }
-    verdict = plan_call(call, driver(), number);
-  }
-  c10::DataPtr workspace;
-  if (verdict.workspace_bytes != 0) {
-    workspace = allocate(verdict.workspace_bytes, device);
-    frame.workspace = workspace.get();
-    frame.workspace_bytes = verdict.workspace_bytes;
-  }
-  std::vector<std::max_align_t> host_workspace(
-      (verdict.host_workspace_bytes + sizeof(std::max_align_t) - 1) /
-      sizeof(std::max_align_t));
-  if (!host_workspace.empty()) {
-    frame.host_workspace = host_workspace.data();
-    frame.host_workspace_bytes = verdict.host_workspace_bytes;
-  }
-  check_driver(call.run(driver(), current_stream_handle(device)), overload_);
-  mender.finish();
   if (mended != NPU_REASON_NONE) {
     mended_for_.store(mended, std::memory_order_relaxed);
   }

@@ -2,6 +2,7 @@
 # The adapters' sources, for src/aten/CMakeLists.txt: one file a line, in order of names.
 set(NPU_ADAPTER_SOURCES
   arrange.cpp
+  batch_norm.cpp
   embed.cpp
   flip.cpp
   foreach.cpp
@@ -12,11 +13,14 @@ set(NPU_ADAPTER_SOURCES
   gemm.cpp
   index.cpp
   list_frame.cpp
+  losses.cpp
+  losses_sequence.cpp
   make.cpp
   map.cpp
   masked_fill.cpp
   mend.cpp
   native.cpp
+  norms.cpp
   op.cpp
   order.cpp
   pad.cpp
@@ -28,6 +32,7 @@ set(NPU_ADAPTER_SOURCES
   scan.cpp
   scatter.cpp
   select.cpp
+  softmax.cpp
   structured.cpp
   unique.cpp
   upsample.cpp)

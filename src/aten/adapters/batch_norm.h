@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch norm's four kinds, as functions that say whether the driver did it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "aten/adapters/native.h"
+
+namespace npu {
+
+struct BatchStats {
+  at::Tensor mean;
+  at::Tensor rstd;
+  at::Tensor var;  // undefined: not wanted
+  at::Tensor running_mean;
+  at::Tensor running_var;
+};
+
+struct BatchGrads {
+  at::Tensor sum_grad;
+  at::Tensor sum_grad_in;
+  at::Tensor weight;
+  at::Tensor bias;
+};
+
+// Dimension 1 is the channel's, and nothing is empty.
+bool is_channel_batch(const at::Tensor& input);
+
+// Fills what is defined in `stats`.
+npu_reason run_stats(
+    NativeSite& site,
+    const at::Tensor& input,
+    double momentum,
+    double eps,
+    const BatchStats& stats);
+npu_reason run_apply(
+    NativeSite& site,
+    const at::Tensor& input,
+    const at::Tensor& mean,
+    const at::Tensor& scale,
+    const at::Tensor& weight,
+    const at::Tensor& bias,
+    double eps,
+    const at::Tensor& out);
+npu_reason run_grad_reduce(
+    NativeSite& site,
+    const at::Tensor& grad,
+    const at::Tensor& input,
+    const at::Tensor& mean,
+    const at::Tensor& rstd,
+    const BatchGrads& grads);
+npu_reason run_grad_apply(
+    NativeSite& site,
+    const at::Tensor& grad,
+    const at::Tensor& input,
+    const at::Tensor& mean,
+    const at::Tensor& rstd,
+    const at::Tensor& weight,
+    const at::Tensor& sum_grad,
+    const at::Tensor& sum_grad_in,
+    const at::Tensor& counts,
+    const at::Tensor& out);
+
+}  // namespace npu
