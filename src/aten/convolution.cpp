@@ -93,15 +93,13 @@ struct Geometry {
 };
 
 // As CPU's kernels lay out what they make: channels last when input or weight
-// are, but not for float64.
+// are; gradients in float64 never.
 c10::MemoryFormat format_of(const at::Tensor& input, const at::Tensor& weight) {
   const auto format = input.dim() == 5 ? at::MemoryFormat::ChannelsLast3d
                                        : at::MemoryFormat::ChannelsLast;
   const bool last = input.suggest_memory_format() == format ||
                     weight.suggest_memory_format() == format;
-  return last && input.dim() >= 4 && input.scalar_type() != at::kDouble
-             ? format
-             : at::MemoryFormat::Contiguous;
+  return last && input.dim() >= 4 ? format : at::MemoryFormat::Contiguous;
 }
 
 at::Tensor made(
@@ -159,7 +157,9 @@ Grads native_backward(
     return {};
   }
   const c10::DeviceIndex device = input.device().index();
-  const c10::MemoryFormat format = format_of(input, weight);
+  const c10::MemoryFormat format = input.scalar_type() == at::kDouble
+                                       ? at::MemoryFormat::Contiguous
+                                       : format_of(input, weight);
   Grads out;
   if (mask[0]) {
     at::Tensor made_input = made(input, input.sizes(), format);

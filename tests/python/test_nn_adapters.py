@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution, softmax, norms, losses and attention on the driver's kinds, against PyTorch's CPU.
+
+In child processes with NPU_HOST_KERNELS=all. Forward and gradients, dtypes and strides; which rung
+ran is read off the calls' counters. NPU_DISABLE_KIND takes a kind away: then rung 3 makes it of
+others where src/compose knows how, and the CPU rung does the rest.
+"""
+
+import pytest
+
+PREAMBLE = """
+import torch, torch_npu
+import torch.nn.functional as F
+from torch_npu import _C
+torch.manual_seed(0)
+aten = torch.ops.aten
+TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-9, torch.bfloat16: 4e-2, torch.float16: 6e-3}
+
+def calls(overload):
+    rows = _C._native_calls().get("aten::" + overload, [])
+    return tuple(sum(row[rung] for row in rows) for rung in (1, 2, 3))
+
+def on(device, fn, args, grad):
+    args = [a.clone().to(device) if isinstance(a, torch.Tensor) else a for a in args]
+    leaves = [a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point()]
+    for leaf in leaves if grad else ():
+        leaf.requires_grad_()
+    out = fn(*args)
+    outs = list(out) if isinstance(out, (tuple, list)) else [out]
+    wanted = [o for o in outs if o.requires_grad]
+    if grad:
+        torch.manual_seed(1)
+        seeds = [torch.randn(o.shape).to(o.dtype).to(device) for o in wanted]
+        torch.autograd.backward(wanted, seeds)
+    return outs + [leaf.grad for leaf in leaves if grad]
+
+def same(fn, *args, grad=True, tolerance=None):
+    for want, got in zip(on("cpu", fn, args, grad), on("npu", fn, args, grad)):
+        if want is None:
+            assert got is None
+            continue
+        assert got.device.type == "npu" and got.dtype == want.dtype, (got.dtype, want.dtype)
+        assert got.stride() == want.stride(), (got.shape, got.stride(), want.stride())
+        t = tolerance or TOLERANCE[want.dtype]
+        torch.testing.assert_close(got.detach().cpu(), want.detach(), rtol=t, atol=t, equal_nan=True)
+
+def ran(*overloads, rung=1):
+    for overload in overloads:
+        assert calls(overload)[rung - 1] > 0, (overload, calls(overload))
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+def data(dtype):
+    return lambda *sizes: torch.randn(*sizes).to(dtype)
+"""
+
+
+@pytest.fixture
+def script(run_python):
+    def run(code, **variables):
+        return run_python(PREAMBLE + code, **{"NPU_HOST_KERNELS": "all", **variables})
+
+    return run
+
+
+def test_softmax(script):
+    script("""
+for dtype in DTYPES:
+    r = data(dtype)
+    for dim in (0, 1, -1):
+        same(lambda x: torch.softmax(x, dim), r(3, 4, 5))
+        same(lambda x: torch.log_softmax(x, dim), r(3, 4, 5).transpose(0, 2))
+    same(lambda x: torch.softmax(x, 0), r(1)[0])
+    same(lambda x, m: aten._masked_softmax(x, m, 1, 2), r(3, 4), torch.rand(3, 4) > 0.7, grad=False)
+ran("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data")
+ran("_masked_softmax")
+x, out = torch.randn(3, 4), torch.empty(0)
+aten._softmax.out(x.npu(), 1, False, out=(got := out.npu()))
+torch.testing.assert_close(got.cpu(), torch.softmax(x, 1))
+ran("_softmax.out")
+""")
+
+
+def test_norms(script):
+    script("""
+for dtype in DTYPES:
+    r = data(dtype)
+    same(lambda x, w, b: F.layer_norm(x, [4, 5], w, b), r(3, 4, 5), r(4, 5), r(4, 5))
+    same(lambda x: F.layer_norm(x.transpose(0, 1), [5]), r(3, 4, 5))
+    same(lambda x, w, b: F.group_norm(x, 2, w, b), r(3, 4, 5, 6), r(4), r(4))
+    channels_last = r(3, 4, 5, 6).to(memory_format=torch.channels_last)
+    same(lambda x, w, b: F.group_norm(x, 2, w, b), channels_last, r(4), r(4))
+    same(lambda v, g: aten._weight_norm_interface(v, g, 0), r(3, 4), r(3, 1))
+    for x in (r(3, 4, 5, 6), channels_last, r(6, 4)):
+        same(lambda x, w, b: F.batch_norm(x, None, None, w, b, True), x, r(4), r(4))
+        def train(x, w, b, mean, var):
+            mean, var = mean.detach().clone(), var.detach().clone()
+            return F.batch_norm(x, mean, var, w, b, True), mean, var
+        same(train, x, r(4), r(4), r(4), r(4).abs())
+        same(lambda x, m, v: F.batch_norm(x, m.detach(), v.detach()), x, r(4), r(4).abs())
+half, w = torch.randn(3, 4, 5).bfloat16(), torch.randn(5)
+same(lambda x, w: aten.native_layer_norm(x, [5], w, w, 1e-5), half, w, grad=False)
+ran("native_layer_norm", "native_layer_norm_backward", "native_group_norm")
+ran("native_group_norm_backward", "native_batch_norm", "native_batch_norm_backward")
+ran("_weight_norm_interface", "_weight_norm_interface_backward")
+""")
+
+
+def test_convolution(script):
+    script("""
+for dtype in DTYPES:
+    r = data(dtype)
+    loose = 6e-2 if dtype in (torch.bfloat16, torch.float16) else None
+    for x in (r(3, 4, 5, 6), r(3, 4, 5, 6).to(memory_format=torch.channels_last)):
+        for stride, padding, dilation in ((2, 1, 1), (1, 0, 2)):
+            same(lambda x, w, b: F.conv2d(x, w, b, stride, padding, dilation, 2),
+                 x, r(6, 2, 3, 3), r(6), tolerance=loose)
+            same(lambda x, w: F.conv_transpose2d(x, w, None, stride, padding, 0, 1, dilation),
+                 x, r(4, 3, 3, 3), tolerance=loose)
+    same(lambda x, w, b: F.conv1d(x, w, b, padding=1), r(2, 4, 7), r(5, 4, 3), r(5), tolerance=loose)
+    same(lambda x, w: F.conv3d(x, w, padding=1), r(2, 4, 5, 4, 3), r(5, 4, 3, 3, 3),
+         tolerance=loose or 1e-4)
+ran("convolution_overrideable", "convolution_backward_overrideable")
+""")
+
+
+def test_losses(script):
+    script("""
+for dtype in DTYPES:
+    r = data(dtype)
+    for how in ("none", "mean", "sum"):
+        for loss in (F.mse_loss, F.smooth_l1_loss, F.huber_loss):
+            same(lambda x, y: loss(x, y, reduction=how), r(4, 5), r(4, 5))
+        same(lambda x, t, w: F.nll_loss(x, t, w.detach(), reduction=how, ignore_index=2),
+             r(4, 5), torch.tensor([0, 2, 4, 1]), r(5).abs())
+        same(lambda x, t: F.nll_loss(x, t, reduction=how), r(2, 5, 3, 4),
+             torch.randint(0, 5, (2, 3, 4)))
+        same(lambda x, t: F.cross_entropy(x, t, reduction=how), r(4, 5), torch.tensor([0, 2, 4, 1]))
+        if dtype in (torch.float32, torch.float64):
+            same(lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid(), reduction=how),
+                 r(4, 5), r(4, 5))
+            same(lambda x, t: F.multi_margin_loss(x, t, reduction=how), r(4, 5),
+                 torch.tensor([0, 2, 4, 1]))
+            same(lambda x, t: F.multilabel_margin_loss(x, t, reduction=how), r(2, 3),
+                 torch.tensor([[2, 0, -1], [1, -1, 0]]))
+            same(lambda x, t: F.ctc_loss(x.log_softmax(-1), t, (9, 7, 4), (3, 2, 4), reduction=how),
+                 r(9, 3, 6), torch.randint(1, 6, (3, 4)), tolerance=1e-4)
+ran("mse_loss", "mse_loss_backward", "smooth_l1_loss", "smooth_l1_loss_backward.grad_input")
+ran("huber_loss", "huber_loss_backward.out", "binary_cross_entropy_backward")
+ran("nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward", "nll_loss2d_backward")
+ran("multi_margin_loss", "multi_margin_loss_backward", "multilabel_margin_loss_forward")
+ran("multilabel_margin_loss_backward", "_ctc_loss", "_ctc_loss_backward")
+""")
+
+
+def test_attention(script):
+    script("""
+for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    r = data(dtype)
+    attend = F.scaled_dot_product_attention
+    for causal in (False, True):
+        same(lambda q, k, v: attend(q, k, v, is_causal=causal), r(2, 3, 6, 8), r(2, 3, 6, 8), r(2, 3, 6, 8))
+        same(lambda q, k, v: attend(*(t.transpose(1, 2) for t in (q, k, v)), is_causal=causal),
+             r(2, 6, 3, 8), r(2, 6, 3, 8), r(2, 6, 3, 8))
+    same(lambda q, k, v, m: attend(q, k, v, attn_mask=m.detach()), r(2, 3, 6, 8), r(2, 3, 7, 8),
+         r(2, 3, 7, 8), r(6, 7))
+overload = "_scaled_dot_product_fused_attention_overrideable"
+ran(overload, overload + "_backward")
+""")
+
+
+def test_kinds_made_of_others(script):
+    script(
+        """
+r = data(torch.float32)
+same(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+     r(2, 3, 6, 8), r(2, 3, 6, 8), r(2, 3, 6, 8))
+same(lambda x, y: F.mse_loss(x, y), r(4, 5), r(4, 5))
+same(lambda x, y: F.huber_loss(x, y, reduction="none"), r(4, 5), r(4, 5))
+same(lambda v, g: aten._weight_norm_interface(v, g, 0), r(3, 4), r(3, 1))
+same(lambda x: torch.flip(x, (0, 2)), r(2, 3, 4))
+overload = "_scaled_dot_product_fused_attention_overrideable"
+ran(overload, overload + "_backward", "mse_loss", "mse_loss_backward", "huber_loss", rung=3)
+ran("_weight_norm_interface", "_weight_norm_interface_backward", "flip", rung=3)
+""",
+        NPU_DISABLE_KIND="attention,attention_grad,loss,loss_grad,weight_norm,weight_norm_grad,flip",
+    )
+
+
+def test_a_kind_without_parts_goes_to_the_cpu(script):
+    script(
+        """
+r = data(torch.float32)
+same(lambda x, w, b: F.layer_norm(x, [5], w, b), r(3, 5), r(5), r(5))
+same(lambda x, w: F.conv2d(x, w), r(1, 2, 5, 5), r(3, 2, 3, 3))
+same(lambda x: torch.softmax(x, 1), r(3, 4))
+assert calls("native_layer_norm") == calls("convolution_overrideable") == (0, 0, 0)
+""",
+        NPU_DISABLE_KIND="layer_norm,conv,conv_grad_input,softmax",
+    )
+
+
+def test_bad_input_raises_as_on_cpu(script):
+    script("""
+def error(fn, device):
+    try:
+        fn(device)
+    except Exception as e:
+        return type(e)
+
+x = torch.randn(3, 5)
+for fn in (
+    lambda d: torch.softmax(torch.arange(4).to(d), 0),
+    lambda d: torch.softmax(x.to(d), 2),
+    lambda d: F.layer_norm(x.to(d), [4]),
+    lambda d: F.conv2d(torch.randn(1, 3, 5, 5).to(d), torch.randn(2, 4, 3, 3).to(d)),
+    lambda d: F.conv2d(torch.randn(1, 3, 2, 2).to(d), torch.randn(2, 3, 3, 3).to(d)),
+    lambda d: F.nll_loss(x.to(d), torch.zeros(4, dtype=torch.long).to(d)),
+    lambda d: F.huber_loss(x.to(d), x.to(d), delta=-1),
+    lambda d: F.multi_margin_loss(x.to(d), torch.zeros(3).to(d)),
+):
+    assert error(fn, "cpu") is not None and error(fn, "npu") is error(fn, "cpu"), fn
+""")
