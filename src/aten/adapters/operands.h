@@ -6,16 +6,12 @@
 
 #include <optional>
 
+#include "aten/adapters/map.h"
 #include "aten/frame.h"
 
 namespace npu {
 
 using OptTensor = std::optional<at::Tensor>;
-
-inline const at::Tensor& or_undefined(const OptTensor& tensor) {
-  static const at::Tensor undefined;
-  return tensor ? *tensor : undefined;
-}
 
 // NativeSite lets numbers on the host through, for kinds that take them.
 template <class... Tensors>
