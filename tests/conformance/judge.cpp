@@ -74,8 +74,10 @@ Majorant sizes_of(const Outcome& outcome) {
 }
 
 // What every result element may have lost to cancellation.
-Majorant majorant(const Case& wide, const Outcome& reference, double roundoff) {
+Majorant majorant(const Case& wide, const Outcome& reference, double least) {
   Majorant out = sizes_of(reference);
+  // A little more than float64's roundoff, which its arithmetic would swallow.
+  const double roundoff = std::max(least, 0x1p-40);
   if (wide.linear) {
     const Outcome positive = run_case(
         oracle(),
@@ -89,12 +91,13 @@ Majorant majorant(const Case& wide, const Outcome& reference, double roundoff) {
     }
     return out;
   }
-  // Against each other: operands, neighbours; then at random.
-  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+  // Against each other: operands, neighbours; together; then at random.
+  for (std::uint64_t seed = 0; seed < 7; ++seed) {
     std::mt19937_64 random(seed);
     const auto side = [&](std::size_t place, std::size_t element) -> double {
       const std::uint64_t odd = seed == 0   ? place
                                 : seed == 1 ? element
+                                : seed == 2 ? 1
                                             : random();
       return (odd & 1) != 0 ? 1 : -1;
     };

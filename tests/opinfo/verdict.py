@@ -6,12 +6,14 @@
 ref is the CPU's float64 answer to the same inputs; u are unit roundoffs of the output's dtype and
 of the accumulator; K is the length of the reduction; M (the majorant) says how much the terms
 were larger than their sum: the operator applied to absolute values where it is linear in every
-argument, else what the answer moves when every input is moved by one roundoff.
+argument, else what the answer moves when every input, and every result on the way, is moved by one
+roundoff.
 """
 
 import math
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 HALF = (torch.float16, torch.bfloat16, torch.complex32)
@@ -92,15 +94,16 @@ def is_number(tensor):
     return tensor.dtype.is_floating_point or tensor.dtype.is_complex
 
 
-def widened(change=None):
+def widened(change=None, integers=False):
     """A map over arguments: floating numbers become float64, then `change` is applied."""
 
     def widen(value):
         if isinstance(value, torch.dtype):
             return WIDE.get(value, value)
-        if not isinstance(value, torch.Tensor) or not is_number(value):
+        if not isinstance(value, torch.Tensor) or not (is_number(value) or integers):
             return value
-        wide = value.detach().to(WIDE.get(value.dtype, value.dtype), copy=True)
+        dtype = value.dtype if is_number(value) else torch.float64
+        wide = value.detach().to(WIDE.get(dtype, dtype), copy=True)
         if change:
             wide = change(wide)
         return wide.requires_grad_(value.requires_grad)
@@ -109,7 +112,7 @@ def widened(change=None):
 
 
 def moved_by(roundoff, seed):
-    """Arguments against each other, neighbours against each other, then at random."""
+    """Arguments against each other, neighbours against each other, together, then at random."""
     generator = torch.Generator().manual_seed(seed)
     place = 0
 
@@ -120,35 +123,81 @@ def moved_by(roundoff, seed):
             signs = torch.full(wide.shape, place % 2)
         elif seed == 1:
             signs = torch.arange(wide.numel()).remainder(2).reshape(wide.shape)
+        elif seed == 2:
+            signs = torch.ones(wide.shape)
         else:
             signs = torch.randint(0, 2, wide.shape, generator=generator)
-        return wide * (1 + roundoff * (2 * signs - 1))
+        return wide * (1 + roundoff * (2 * signs.double() - 1)).to(wide.dtype)
 
     return change
 
 
-def majorant(op, run, tree, reference, roundoff):
-    """M for every result, or None where the float64 runs do not fit together."""
+def magnitude(tensor):
+    """Absolute values; of both parts of a complex number, which stays one."""
+    if tensor.is_complex():
+        return torch.complex(tensor.real.abs(), tensor.imag.abs())
+    return tensor.abs()
+
+
+def positive_number(value):
+    if isinstance(value, complex):
+        return complex(abs(value.real), abs(value.imag))
+    return abs(value) if isinstance(value, float) else value
+
+
+# Inputs are moved by a little more than float64's roundoff, which its arithmetic would swallow.
+LEAST_MOVE = 2.0**-40
+
+
+class Shaken(TorchDispatchMode):
+    """Moves every new result too: a chain of operators rounds between them."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if any(r.alias_info for r in func._schema.returns):
+            return result
+        return tree_map(
+            lambda t: self.change(t) if isinstance(t, torch.Tensor) and is_number(t) else t, result
+        )
+
+
+def majorant(op, run, tree, reference, roundoff, integers):
+    """M for every result."""
     if op.name in LINEAR:
-        return [r.abs() for r in run(tree_map(widened(torch.abs), tree))]
-    found = [torch.zeros_like(r.abs()) for r in reference]
+        arguments = tree_map(positive_number, tree_map(widened(magnitude, integers), tree))
+        positive = run(arguments, positive=True)
+        return [r.abs() for r in positive]
+    found = [torch.zeros(r.shape, dtype=torch.float64) for r in reference]
     if op.name in BY_INPUT and len(found) == 1:
         return [tree[0].detach().abs().double().expand_as(found[0])]
-    for seed in range(6):
-        other = run(tree_map(widened(moved_by(roundoff, seed)), tree))
+    step = max(roundoff, LEAST_MOVE)
+    for seed in range(7):
+        arguments = tree_map(widened(moved_by(step, seed), integers), tree)
+        with Shaken(moved_by(step, seed)):
+            other = run(arguments)
         for total, r, o in zip(found, reference, other):
-            move = (o - r).abs() / roundoff
-            torch.maximum(total, torch.nan_to_num(move, nan=0.0, posinf=0.0), out=total)
+            if is_number(r):
+                move = (o - r).abs().double() / step
+                torch.maximum(total, torch.nan_to_num(move, nan=0.0, posinf=0.0), out=total)
     return found
+
+
+def elementwise(op):
+    return type(op).__name__ in ("UnaryUfuncInfo", "BinaryUfuncInfo")
 
 
 def length(op, tree, result):
     """K: how many terms went into one element."""
-    kind = type(op).__name__
-    if kind in ("UnaryUfuncInfo", "BinaryUfuncInfo"):
-        return 1
     inputs = [t for t in torch.utils._pytree.tree_leaves(tree) if isinstance(t, torch.Tensor)]
-    if kind == "ReductionOpInfo" and inputs:
+    if "polynomial" in op.name:
+        return max(1, int(inputs[-1].double().nan_to_num().abs().max()))  # steps of a recurrence
+    if elementwise(op):
+        return 1
+    if type(op).__name__ == "ReductionOpInfo" and inputs:
         return max(1, inputs[0].numel() // max(1, result.numel()))
     return max([1] + [size for t in inputs for size in t.shape])
 
@@ -177,11 +226,13 @@ def judge(op, run, tree, expected, got):
     run(tree) gives the floating results as a list; expected and got are such lists. Elements
     that are the CPU's own are right.
     """
+    # Integers that become floating point: elementwise, they may do so before.
+    integers = elementwise(op)
     with torch.no_grad() if not any_grad(tree) else torch.enable_grad():
-        reference = [r.detach() for r in run(tree_map(widened(), tree))]
+        reference = [r.detach() for r in run(tree_map(widened(integers=integers), tree))]
         dtype = min((e.dtype for e in expected if e.dtype in ROUNDOFF), key=wideness)
-        inputs = max(accumulates_in(dtype), 2.0**-53)
-        bounds = [m.detach() for m in majorant(op, run, tree, reference, inputs)]
+        moved = majorant(op, run, tree, reference, accumulates_in(dtype), integers)
+        bounds = [m.detach() for m in moved]
     worst = theirs = 0.0
     for e, g, r, m in zip(expected, got, reference, bounds):
         if e.dtype not in ROUNDOFF or not e.numel():
@@ -190,6 +241,8 @@ def judge(op, run, tree, expected, got):
             raise ValueError("the float64 run gives other sizes")
         terms = length(op, tree, e)
         mine = errors(g, r, m, e.dtype, terms)
+        if accumulates_in(e.dtype) < 2.0**-24:
+            mine = mine / 2  # the reference has no more digits: its own rounding counts too
         mine = torch.where(equal_values(e, g), 0.0, mine)
         worst = max(worst, mine.max().item())
         theirs = max(theirs, errors(e, r, m, e.dtype, terms).max().item())
