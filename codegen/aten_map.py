@@ -29,7 +29,7 @@ FORMS = {
     SchemaKind.out: ("kOut", "_into"),
 }
 # Codes whose result is bool for floating point operands.
-BOOLS = ("signbit", "isposinf", "isneginf", "isnan", "logical_not")
+BOOLS = ("signbit", "isposinf", "isneginf", "isinf", "isnan", "logical_not")
 BOOLS += ("logical_and", "logical_or", "logical_xor")
 # Codes whose meta checks more than dtypes and sizes.
 CHECKED = ("polygamma", "complex", "polar")
@@ -43,11 +43,13 @@ RULES = {
     "abs": ("kUnary", True),
     "angle": ("kFloat", True),
     "conj_physical": ("kUnary", False),
+    "deg2rad": ("kFloat", True),
     "floor_divide": ("kBinary", False),
     "hardswish": ("kUnary", True),
     "hardswish_backward": ("kBinary", True),
     "hardtanh": ("kUnary", True),
     "hardtanh_backward": ("kBinary", True),
+    "isinf": ("kBool", True),
     "isnan": ("kBool", True),
     "logical_and": ("kCompare", False),
     "logical_not": ("kBool", False),
@@ -55,6 +57,7 @@ RULES = {
     "logical_xor": ("kCompare", False),
     "logit": ("kFloat", True),
     "nan_to_num": ("kUnary", True),
+    "rad2deg": ("kFloat", True),
     "relu": ("kUnary", True),
     "rsub": ("kBinary", True),
 }

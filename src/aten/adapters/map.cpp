@@ -111,6 +111,10 @@ npu_dtype number_dtype(const npu_op_caps& caps, npu_dtype compute) {
                                                     : compute;
 }
 
+std::uint32_t outputs_of(std::uint32_t slot) {
+  return npu_kind_of(slot)->n_out;
+}
+
 npu_tensor host_operand(HostNumber& number, npu_dtype dtype) {
   npu_tensor out{};
   out.data = out.storage = number.bytes;
@@ -138,9 +142,13 @@ class MapFrame {
       MapInputs inputs)
       : iter_(iter), caps_(*site.caps()) {
     const c10::ScalarType common = CommonDtype::of(iter);
+    // The first input of this one is a mask.
+    const bool masked =
+        site.slot() == NPU_KIND_TERNARY && site.code() == NPU_TERNARY_WHERE;
     compute_ = to_npu_dtype(
-        common != c10::ScalarType::Undefined ? common
-                                             : iter.dtype(iter.noutputs()));
+        masked                                 ? iter.dtype(0)
+        : common != c10::ScalarType::Undefined ? common
+                                               : iter.dtype(iter.noutputs()));
     fill_sizes();
     match(inputs);
   }
@@ -151,6 +159,10 @@ class MapFrame {
     bool fine = compute_ != NPU_ABSENT;
     for (int i = 0; i < iter_.noutputs(); ++i) {
       fine = add(call, i, true) && fine;
+    }
+    // Outputs that only other codes of the kind have.
+    while (call.frame().n_out < outputs_of(call.frame().slot)) {
+      call.add_output(npu_tensor{});
     }
     for (const int operand : places_) {
       if (operand < 0) {
@@ -314,7 +326,11 @@ constexpr std::int64_t kUnitStride = 1;
 class FastCall {
  public:
   explicit FastCall(NativeSite& site, const npu_op_caps& caps)
-      : site_(site), caps_(caps) {}
+      : site_(site), caps_(caps), n_out_(outputs_of(site.slot())) {
+    for (std::uint32_t i = 1; i < n_out_; ++i) {
+      tensors_[i] = npu_tensor{};
+    }
+  }
 
   // The first input decides; false when it is none for this path.
   bool start(const at::Tensor& first) {
@@ -324,7 +340,7 @@ class FastCall {
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     if (impl.device_type() != kDeviceType || !is_plain_tensor(impl) ||
         numel_ == 0 || numel_ > kMost / 8 ||
-        (kFastDtypes & caps_.dtypes[1] & NPU_DTYPE_BIT(dtype_)) == 0 ||
+        (kFastDtypes & caps_.dtypes[n_out_] & NPU_DTYPE_BIT(dtype_)) == 0 ||
         !wants_size(caps_, dtype_, numel_)) {
       return false;
     }
@@ -349,7 +365,7 @@ class FastCall {
     if ((caps_.flags & NPU_CAP_ALIAS) == 0 || (caps_.alias_mask & 1) == 0) {
       return false;
     }
-    tensors_[1].flags |= NPU_TENSOR_ALIAS;
+    tensors_[n_out_].flags |= NPU_TENSOR_ALIAS;
     return true;
   }
 
@@ -378,7 +394,7 @@ class FastCall {
     frame.flags = NPU_CALL_INDEX32 & driver().table().call_flags_known;
     frame.compute_dtype = dtype_;
     frame.label = site_.overload();
-    frame.n_out = 1;
+    frame.n_out = n_out_;
     frame.n_in = n_in_;
     frame.tensors = tensors_;
     frame.attrs = attrs.data;
@@ -414,7 +430,7 @@ class FastCall {
     return out;
   }
   bool add(const c10::TensorImpl& impl) {
-    npu_tensor& in = tensors_[1 + n_in_++] = operand(impl, dtype_);
+    npu_tensor& in = tensors_[n_out_ + n_in_++] = operand(impl, dtype_);
     return aligned(in);
   }
   bool aligned(const npu_tensor& tensor) const {
@@ -436,7 +452,7 @@ class FastCall {
       return false;
     }
     has_number_ = true;
-    tensors_[1 + n_in_++] = host_operand(number_, dtype);
+    tensors_[n_out_ + n_in_++] = host_operand(number_, dtype);
     return true;
   }
 
@@ -446,9 +462,10 @@ class FastCall {
   std::int64_t numel_ = 0;
   npu_dtype dtype_ = NPU_ABSENT;
   c10::DeviceIndex device_ = -1;
+  const std::uint32_t n_out_;
   std::uint32_t n_in_ = 0;
   bool has_number_ = false;
-  npu_tensor tensors_[1 + 3];
+  npu_tensor tensors_[2 + 3];
   HostNumber number_;
 };
 

@@ -35,4 +35,5 @@ set(NPU_ADAPTER_SOURCES
   softmax.cpp
   structured.cpp
   unique.cpp
-  upsample.cpp)
+  upsample.cpp
+  where.cpp)
