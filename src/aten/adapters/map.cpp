@@ -372,14 +372,14 @@ class FastCall {
   // In place: an input shares some, not all, of what is written. The long way
   // says what is wrong with that.
   bool partly_overlaps() const {
-    const char* const out = static_cast<const char*>(tensors_[1].data);
+    const char* const out = static_cast<const char*>(tensors_[n_out_].data);
     const auto bytes =
         numel_ * static_cast<std::int64_t>(npu_dtype_bytes(dtype_));
     for (std::uint32_t i = 1; i < n_in_; ++i) {
-      const npu_tensor& in = tensors_[1 + i];
+      const npu_tensor& in = tensors_[n_out_ + i];
       const std::int64_t apart = static_cast<const char*>(in.data) - out;
-      if (in.storage == tensors_[1].storage && apart != 0 && apart < bytes &&
-          -apart < bytes) {
+      if (in.storage == tensors_[n_out_].storage && apart != 0 &&
+          apart < bytes && -apart < bytes) {
         return true;
       }
     }
