@@ -62,7 +62,8 @@ struct Geometry {
     }
     const std::int64_t wanted =
         transposed ? weight.size(0) : weight.size(1) * groups;
-    return input.size(1) == wanted && weight.size(0) % groups == 0 &&
+    return input.numel() != 0 && input.size(1) == wanted &&
+           weight.size(0) % groups == 0 &&
            (is_float(input) || input.scalar_type() == at::kLong ||
             input.is_complex());
   }

@@ -46,12 +46,13 @@ inline bool takes(bool fits, npu_reason& why) {
   return why == NPU_REASON_NONE;
 }
 
-// float16, bfloat16, float32, float64: what the kernels of most kinds take.
+// float16, bfloat16, float32 or float64, and not empty: what kernels of most
+// kinds take.
 // Everything else is left to the CPU rung, which has PyTorch's errors.
 inline bool is_float(const at::Tensor& tensor) {
   const c10::ScalarType type = tensor.scalar_type();
-  return type == at::kFloat || type == at::kDouble || type == at::kHalf ||
-         type == at::kBFloat16;
+  return tensor.numel() != 0 && (type == at::kFloat || type == at::kDouble ||
+                                 type == at::kHalf || type == at::kBFloat16);
 }
 
 inline bool is_half(const at::Tensor& tensor) {
