@@ -73,7 +73,7 @@ def transformers_curve(kind: str, device: str) -> list[float]:
     tokens = torch.randint(96, (2, 24), generator=torch.Generator().manual_seed(4)).to(device)
     mask = torch.ones_like(tokens)
     mask[0, 20:] = 0
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()

@@ -273,23 +273,19 @@ npu_status scan_caps(std::uint32_t code, npu_op_caps& out) {
   return code < NPU_SCAN_CODES ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
-npu_status arg_reduce_plan(const npu_call& call, npu_verdict& verdict) {
-  const npu_arg_reduce_args args = npu_arg_reduce_unpack(&call);
-  const bool first =
-      call.code == NPU_ARG_REDUCE_MAX || call.code == NPU_ARG_REDUCE_MIN;
-  return first || !args.indices || !args.in
-             ? NPU_OK
-             : decline_ties(args.in->dtype, verdict);
-}
-
 npu_status arg_reduce_caps(std::uint32_t code, npu_op_caps& out) {
-  plain_caps(out, NPU_DTYPES_FREE, {kRealDtypes, kIndexDtypes, kRealDtypes});
-  out.plan_use = NPU_PLAN_BY_SHAPE;
+  // Which of equal elements PyTorch's median, mode and kthvalue name is no
+  // rule: only for dtypes in which elements are seldom equal.
+  constexpr std::uint64_t kSeldomEqual =
+      NPU_DTYPE_BIT(NPU_F32) | NPU_DTYPE_BIT(NPU_F64);
+  const bool first = code == NPU_ARG_REDUCE_MAX || code == NPU_ARG_REDUCE_MIN;
+  const std::uint64_t values = first ? kRealDtypes : kSeldomEqual;
+  plain_caps(out, NPU_DTYPES_FREE, {values, kIndexDtypes, values});
   return code < NPU_ARG_REDUCE_CODES ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
 constexpr KernelRow kRows[] = {
-    {NPU_KIND_ARG_REDUCE, arg_reduce_caps, arg_reduce_plan, arg_reduce},
+    {NPU_KIND_ARG_REDUCE, arg_reduce_caps, nullptr, arg_reduce},
     {NPU_KIND_SCAN, scan_caps, nullptr, scan},
 };
 

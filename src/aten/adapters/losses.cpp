@@ -13,6 +13,7 @@
 #include <ATen/ops/smooth_l1_loss_backward_cpu_dispatch.h>
 #include <torch/library.h>
 
+#include "aten/adapters/op.h"
 #include "aten/adapters/operands.h"
 #include "aten/factories.h"
 #include "driver/build_call.h"
@@ -342,7 +343,8 @@ npu_reason run_nll(
       to_operand(target),
       MaybeOperand(weight),
       attrs);
-  return site.run(call, self.device().index());
+  // A target out of range gets the CPU's error.
+  return run_checked(site, call, self);
 }
 
 npu_reason run_nll_grad(

@@ -186,11 +186,14 @@ npu_reason indices(
     std::optional<c10::Device> device,
     std::optional<bool> pin_memory) {
   const c10::ScalarType type = dtype.value_or(at::kLong);
+  TORCH_CHECK(
+      pin_memory != true,
+      "Only dense CPU tensors can be pinned, not npu ones.");
   if (site.caps() == nullptr) {
     return NPU_REASON_NO_KERNEL;
   }
   if (rows < 0 || cols < 0 || (type != at::kLong && type != at::kInt) ||
-      layout.value_or(at::kStrided) != at::kStrided || pin_memory == true) {
+      layout.value_or(at::kStrided) != at::kStrided) {
     return kOdd;
   }
   const bool lower = site.code() == NPU_INDICES_TRIL;

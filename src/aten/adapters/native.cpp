@@ -11,8 +11,10 @@
 #include "aten/adapters/mend.h"
 #include "aten/determinism.h"
 #include "aten/frame.h"
+#include "aten/ladder/profile.h"
 #include "aten/ladder/run.h"
 #include "compose/compose.h"
+#include "driver/env.h"
 #include "driver/registry.h"
 #include "runtime/allocator/allocator.h"
 #include "runtime/device.h"
@@ -173,6 +175,32 @@ npu_reason run_composed(
 
 }  // namespace
 
+namespace {
+
+// What a site remembers when the driver is not to be asked.
+constexpr npu_op_caps kNoCaps{};
+
+// "aten::add.Tensor" -> its name and its overload.
+c10::OperatorHandle find_operator(const char* overload) {
+  const std::string_view name(overload);
+  const auto dot = name.find('.', name.find("::"));
+  return c10::Dispatcher::singleton().findSchemaOrThrow(
+      std::string(name.substr(0, dot)).c_str(),
+      dot != std::string_view::npos ? overload + dot + 1 : "");
+}
+
+// The host device imitates another one, which has no kernel for this operator:
+// then it goes to the CPU here too, and the user is told. NPU_HOST_KERNELS=all
+// asks for every kernel all the same.
+bool imitates_lack_of(const char* overload) {
+  static const bool all =
+      env::choice("NPU_HOST_KERNELS", {"fast", "all"}, 0) == 1;
+  return !all && std::string_view(driver().name()) == "host" &&
+         ladder::judge(find_operator(overload)).falls_back;
+}
+
+}  // namespace
+
 NativeSite::NativeSite(
     const char* overload, std::uint32_t slot, std::uint32_t code)
     : overload_(overload), slot_(slot), code_(code) {
@@ -181,7 +209,10 @@ NativeSite::NativeSite(
 }
 
 const npu_op_caps* NativeSite::find_caps() const {
-  const npu_op_caps* const found = driver().caps(slot_, code_);
+  const npu_op_caps* found = driver().caps(slot_, code_);
+  if (found == nullptr || imitates_lack_of(overload_)) {
+    found = &kNoCaps;
+  }
   caps_.store(found, std::memory_order_release);
   return found;
 }
@@ -191,7 +222,9 @@ const npu_op_caps* NativeSite::caps() const {
     return nullptr;
   }
   const npu_op_caps* const known = caps_.load(std::memory_order_acquire);
-  return C10_LIKELY(known != nullptr) ? known : find_caps();
+  const npu_op_caps* const can =
+      C10_LIKELY(known != nullptr) ? known : find_caps();
+  return can != &kNoCaps ? can : nullptr;
 }
 
 npu_reason NativeSite::wants_all(
@@ -264,12 +297,7 @@ void NativeSite::reset() noexcept {
 ladder::Entry& NativeSite::entry() {
   ladder::Entry* found = entry_.load(std::memory_order_acquire);
   if (C10_UNLIKELY(found == nullptr)) {
-    const std::string_view name(overload_);
-    const auto dot = name.find('.', name.find("::"));
-    const bool overloaded = dot != std::string_view::npos;
-    found = &ladder::entry_for(c10::Dispatcher::singleton().findSchemaOrThrow(
-        std::string(name.substr(0, dot)).c_str(),
-        overloaded ? overload_ + dot + 1 : ""));
+    found = &ladder::entry_for(find_operator(overload_));
     entry_.store(found, std::memory_order_release);
   }
   return *found;
