@@ -150,6 +150,7 @@ OTHERS = (
     "nn.functional.fractional_max_pool2d",
     "nn.functional.fractional_max_pool3d",
     "nn.functional.multi_head_attention_forward",
+    "nn.functional.scaled_dot_product_attention",
     "pca_lowrank",
     "svd_lowrank",
 )

@@ -161,3 +161,19 @@ def test_multi_head_attention_drops_and_keeps_the_mean(dtype):
     again = layer(x.npu(), x.npu(), x.npu())[0]
     torch.npu.manual_seed(1)
     assert layer(x.npu(), x.npu(), x.npu())[0].equal(again)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_attention_drops_and_keeps_the_mean(dtype):
+    attend = torch.nn.functional.scaled_dot_product_attention
+    q, k = (torch.randn(4, 8, 40, 16).to(dtype).npu() for _ in range(2))
+    v = torch.ones(4, 8, 40, 16, dtype=dtype, device="npu")
+    torch.npu.manual_seed(1)
+    got = attend(q, k, v, dropout_p=0.5)
+    # Rows of weights sum to 1 before some are dropped and the others doubled.
+    sums = got[..., 0].cpu().double()
+    assert sums.std() > 0.1
+    assert abs(sums.mean() - 1) < 6 * sums.std() / math.sqrt(sums.numel())
+    torch.npu.manual_seed(1)
+    assert attend(q, k, v, dropout_p=0.5).equal(got)
+    assert not attend(q, k, v, dropout_p=0.5).equal(got)
