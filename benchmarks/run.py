@@ -13,11 +13,12 @@ import platform
 import statistics
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from benchmarks import bars, measure, models, table
+from benchmarks import bars, measure, models, operators, steady, table
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
@@ -35,16 +36,6 @@ def model_step(name: str) -> dict:
     return {"aa": quiet.median, **vars(ratio)}
 
 
-def add_boxed() -> dict:
-    def adder(device: str):
-        a, b = torch.randn(64, device=device), torch.randn(64, device=device)
-        return lambda: torch.add(a, b)
-
-    ours, theirs, again = adder("npu"), adder("cpu"), adder("cpu")
-    quiet, ratio = measure.compare(ours, theirs, again, count=200, repeat=2000)
-    return {"aa": quiet.median, **vars(ratio)}
-
-
 def _child(code: str, **env: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True
@@ -52,6 +43,17 @@ def _child(code: str, **env: str) -> str:
     if done.returncode:
         raise RuntimeError(f"benchmark child failed:\n{done.stderr}")
     return done.stdout.strip()
+
+
+def add_rung4() -> dict:
+    """The same add where the driver has no kernel for it."""
+    code = (
+        "import json, torch, torch_npu\n"
+        "from benchmarks import operators\n"
+        f"torch.set_num_threads({THREADS})\n"
+        "print(json.dumps(operators.small('add')))"
+    )
+    return json.loads(_child(code, NPU_DISABLE_KIND="binary"))
 
 
 def import_time() -> dict:
@@ -71,13 +73,13 @@ def allocator_pair() -> dict:
 
 
 def steady_state() -> dict:
-    step = models.build("gpt-tiny").to("npu")
-    step(), step()
-    before = torch.npu.memory_stats()["num_device_alloc"]
-    for _ in range(10):
-        step()
-    calls = torch.npu.memory_stats()["num_device_alloc"] - before
+    calls = steady.driver_allocations()
     return {"median": calls, "low": calls, "high": calls}
+
+
+def peak_memory() -> dict:
+    ratio = steady.peak_ratio()
+    return {"median": ratio, "low": ratio, "high": ratio}
 
 
 def null_call() -> dict:
@@ -91,15 +93,20 @@ def null_call() -> dict:
     return {"median": us, "low": us, "high": us, "unit": "us"}
 
 
+MODELS = (
+    *("gpt-tiny", "gpt-small", "gpt-medium"),
+    *("gpt-tiny-dropout", "gpt-small-dropout", "gpt-medium-dropout"),
+    *("resnet", "lstm"),
+)
 MEASURES = {
-    "add-boxed": add_boxed,
-    **{
-        name: (lambda name=name: model_step(name))
-        for name in ("gpt-tiny", "gpt-small", "gpt-medium", "resnet", "lstm")
-    },
+    **{name: partial(operators.small, name) for name in operators.SMALL_OPERATORS},
+    "add-boxed": add_rung4,
+    **{name: partial(operators.large, name) for name in operators.LARGE_OPERATORS},
+    **{name: partial(model_step, name) for name in MODELS},
     "import": import_time,
     "allocator": allocator_pair,
     "steady": steady_state,
+    "peak-memory": peak_memory,
     "null-call": null_call,
 }
 
