@@ -105,6 +105,19 @@ ran("_weight_norm_interface", "_weight_norm_interface_backward")
 """)
 
 
+def test_counters_keep_their_names(script):
+    # A site outlives the autograd thread's stack frame that first met it.
+    script("""
+x = torch.randn(4, 3, 8, 8, device="npu", requires_grad=True)
+F.batch_norm(x, None, None, training=True).sum().backward()
+w = torch.randn(3, 3, 3, 3, device="npu", requires_grad=True)
+F.conv2d(x, w).sin().pow(2).sum().backward()
+names = _C._native_calls()
+assert all(name.startswith("aten::") for name in names), names
+assert "aten::native_batch_norm_backward" in names
+""")
+
+
 def test_convolution(script):
     script("""
 for dtype in DTYPES:

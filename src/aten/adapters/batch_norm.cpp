@@ -164,7 +164,7 @@ struct Sites {
   NativeSite apply;
   NativeSite apply_var;
 
-  explicit Sites(const char* overload)
+  explicit Sites(StaticName overload)
       : stats(overload, NPU_KIND_BATCH_NORM_STATS, 0),
         apply(overload, NPU_KIND_BATCH_NORM_APPLY, NPU_BATCH_NORM_APPLY_RSTD),
         apply_var(
@@ -386,7 +386,7 @@ Three backward(
     bool training,
     double eps,
     std::array<bool, 3> mask) {
-  constexpr char kName[] = "aten::native_batch_norm_backward";
+  constexpr const char* kName = "aten::native_batch_norm_backward";
   static NativeSite reduce(kName, NPU_KIND_BATCH_NORM_GRAD_REDUCE, 0);
   static NativeSite apply(
       kName, NPU_KIND_BATCH_NORM_GRAD_APPLY, NPU_BATCH_NORM_GRAD_APPLY_TRAIN);

@@ -202,7 +202,7 @@ bool imitates_lack_of(const char* overload) {
 }  // namespace
 
 NativeSite::NativeSite(
-    const char* overload, std::uint32_t slot, std::uint32_t code)
+    StaticName overload, std::uint32_t slot, std::uint32_t code)
     : overload_(overload), slot_(slot), code_(code) {
   const std::lock_guard<std::mutex> lock(sites().mutex);
   sites().all.push_back(this);

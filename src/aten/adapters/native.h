@@ -49,11 +49,24 @@
 
 namespace npu {
 
+// Text that lives as long as the process: a literal, or a constant made of one.
+// An array on the stack is no constant expression, so it does not compile.
+class StaticName {
+ public:
+  consteval StaticName(const char* text) : text_(text) {}
+  constexpr operator const char*() const noexcept {
+    return text_;
+  }
+
+ private:
+  const char* text_;
+};
+
 class NativeSite {
  public:
   // `overload` as the dispatcher names it: "aten::add.Tensor". All are kept
   // for ever, in one list.
-  NativeSite(const char* overload, std::uint32_t slot, std::uint32_t code);
+  NativeSite(StaticName overload, std::uint32_t slot, std::uint32_t code);
   NativeSite(const NativeSite&) = delete;
   NativeSite& operator=(const NativeSite&) = delete;
 
