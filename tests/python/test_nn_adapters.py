@@ -105,6 +105,67 @@ ran("_weight_norm_interface", "_weight_norm_interface_backward")
 """)
 
 
+def test_rms_norm(script):
+    code = """
+for dtype in DTYPES:
+    r = data(dtype)
+    same(lambda x, w: F.rms_norm(x, [4, 5], w), r(3, 4, 5), r(4, 5))
+    same(lambda x: F.rms_norm(x.transpose(0, 1), [5], eps=0.1), r(3, 4, 5))
+    same(lambda x, w: F.rms_norm(x, [5], w), r(3, 4, 10)[..., ::2], r(5))
+    same(lambda x: F.rms_norm(x, [5]), r(3, 5) * 1e-4)  # eps matters
+    same(lambda x, w: F.rms_norm(x, [5], w), r(0, 5), r(5))
+same(lambda x, w: F.rms_norm(x, [5], w), torch.randn(3, 5).bfloat16(), torch.randn(5), grad=False)
+x = torch.randn(3, 5, dtype=torch.float64, device="npu", requires_grad=True)
+w = torch.randn(5, dtype=torch.float64, device="npu", requires_grad=True)
+norm = lambda x, w: F.rms_norm(x, [5], w)
+assert torch.autograd.gradcheck(norm, (x, w)) and torch.autograd.gradgradcheck(norm, (x, w))
+"""
+    script(code + 'ran("_fused_rms_norm", "_fused_rms_norm_backward")')
+    script(code, NPU_HOST_KERNELS="fast")
+    made = 'ran("_fused_rms_norm", "_fused_rms_norm_backward", rung=3)'
+    script(code + made, NPU_DISABLE_KIND="rms_norm,rms_norm_grad")
+
+
+def test_halves_masks_and_pairs(script):
+    script("""
+for dtype in DTYPES:
+    r = data(dtype)
+    for dim in (0, 1, -1):
+        same(lambda x: F.glu(x, dim), r(4, 6, 2))
+        same(lambda x: F.glu(x.transpose(0, 1), dim), r(6, 4, 2))
+    same(lambda x: F.glu(x), r(0, 4))
+    same(lambda x, w: F.prelu(x, w), r(3, 4, 5), r(4))
+    same(lambda x, w: F.prelu(x.transpose(0, 2), w), r(3, 4, 5), r(1))
+    if dtype is not torch.bfloat16:
+        same(torch.complex, r(3, 4), r(4), grad=False, tolerance=1e-6)
+    mask = torch.rand(4, 6) > 0.4
+    back = lambda g, m: aten.native_dropout_backward(g, m, 1.7)
+    same(back, r(4, 6), mask, grad=False)
+    same(back, r(6, 4).t(), mask, grad=False)
+    same(back, r(1).expand(4, 6), mask, grad=False)
+for dtype in (torch.float32, torch.float64):
+    r = data(dtype)
+    same(lambda a, b: torch.view_as_real(torch.complex(a, b)), r(3, 4), r(4))
+    same(lambda a, b: torch.view_as_real(torch.polar(a, b)), r(3, 4).t().abs(), r(4, 3))
+    x, y = r(4, 6).npu(), r(3, 4).npu()
+    out = torch.empty(4, 3, dtype=dtype, device="npu")
+    torch.testing.assert_close(aten.glu.out(x, 1, out=out).cpu(), F.glu(x.cpu(), 1))
+    out = torch.empty(4, 6, dtype=dtype, device="npu")
+    g = torch.ones(4, 3, dtype=dtype)
+    aten.glu_backward.grad_input(g.npu(), x, 1, grad_input=out)
+    torch.testing.assert_close(out.cpu(), aten.glu_backward(g, x.cpu(), 1))
+    for fn in (torch.complex, torch.polar):
+        made = torch.empty(0, dtype=dtype.to_complex(), device="npu")
+        torch.testing.assert_close(fn(y, y, out=made).cpu(), fn(y.cpu(), y.cpu()))
+ran("glu", "glu.out", "glu_backward", "glu_backward.grad_input", "_prelu_kernel")
+ran("_prelu_kernel_backward", "complex", "complex.out", "polar", "polar.out")
+ran("native_dropout_backward")
+grad = torch.full((2,), float("inf"), device="npu")
+back = aten.native_dropout_backward(grad, torch.tensor([True, False], device="npu"), 2.0)
+assert back.tolist() == [float("inf"), 0]  # dropped is 0, not NaN
+""")
+
+
 def test_counters_keep_their_names(script):
     # A site outlives the autograd thread's stack frame that first met it.
     script("""
@@ -230,6 +291,14 @@ for fn in (
     lambda d: F.nll_loss(x.to(d), torch.zeros(4, dtype=torch.long).to(d)),
     lambda d: F.huber_loss(x.to(d), x.to(d), delta=-1),
     lambda d: F.multi_margin_loss(x.to(d), torch.zeros(3).to(d)),
+    lambda d: F.rms_norm(x.to(d), [4]),
+    lambda d: F.rms_norm(x.to(d), [5], torch.ones(4).to(d)),
+    lambda d: F.glu(x.to(d)),
+    lambda d: F.glu(x.to(d), 2),
+    lambda d: torch.complex(x.to(d), x.double().to(d)),
+    lambda d: torch.complex(x.to(d), torch.arange(5).to(d)),
+    lambda d: torch.polar(x.half().to(d), x.half().to(d)),
+    lambda d: torch.complex(x.to(d), x.to(d), out=x.clone().to(d)),
 ):
     assert error(fn, "cpu") is not None and error(fn, "npu") is error(fn, "cpu"), fn
 """)

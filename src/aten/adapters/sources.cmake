@@ -24,6 +24,7 @@ set(NPU_ADAPTER_SOURCES
   op.cpp
   order.cpp
   pad.cpp
+  pointwise.cpp
   pool.cpp
   rank.cpp
   reduce.cpp

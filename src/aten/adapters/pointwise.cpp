@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementwise operators whose operands are not what the generator maps: halves
+// of a tensor, a mask beside numbers, two outputs, a complex result.
+#include <ATen/WrapDimUtils.h>
+#include <ATen/core/Tensor.h>
+// The next ones lean on it.
+#include <ATen/ops/_prelu_kernel_backward_cpu_dispatch.h>
+#include <ATen/ops/_prelu_kernel_cpu_dispatch.h>
+#include <ATen/ops/complex_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/complex_cpu_dispatch.h>
+#include <ATen/ops/glu_backward_cpu_dispatch.h>
+#include <ATen/ops/glu_cpu_dispatch.h>
+#include <ATen/ops/native_dropout_backward_cpu_dispatch.h>
+#include <ATen/ops/polar_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/polar_cpu_dispatch.h>
+#include <torch/library.h>
+
+#include <tuple>
+
+#include "aten/adapters/operands.h"
+#include "aten/factories.h"
+#include "npu/kinds.h"
+
+namespace npu {
+namespace {
+
+// ---- dropout ----
+
+// One pass: what was dropped is 0, whatever its gradient.
+at::Tensor dropout_backward(
+    const at::Tensor& grad, const at::Tensor& mask, double scale) {
+  static NativeSite site(
+      "aten::native_dropout_backward",
+      NPU_KIND_BINARY,
+      NPU_BINARY_MASKED_SCALE);
+  npu_reason why = site.wants(grad, mask);
+  if (takes(
+          (grad.is_floating_point() || grad.is_complex()) &&
+              on_device(grad, mask) && mask.scalar_type() == c10::kBool,
+          why)) {
+    npu_binary_attrs attrs{};
+    attrs.a = number(c10::Scalar(scale));
+    at::TensorIterator iter =
+        map_iterator(MapRule::kBinary, at::Tensor(), {&grad, &mask});
+    why = run_map(site, iter, {&grad, &mask}, as_attrs(attrs));
+    if (why == NPU_REASON_NONE) {
+      return iter.output(0);
+    }
+  }
+  return site.cpu(why, &at::cpu::native_dropout_backward, grad, mask, scale);
+}
+
+// ---- prelu ----
+
+bool is_prelu(const at::Tensor& self, const at::Tensor& weight) {
+  return is_float(self) && on_device(self, weight) &&
+         weight.scalar_type() == self.scalar_type();
+}
+
+at::Tensor prelu(const at::Tensor& self, const at::Tensor& weight) {
+  static NativeSite site(
+      "aten::_prelu_kernel", NPU_KIND_BINARY, NPU_BINARY_PRELU);
+  npu_reason why = site.wants(self, weight);
+  if (takes(is_prelu(self, weight), why)) {
+    npu_binary_attrs attrs{};
+    at::TensorIterator iter =
+        map_iterator(MapRule::kBinary, at::Tensor(), {&self, &weight});
+    why = run_map(site, iter, {&self, &weight}, as_attrs(attrs));
+    if (why == NPU_REASON_NONE) {
+      return iter.output(0);
+    }
+  }
+  return site.cpu(why, &at::cpu::_prelu_kernel, self, weight);
+}
+
+using Two = std::tuple<at::Tensor, at::Tensor>;
+
+at::TensorIterator two_results(
+    const at::Tensor& out,
+    const at::Tensor& out2,
+    const at::Tensor& x,
+    const at::Tensor& y,
+    const at::Tensor& z) {
+  return at::TensorIteratorConfig()
+      .add_output(out)
+      .add_output(out2)
+      .add_const_input(x)
+      .add_const_input(y)
+      .add_const_input(z)
+      .build();
+}
+
+Two prelu_backward(
+    const at::Tensor& grad, const at::Tensor& self, const at::Tensor& weight) {
+  static NativeSite site(
+      "aten::_prelu_kernel_backward", NPU_KIND_TERNARY, NPU_TERNARY_PRELU_GRAD);
+  npu_reason why = site.wants(self, grad, weight);
+  if (takes(is_prelu(self, weight) && is_prelu(self, grad), why)) {
+    npu_ternary_attrs attrs{};
+    at::TensorIterator iter = two_results({}, {}, grad, self, weight);
+    why = run_map(site, iter, {&grad, &self, &weight}, as_attrs(attrs));
+    if (why == NPU_REASON_NONE) {
+      return {iter.output(0), iter.output(1)};
+    }
+  }
+  return site.cpu(why, &at::cpu::_prelu_kernel_backward, grad, self, weight);
+}
+
+// ---- glu ----
+
+struct Halves {
+  at::Tensor first;
+  at::Tensor second;
+};
+
+bool has_halves(const at::Tensor& self, std::int64_t dim) {
+  return self.dim() > 0 && dim >= -self.dim() && dim < self.dim() &&
+         self.size(dim) % 2 == 0;
+}
+
+Halves halves(const at::Tensor& self, std::int64_t dim) {
+  const std::int64_t size = self.size(dim) / 2;
+  return {self.narrow(dim, 0, size), self.narrow(dim, size, size)};
+}
+
+// `out` is made when undefined.
+npu_reason run_glu(
+    NativeSite& site,
+    const at::Tensor& self,
+    std::int64_t dim,
+    at::Tensor& out) {
+  npu_reason why = site.wants(self, out);
+  if (takes(is_float(self) && has_halves(self, dim), why)) {
+    const Halves in = halves(self, dim);
+    npu_binary_attrs attrs{};
+    at::TensorIterator iter =
+        map_iterator(MapRule::kBinary, out, {&in.first, &in.second});
+    why = run_map(site, iter, {&in.first, &in.second}, as_attrs(attrs));
+    if (why == NPU_REASON_NONE) {
+      out = iter.output(0);
+    }
+  }
+  return why;
+}
+
+at::Tensor glu(const at::Tensor& self, std::int64_t dim) {
+  static NativeSite site("aten::glu", NPU_KIND_BINARY, NPU_BINARY_GLU);
+  at::Tensor out;
+  const npu_reason why = run_glu(site, self, dim, out);
+  return why == NPU_REASON_NONE ? out : site.cpu(why, &at::cpu::glu, self, dim);
+}
+
+// A result of another dtype, or one to resize, is the CPU rung's.
+at::Tensor& glu_out(const at::Tensor& self, std::int64_t dim, at::Tensor& out) {
+  static NativeSite site("aten::glu.out", NPU_KIND_BINARY, NPU_BINARY_GLU);
+  npu_reason why = NPU_REASON_DTYPE;
+  if (out.scalar_type() == self.scalar_type() && on_device(out)) {
+    at::Tensor into = out;
+    why = run_glu(site, self, dim, into);
+  }
+  return why == NPU_REASON_NONE
+             ? out
+             : site.cpu(why, &at::cpu::glu_outf, self, dim, out);
+}
+
+npu_reason run_glu_backward(
+    NativeSite& site,
+    const at::Tensor& grad,
+    const at::Tensor& self,
+    std::int64_t dim,
+    const at::Tensor& out) {
+  const Halves in = halves(self, dim);
+  const Halves grads = halves(out, dim);
+  if (grad.sizes() != in.first.sizes()) {
+    return NPU_REASON_SIZE;
+  }
+  npu_ternary_attrs attrs{};
+  at::TensorIterator iter =
+      two_results(grads.first, grads.second, grad, in.first, in.second);
+  return run_map(site, iter, {&grad, &in.first, &in.second}, as_attrs(attrs));
+}
+
+bool is_glu_backward(
+    const at::Tensor& grad, const at::Tensor& self, std::int64_t dim) {
+  return is_float(self) && has_halves(self, dim) && on_device(grad, self) &&
+         grad.scalar_type() == self.scalar_type();
+}
+
+at::Tensor glu_backward(
+    const at::Tensor& grad, const at::Tensor& self, std::int64_t dim) {
+  static NativeSite site(
+      "aten::glu_backward", NPU_KIND_TERNARY, NPU_TERNARY_GLU_GRAD);
+  npu_reason why = site.wants(self, grad);
+  if (takes(is_glu_backward(grad, self, dim), why)) {
+    at::Tensor out =
+        make_empty(self.sizes(), self.scalar_type(), self.device().index());
+    why = run_glu_backward(site, grad, self, dim, out);
+    if (why == NPU_REASON_NONE) {
+      return out;
+    }
+  }
+  return site.cpu(why, &at::cpu::glu_backward, grad, self, dim);
+}
+
+at::Tensor& glu_backward_out(
+    const at::Tensor& grad,
+    const at::Tensor& self,
+    std::int64_t dim,
+    at::Tensor& out) {
+  static NativeSite site(
+      "aten::glu_backward.grad_input", NPU_KIND_TERNARY, NPU_TERNARY_GLU_GRAD);
+  npu_reason why = site.wants(self, grad, out);
+  if (takes(
+          is_glu_backward(grad, self, dim) &&
+              out.scalar_type() == self.scalar_type() && on_device(out) &&
+              out.sizes() == self.sizes() && !out.is_alias_of(self) &&
+              !out.is_alias_of(grad) && out.is_non_overlapping_and_dense(),
+          why)) {
+    why = run_glu_backward(site, grad, self, dim, out);
+  }
+  return why == NPU_REASON_NONE
+             ? out
+             : site.cpu(why, &at::cpu::glu_backward_outf, grad, self, dim, out);
+}
+
+// ---- complex numbers of two real ones ----
+
+// `out` is made when undefined; what does not fit is the CPU rung's.
+npu_reason run_pair(
+    NativeSite& site,
+    const at::Tensor& a,
+    const at::Tensor& b,
+    at::Tensor& out) {
+  npu_reason why = site.wants(a, b, out);
+  const c10::ScalarType type = c10::toComplexType(a.scalar_type());
+  if (takes(
+          is_float(a) && a.scalar_type() != c10::kBFloat16 &&
+              (!is_half(a) || site.code() == NPU_BINARY_COMPLEX) &&
+              on_device(a, b, out) && b.scalar_type() == a.scalar_type() &&
+              (!out.defined() || out.scalar_type() == type),
+          why)) {
+    at::TensorIteratorConfig config;
+    config.check_all_same_dtype(false)
+        .add_output(out)
+        .add_const_input(a)
+        .add_const_input(b);
+    if (!out.defined()) {
+      config.declare_static_dtype(type);
+    }
+    at::TensorIterator iter = config.build();
+    npu_binary_attrs attrs{};
+    why = run_map(site, iter, {&a, &b}, as_attrs(attrs));
+    if (why == NPU_REASON_NONE) {
+      out = iter.output(0);
+    }
+  }
+  return why;
+}
+
+at::Tensor make_complex(const at::Tensor& real, const at::Tensor& imag) {
+  static NativeSite site("aten::complex", NPU_KIND_BINARY, NPU_BINARY_COMPLEX);
+  at::Tensor out;
+  const npu_reason why = run_pair(site, real, imag, out);
+  return why == NPU_REASON_NONE
+             ? out
+             : site.cpu(
+                   why, &at::compositeexplicitautograd::complex, real, imag);
+}
+
+at::Tensor& make_complex_out(
+    const at::Tensor& real, const at::Tensor& imag, at::Tensor& out) {
+  static NativeSite site(
+      "aten::complex.out", NPU_KIND_BINARY, NPU_BINARY_COMPLEX);
+  at::Tensor into = out;
+  const npu_reason why = run_pair(site, real, imag, into);
+  return why == NPU_REASON_NONE
+             ? out
+             : site.cpu(why, &at::cpu::complex_outf, real, imag, out);
+}
+
+at::Tensor polar(const at::Tensor& abs, const at::Tensor& angle) {
+  static NativeSite site("aten::polar", NPU_KIND_BINARY, NPU_BINARY_POLAR);
+  at::Tensor out;
+  const npu_reason why = run_pair(site, abs, angle, out);
+  return why == NPU_REASON_NONE
+             ? out
+             : site.cpu(why, &at::compositeexplicitautograd::polar, abs, angle);
+}
+
+at::Tensor& polar_out(
+    const at::Tensor& abs, const at::Tensor& angle, at::Tensor& out) {
+  static NativeSite site("aten::polar.out", NPU_KIND_BINARY, NPU_BINARY_POLAR);
+  at::Tensor into = out;
+  const npu_reason why = run_pair(site, abs, angle, into);
+  return why == NPU_REASON_NONE
+             ? out
+             : site.cpu(why, &at::cpu::polar_outf, abs, angle, out);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("native_dropout_backward", TORCH_FN(dropout_backward));
+  m.impl("_prelu_kernel", TORCH_FN(prelu));
+  m.impl("_prelu_kernel_backward", TORCH_FN(prelu_backward));
+  m.impl("glu", TORCH_FN(glu));
+  m.impl("glu.out", TORCH_FN(glu_out));
+  m.impl("glu_backward", TORCH_FN(glu_backward));
+  m.impl("glu_backward.grad_input", TORCH_FN(glu_backward_out));
+  m.impl("complex", TORCH_FN(make_complex));
+  m.impl("complex.out", TORCH_FN(make_complex_out));
+  m.impl("polar", TORCH_FN(polar));
+  m.impl("polar.out", TORCH_FN(polar_out));
+}
+
+}  // namespace npu
