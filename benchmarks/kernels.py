@@ -74,6 +74,12 @@ def probes() -> dict[str, tuple[tuple[str, ...], object]]:
         "unary_with.hardtanh": (FLOATS, lambda x, y, z: F.hardtanh(x)),
         "unary_with.softplus": (FLOATS, lambda x, y, z: F.softplus(x)),
         "unary_with.pow": (FLOATS, lambda x, y, z: x.pow(2.5)),
+        "binary.masked_scale": (
+            FLOATS,
+            lambda x, y, z: torch.ops.aten.native_dropout_backward(x, mask_like(x), 1.25),
+        ),
+        "binary.glu": (FLOATS, lambda x, y, z: F.glu(x)),
+        "binary.prelu": (FLOATS, lambda x, y, z: F.prelu(x, y[:1])),
         "ternary.where": (ALL, lambda x, y, z: torch.where(x == y, y, z)),
         "ternary.addcmul": (FLOATS, lambda x, y, z: torch.addcmul(x, y, z)),
         "ternary.addcdiv": (FLOATS, lambda x, y, z: torch.addcdiv(x, y, z)),
@@ -94,6 +100,7 @@ def probes() -> dict[str, tuple[tuple[str, ...], object]]:
 
 
 _indices: dict[int, object] = {}
+_masks: dict[int, object] = {}
 
 
 def index_like(x):
@@ -102,6 +109,12 @@ def index_like(x):
     if x.numel() not in _indices:
         _indices[x.numel()] = torch.arange(x.numel(), device="npu")
     return _indices[x.numel()]
+
+
+def mask_like(x):
+    if x.numel() not in _masks:
+        _masks[x.numel()] = index_like(x) % 10 != 0
+    return _masks[x.numel()]
 
 
 def operands(dtype: str, numel: int):
