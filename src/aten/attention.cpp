@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scaled dot product attention: PyTorch asks which way to go, then calls the
-// pair of operators kept free for backends. The driver's kinds serve it, or
-// CPU's flash kernel, bit for bit.
+// pair of operators kept free for backends. The driver's kinds serve it, also
+// with dropout, or CPU's flash kernel, bit for bit.
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <torch/library.h>
 
+#include <array>
 #include <tuple>
 
 #include "aten/adapters/native.h"
 #include "aten/adapters/operands.h"
 #include "aten/factories.h"
 #include "aten/ladder/ladder.h"
+#include "aten/seeded.h"
 #include "driver/build_call.h"
 #include "runtime/error.h"
 
@@ -47,44 +50,22 @@ bool is_transformed(const at::Tensor& tensor) {
       {DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper}));
 }
 
-// The state of a dropout's generator, which there is none of. PyTorch's meta
-// kernel promises a tensor, and torch.compile saves it for backward.
-at::Tensor no_philox(const at::Tensor& like) {
-  return make_empty({}, c10::kLong, like.device().index());
+// One half of a generator's state, kept for backward. PyTorch's meta kernel
+// promises a tensor even without dropout, and torch.compile saves it. On the
+// host: reading it there waits for nothing.
+at::Tensor saved_word(std::uint64_t word) {
+  return at::scalar_tensor(
+      static_cast<std::int64_t>(word),
+      c10::TensorOptions(c10::kLong).device(c10::kCPU));
 }
 
-// Where CPU would take its flash kernel we take the backends' pair, which is
-// that kernel; everything else decomposes as on CPU.
-std::int64_t choose(
-    const at::Tensor& query,
-    const at::Tensor& key,
-    const at::Tensor& value,
-    const OptTensor& mask,
-    double dropout,
-    bool causal,
-    std::optional<double> scale,
-    bool grouped) {
-  if (is_transformed(query) || is_transformed(key) || is_transformed(value)) {
-    return static_cast<std::int64_t>(sdp::SDPBackend::math);
-  }
-  const std::int64_t choice = at::native::_fused_sdp_choice_cpp(
-      query, key, value, mask, dropout, causal, scale, grouped);
-  constexpr auto kFlashChoice =
-      static_cast<std::int64_t>(sdp::SDPBackend::flash_attention);
-  return choice == kFlashChoice
-             ? static_cast<std::int64_t>(sdp::SDPBackend::overrideable)
-             : choice;
+std::uint64_t word_of(const at::Tensor& saved) {
+  return static_cast<std::uint64_t>(saved.item<std::int64_t>());
 }
 
-void check_no_dropout(double dropout) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      dropout == 0,
-      "npu: fused attention: dropout ",
-      dropout,
-      " is not supported here. "
-      "Call torch.nn.functional.scaled_dot_product_attention, which supports "
-      "it.",
-      ops_error(Code::kNotSupported));
+NativeSite& forward_site() {
+  static NativeSite site(kForward, NPU_KIND_ATTENTION, 0);
+  return site;
 }
 
 // (batch, heads, rows, size), equal dtypes; lse is float32, so float64 goes
@@ -101,10 +82,51 @@ bool fits(
          (!mask.defined() || (mask.dim() <= 4 && mask.dim() >= 2));
 }
 
+// Whether the driver itself has attention, and wants it: CPU's kernel cannot
+// drop, and no other kind draws those bits.
+bool drops_natively(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const at::Tensor& mask) {
+  return forward_site().caps() != nullptr && fits(query, key, value, mask) &&
+         forward_site().wants(query, key, value, mask) == NPU_REASON_NONE;
+}
+
+// Where CPU would take its flash kernel we take the backends' pair, which is
+// that kernel, or the driver's; with dropout only the driver's. Everything else
+// decomposes as on CPU.
+std::int64_t choose(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const OptTensor& mask,
+    double dropout,
+    bool causal,
+    std::optional<double> scale,
+    bool grouped) {
+  if (is_transformed(query) || is_transformed(key) || is_transformed(value)) {
+    return static_cast<std::int64_t>(sdp::SDPBackend::math);
+  }
+  const bool drops = dropout > 0 && dropout <= 1 &&
+                     drops_natively(query, key, value, or_undefined(mask));
+  const std::int64_t choice = at::native::_fused_sdp_choice_cpp(
+      query, key, value, mask, drops ? 0 : dropout, causal, scale, grouped);
+  constexpr auto kFlashChoice =
+      static_cast<std::int64_t>(sdp::SDPBackend::flash_attention);
+  return choice == kFlashChoice
+             ? static_cast<std::int64_t>(sdp::SDPBackend::overrideable)
+             : choice;
+}
+
 template <class Attrs>
 Attrs attributes(
-    const at::Tensor& query, bool causal, std::optional<double> scale) {
+    const at::Tensor& query,
+    double dropout,
+    bool causal,
+    std::optional<double> scale) {
   Attrs attrs{};
+  attrs.dropout = dropout;
   attrs.scale =
       scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
   attrs.window_left = attrs.window_right = -1;
@@ -122,18 +144,54 @@ at::Tensor rows_first(
   return make_empty(sizes, type, like.device().index()).transpose(1, 2);
 }
 
+// What a call without dropout cannot be refused for.
+void check_dropout(double dropout, bool fits) {
+  TORCH_CHECK(
+      dropout >= 0 && dropout <= 1,
+      "dropout probability has to be between 0 and 1, but got ",
+      dropout);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      dropout == 0 || fits,
+      "npu: fused attention: dropout ",
+      dropout,
+      " is not supported for these dtypes and sizes. "
+      "Call torch.nn.functional.scaled_dot_product_attention, which supports "
+      "it.",
+      ops_error(Code::kNotSupported));
+}
+
+// A driver that declines to drop leaves it to the embedded host driver, which
+// draws the same bits.
+template <class Attrs, std::size_t N>
+bool run_dropping(
+    NativeSite& site,
+    std::uint32_t n_out,
+    const std::array<at::Tensor, N>& tensors,
+    const npu_rng& rng,
+    Attrs& attrs) {
+  if (attrs.dropout == 0) {
+    return false;
+  }
+  run_seeded(
+      {site.slot(), site.code(), site.overload(), n_out, tensors, rng, false},
+      attrs);
+  return true;
+}
+
 bool native_attention(
     const at::Tensor& query,
     const at::Tensor& key,
     const at::Tensor& value,
     const at::Tensor& mask,
+    double dropout,
+    const npu_rng& rng,
     bool causal,
     std::optional<double> scale,
     at::Tensor& out,
     at::Tensor& lse) {
-  static NativeSite site(kForward, NPU_KIND_ATTENTION, 0);
+  NativeSite& site = forward_site();
   npu_reason why = site.wants(query, key, value, mask);
-  if (!takes(fits(query, key, value, mask), why)) {
+  if (!takes(fits(query, key, value, mask), why) && dropout == 0) {
     return false;
   }
   const c10::DimVector sizes = {
@@ -142,8 +200,9 @@ bool native_attention(
             ? make_empty_like(query, query.scalar_type())
             : make_empty(sizes, query.scalar_type(), query.device().index());
   lse = rows_first(query, {sizes[0], sizes[1], sizes[2]}, at::kFloat);
-  auto attrs = attributes<npu_attention_attrs>(query, causal, scale);
+  auto attrs = attributes<npu_attention_attrs>(query, dropout, causal, scale);
   Call call = site.call();
+  call.set_rng(rng);
   build::attention(
       call,
       to_operand(out),
@@ -156,7 +215,10 @@ bool native_attention(
       nullptr,
       nullptr,
       attrs);
-  return site.run(call, query.device().index()) == NPU_REASON_NONE;
+  why = why == NPU_REASON_NONE ? site.run(call, query.device().index()) : why;
+  const std::array<at::Tensor, 9> operands = {
+      out, lse, query, key, value, mask, {}, {}, {}};
+  return why == NPU_REASON_NONE || run_dropping(site, 2, operands, rng, attrs);
 }
 
 bool native_backward(
@@ -167,6 +229,8 @@ bool native_backward(
     const at::Tensor& mask,
     const at::Tensor& out,
     const at::Tensor& lse,
+    double dropout,
+    const npu_rng& rng,
     bool causal,
     std::optional<double> scale,
     Backward& grads) {
@@ -174,7 +238,8 @@ bool native_backward(
   npu_reason why = site.wants(query, key, value, grad, out, lse, mask);
   if (!takes(
           fits(query, key, value, mask) && lse.scalar_type() == at::kFloat,
-          why)) {
+          why) &&
+      dropout == 0) {
     return false;
   }
   const auto like = [](const at::Tensor& t) {
@@ -184,8 +249,10 @@ bool native_backward(
   const at::Tensor dk = like(key);
   const at::Tensor dv = like(value);
   grads = {dq, dk, dv, at::Tensor()};
-  auto attrs = attributes<npu_attention_grad_attrs>(query, causal, scale);
+  auto attrs =
+      attributes<npu_attention_grad_attrs>(query, dropout, causal, scale);
   Call call = site.call();
+  call.set_rng(rng);
   build::attention_grad(
       call,
       MaybeOperand(dq),
@@ -204,7 +271,18 @@ bool native_backward(
       nullptr,
       nullptr,
       attrs);
-  return site.run(call, query.device().index()) == NPU_REASON_NONE;
+  why = why == NPU_REASON_NONE ? site.run(call, query.device().index()) : why;
+  const std::array<at::Tensor, 15> operands = {
+      dq, dk, dv, {}, {}, grad, query, key, value, out, lse, mask, {}, {}, {}};
+  return why == NPU_REASON_NONE || run_dropping(site, 5, operands, rng, attrs);
+}
+
+// Words that the rows' bits are drawn from: 16 bits for each key.
+npu_rng reserve_bits(const at::Tensor& key, double dropout) {
+  return dropout == 0
+             ? npu_rng{}
+             : reserve_random(
+                   {}, key.device().index(), 4 * ((key.size(2) + 7) / 8));
 }
 
 Forward attention(
@@ -217,7 +295,8 @@ Forward attention(
     bool,
     std::optional<double> scale) {
   check_same_device(kForward, {&query, &key, &value});
-  check_no_dropout(dropout);
+  check_dropout(dropout, fits(query, key, value, or_undefined(mask)));
+  const npu_rng rng = reserve_bits(key, dropout);
   at::Tensor out;
   at::Tensor logsumexp;
   if (!native_attention(
@@ -225,6 +304,8 @@ Forward attention(
           key,
           value,
           or_undefined(mask),
+          dropout,
+          rng,
           causal,
           scale,
           out,
@@ -240,8 +321,8 @@ Forward attention(
       at::Tensor(),
       query.sym_size(2),
       key.sym_size(2),
-      no_philox(query),
-      no_philox(query),
+      saved_word(rng.seed),
+      saved_word(rng.offset),
       at::Tensor()};
 }
 
@@ -260,11 +341,16 @@ Backward attention_backward(
     c10::SymInt,
     double dropout,
     bool causal,
-    const at::Tensor&,
-    const at::Tensor&,
+    const at::Tensor& seed,
+    const at::Tensor& offset,
     std::optional<double> scale) {
   check_same_device(kBackward, {&grad, &query, &key, &value, &out, &logsumexp});
-  check_no_dropout(dropout);
+  check_dropout(dropout, fits(query, key, value, mask));
+  npu_rng rng{};
+  if (dropout != 0) {
+    rng.seed = word_of(seed);
+    rng.offset = word_of(offset);
+  }
   Backward native;
   if (native_backward(
           grad,
@@ -274,6 +360,8 @@ Backward attention_backward(
           mask,
           out,
           logsumexp,
+          dropout,
+          rng,
           causal,
           scale,
           native)) {

@@ -19,6 +19,7 @@ namespace npu {
 namespace {
 
 constexpr std::int64_t kUnitStride = 1;
+constexpr std::size_t kMostTensors = 15;  // attention's backward
 
 // Adds the operands and keeps what they point to.
 class Operands {
@@ -52,7 +53,7 @@ class Operands {
     return out;
   }
 
-  std::array<std::int64_t, 4> numels_{};
+  std::array<std::int64_t, kMostTensors> numels_{};
 };
 
 // A stream of the embedded host driver for frames of another driver's device.
@@ -72,7 +73,7 @@ npu_stream embedded_stream() {
 void run_on_embedded(
     const SeededFrame& frame, const void* attrs, std::uint32_t attr_bytes) {
   const Driver& host = host_driver();
-  std::array<std::unique_ptr<HostView>, 4> views;
+  std::array<std::unique_ptr<HostView>, kMostTensors> views;
   Call call(frame.slot, frame.code, frame.label);
   const Operands operands(call, frame);
   auto* tensors = const_cast<npu_tensor*>(call.frame().tensors);

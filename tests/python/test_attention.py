@@ -71,7 +71,9 @@ def test_dropout_draws_from_the_devices_generator():
     assert draws[0].equal(draws[1]) and not draws[0].equal(draws[2])
     pair = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
     with pytest.raises(NotImplementedError, match="dropout"):
-        pair(q, k, v, dropout_p=0.5)
+        pair(q.double(), k.double(), v.double(), dropout_p=0.5)
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        pair(q, k, v, dropout_p=1.5)
 
 
 def test_multi_head_attention_module():
