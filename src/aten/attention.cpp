@@ -136,12 +136,17 @@ Attrs attributes(
   return attrs;
 }
 
-// (batch, heads, rows, ...) laid out as CPU's kernel lays out what it makes:
-// rows before heads.
-at::Tensor rows_first(
-    const at::Tensor& like, c10::DimVector sizes, c10::ScalarType type) {
-  std::swap(sizes[1], sizes[2]);
-  return make_empty(sizes, type, like.device().index()).transpose(1, 2);
+// (batch, heads, rows, ...) laid out with two dimensions swapped, as CPU's
+// kernel lays out what it makes: rows before heads.
+at::Tensor swapped(
+    const at::Tensor& like,
+    at::IntArrayRef of,
+    std::int64_t a,
+    std::int64_t b,
+    c10::ScalarType type) {
+  c10::DimVector sizes(of);
+  std::swap(sizes[a], sizes[b]);
+  return make_empty(sizes, type, like.device().index()).transpose(a, b);
 }
 
 // What a call without dropout cannot be refused for.
@@ -196,10 +201,11 @@ bool native_attention(
   }
   const c10::DimVector sizes = {
       query.size(0), query.size(1), query.size(2), value.size(3)};
-  out = value.size(3) == query.size(3)
+  // With dropout CPU has products of matrices, which come out contiguous.
+  out = value.size(3) == query.size(3) && dropout == 0
             ? make_empty_like(query, query.scalar_type())
             : make_empty(sizes, query.scalar_type(), query.device().index());
-  lse = rows_first(query, {sizes[0], sizes[1], sizes[2]}, at::kFloat);
+  lse = swapped(query, at::IntArrayRef(sizes).slice(0, 3), 1, 2, at::kFloat);
   auto attrs = attributes<npu_attention_attrs>(query, dropout, causal, scale);
   Call call = site.call();
   call.set_rng(rng);
@@ -242,11 +248,12 @@ bool native_backward(
       dropout == 0) {
     return false;
   }
-  const auto like = [](const at::Tensor& t) {
-    return rows_first(t, c10::DimVector(t.sizes()), t.scalar_type());
+  const auto like = [dropout](const at::Tensor& t, int inner = 3) {
+    return dropout == 0 ? swapped(t, t.sizes(), 1, 2, t.scalar_type())
+                        : swapped(t, t.sizes(), inner, 3, t.scalar_type());
   };
   const at::Tensor dq = like(query);
-  const at::Tensor dk = like(key);
+  const at::Tensor dk = like(key, 2);  // made as its transpose
   const at::Tensor dv = like(value);
   grads = {dq, dk, dv, at::Tensor()};
   auto attrs =
