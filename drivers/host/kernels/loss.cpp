@@ -73,6 +73,23 @@ double slope_of(std::uint32_t code, double x, double t, double pos, double a) {
   }
 }
 
+// Logarithms of what is no probability have no meaning.
+template <class T>
+npu_status check_probabilities(const Loaded<T>& values, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto value = static_cast<double>(values[i]);
+    if (!(value >= 0 && value <= 1)) {
+      return fail(
+          NPU_E_INVALID,
+          "npu: host driver: loss.bce: element %lld is %g, which is not "
+          "between 0 and 1",
+          static_cast<long long>(i),
+          value);
+    }
+  }
+  return NPU_OK;
+}
+
 npu_status loss_run(const npu_call& call) {
   const npu_loss_args args = npu_loss_unpack(&call);
   const auto reduction = static_cast<Reduction>(args.attrs.reduction);
@@ -88,7 +105,14 @@ npu_status loss_run(const npu_call& call) {
       return weight.at(i, 1) *
              loss_of(call.code, in[i], target[i], pos.at(i, 1), args.attrs.a);
     };
-    npu_status status = NPU_OK;
+    npu_status status = loaded(in, target, weight, pos);
+    if (status == NPU_OK && call.code == NPU_LOSS_BCE) {
+      status = check_probabilities(in, n);
+      status = status ? status : check_probabilities(target, n);
+    }
+    if (status != NPU_OK) {
+      return status;
+    }
     if (reduction == Reduction::kNone) {
       status =
           for_each_item(n, 8, [&](std::int64_t i) { out.set(i, element(i)); });

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses: elementwise, over classes, with margins. The structured groups are
+// Losses: elementwise and over classes. The structured groups are
 // named in ops/aten/nn.yaml.
 #include <ATen/core/Tensor.h>
 // The next ones lean on it.
-#include <ATen/ops/binary_cross_entropy_backward_cpu_dispatch.h>
-#include <ATen/ops/binary_cross_entropy_cpu_dispatch.h>
 #include <ATen/ops/huber_loss_backward_cpu_dispatch.h>
 #include <ATen/ops/huber_loss_cpu_dispatch.h>
 #include <ATen/ops/mse_loss_backward_cpu_dispatch.h>
@@ -13,33 +11,11 @@
 #include <ATen/ops/smooth_l1_loss_backward_cpu_dispatch.h>
 #include <torch/library.h>
 
-#include "aten/adapters/op.h"
-#include "aten/adapters/operands.h"
-#include "aten/factories.h"
+#include "aten/adapters/losses.h"
 #include "driver/build_call.h"
 #include "impls.h"
 
 namespace npu {
-namespace {
-
-// Operands of an elementwise loss: one dtype, one size, nothing to broadcast.
-bool fits(const at::Tensor& self, const at::Tensor& target) {
-  return on_device(self, target) && is_float(self) &&
-         target.scalar_type() == self.scalar_type() &&
-         target.sizes() == self.sizes();
-}
-
-bool is_reduction(std::int64_t reduction) {
-  return reduction >= 0 && reduction <= 2;
-}
-
-// Of the loss itself, or one number.
-bool is_gradient(
-    const at::Tensor& grad, const at::Tensor& self, std::int64_t reduction) {
-  return on_device(grad) && is_reduction(reduction) &&
-         grad.scalar_type() == self.scalar_type() &&
-         (reduction == 0 ? grad.sizes() == self.sizes() : grad.numel() == 1);
-}
 
 npu_reason run_loss(
     NativeSite& site,
@@ -61,7 +37,7 @@ npu_reason run_loss(
       MaybeOperand(weight),
       nullptr,
       attrs);
-  return site.run(call, self.device().index());
+  return run_checked(site, call, self);
 }
 
 npu_reason run_loss_grad(
@@ -89,21 +65,10 @@ npu_reason run_loss_grad(
   return site.run(call, self.device().index());
 }
 
-// An output that needs no resizing and overlaps nothing: the CPU rung sees to
-// the others.
-bool is_ready(
-    const at::Tensor& out, const at::Tensor& like, at::IntArrayRef sizes) {
-  return out.scalar_type() == like.scalar_type() && out.sizes() == sizes &&
-         out.is_non_overlapping_and_dense() &&
-         !out.storage().is_alias_of(like.storage());
-}
+namespace {
 
 at::Tensor made(const at::Tensor& like, at::IntArrayRef sizes) {
   return make_empty(sizes, like.scalar_type(), like.device().index());
-}
-
-at::IntArrayRef loss_sizes(const at::Tensor& self, std::int64_t reduction) {
-  return reduction == 0 ? self.sizes() : at::IntArrayRef();
 }
 
 // ---- mse, smooth_l1, huber ----
@@ -257,42 +222,6 @@ at::Tensor& huber_backward_out(
       out);
 }
 
-// ---- binary cross entropy ----
-
-// The CPU rung checks that inputs lie between 0 and 1, which it can only do by
-// reading them; a kernel computes what it is given.
-at::Tensor bce_backward(
-    const at::Tensor& grad,
-    const at::Tensor& self,
-    const at::Tensor& target,
-    const OptTensor& weight,
-    std::int64_t reduction) {
-  static NativeSite site(
-      "aten::binary_cross_entropy_backward",
-      NPU_KIND_LOSS_GRAD,
-      NPU_LOSS_GRAD_BCE);
-  const at::Tensor& w = or_undefined(weight);
-  npu_reason why = site.wants(self, target, grad, w);
-  if (takes(
-          fits(self, target) && is_gradient(grad, self, reduction) &&
-              (!w.defined() || fits(self, w)),
-          why)) {
-    at::Tensor out = make_empty_like(self, self.scalar_type());
-    why = run_loss_grad(site, grad, self, target, w, reduction, 0, out);
-    if (why == NPU_REASON_NONE) {
-      return out;
-    }
-  }
-  return site.cpu(
-      why,
-      &at::cpu::binary_cross_entropy_backward,
-      grad,
-      self,
-      target,
-      weight,
-      reduction);
-}
-
 // ---- nll over images ----
 
 using Two = std::tuple<at::Tensor, at::Tensor>;
@@ -444,7 +373,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("huber_loss", TORCH_FN(huber));
   m.impl("huber_loss.out", TORCH_FN(huber_out));
   m.impl("huber_loss_backward.out", TORCH_FN(huber_backward_out));
-  m.impl("binary_cross_entropy_backward", TORCH_FN(bce_backward));
   m.impl("nll_loss2d_forward", TORCH_FN(nll2d));
   m.impl("nll_loss2d_backward", TORCH_FN(nll2d_backward));
 }

@@ -14,6 +14,7 @@ set(NPU_ADAPTER_SOURCES
   index.cpp
   list_frame.cpp
   losses.cpp
+  losses_binary.cpp
   losses_sequence.cpp
   make.cpp
   map.cpp
