@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batch norm in pieces, as SyncBatchNorm needs them: each process computes its
-// statistics, they are gathered, then applied. CPU has no such kernels.
+// statistics, they are gathered, then applied. CPU has no such kernels: what
+// the driver's kinds decline is made of other operators.
 #include <ATen/OpMathType.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/var_mean.h>
@@ -9,19 +10,15 @@
 #include <tuple>
 #include <vector>
 
+#include "aten/adapters/batch_norm.h"
+#include "aten/adapters/operands.h"
 #include "aten/copy.h"
-#include "aten/frame.h"
+#include "npu/kinds.h"
 
 namespace npu {
 namespace {
 
-using OptTensor = std::optional<at::Tensor>;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
-
-const at::Tensor& or_undefined(const OptTensor& tensor) {
-  static const at::Tensor undefined;
-  return tensor ? *tensor : undefined;
-}
 
 // Statistics are kept in float32 for half precision inputs.
 c10::ScalarType stats_type(const at::Tensor& input) {
@@ -54,8 +51,36 @@ at::Tensor widened(const at::Tensor& input) {
   return input.to(stats_type(input));
 }
 
+// One value per channel of a type that kernels compute with.
+bool is_vector(const at::Tensor& tensor, const at::Tensor& input) {
+  return !tensor.defined() || (is_float(tensor) && tensor.dim() == 1 &&
+                               tensor.numel() == input.size(1));
+}
+
+bool is_same_batch(const at::Tensor& grad, const at::Tensor& input) {
+  return grad.sizes() == input.sizes() &&
+         grad.scalar_type() == input.scalar_type();
+}
+
 Pair stats(const at::Tensor& input, double eps) {
   check_same_device("aten::batch_norm_stats", {&input});
+  static NativeSite site(
+      "aten::batch_norm_stats",
+      NPU_KIND_BATCH_NORM_STATS,
+      NPU_BATCH_NORM_STATS_BATCH);
+  npu_reason why = site.wants(input);
+  if (takes(is_channel_batch(input), why)) {
+    const c10::ScalarType type = stats_type(input);
+    const BatchStats made{
+        channel_vector(input, input.size(1), type),
+        channel_vector(input, input.size(1), type),
+        {},
+        {},
+        {}};
+    if (run_stats(site, input, 0, eps, made) == NPU_REASON_NONE) {
+      return {made.mean, made.rstd};
+    }
+  }
   auto [var, mean] =
       at::var_mean(widened(input), all_but_channel(input), /*correction=*/0);
   return {mean, at::rsqrt(var.add_(eps))};
@@ -86,6 +111,30 @@ Pair gather_stats_with_counts(
   check_same_device(
       "aten::batch_norm_gather_stats_with_counts",
       {&input, &mean, &invstd, &rm, &rv, &counts});
+  static NativeSite site(
+      "aten::batch_norm_gather_stats_with_counts",
+      NPU_KIND_BATCH_NORM_STATS,
+      NPU_BATCH_NORM_STATS_GATHER);
+  npu_reason why = site.wants(mean, invstd, rm, rv);
+  if (takes(
+          is_float(mean) && mean.dim() == 2 && mean.sizes() == invstd.sizes() &&
+              mean.scalar_type() == invstd.scalar_type() &&
+              counts.numel() == mean.size(0) &&
+              is_parameter(rm, mean, mean.sizes().slice(1)) &&
+              is_parameter(rv, mean, mean.sizes().slice(1)),
+          why)) {
+    const BatchStats made{
+        channel_vector(mean, mean.size(1), mean.scalar_type()),
+        channel_vector(mean, mean.size(1), mean.scalar_type()),
+        {},
+        rm,
+        rv};
+    const at::Tensor sizes = counts.to(mean.scalar_type());
+    why = run_gather(site, mean, invstd, sizes, momentum, eps, made);
+    if (why == NPU_REASON_NONE) {
+      return {made.mean, made.rstd};
+    }
+  }
   const at::Tensor weights = counts.to(mean.dtype()).reshape({-1, 1});
   const at::Tensor total = weights.sum(0);
   const at::Tensor mean_all = mean.mul(weights).sum(0).div_(total);
@@ -122,6 +171,22 @@ at::Tensor elemt(
   const at::Tensor& w = or_undefined(weight);
   const at::Tensor& b = or_undefined(bias);
   check_same_device("aten::batch_norm_elemt", {&input, &w, &b, &mean, &invstd});
+  static NativeSite site(
+      "aten::batch_norm_elemt",
+      NPU_KIND_BATCH_NORM_APPLY,
+      NPU_BATCH_NORM_APPLY_RSTD);
+  npu_reason why = site.wants(input, w, b, mean, invstd);
+  if (takes(
+          is_channel_batch(input) && is_vector(w, input) &&
+              is_vector(b, input) && is_vector(mean, input) &&
+              is_vector(invstd, input),
+          why)) {
+    at::Tensor made = empty_image(input);
+    why = run_apply(site, input, mean, invstd, w, b, 0, made);
+    if (why == NPU_REASON_NONE) {
+      return made;
+    }
+  }
   at::Tensor out = widened(input)
                        .sub(per_channel(mean, input))
                        .mul_(per_channel(invstd, input));
@@ -160,13 +225,34 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_reduce(
   const at::Tensor& w = or_undefined(weight);
   check_same_device(
       "aten::batch_norm_backward_reduce", {&grad, &input, &mean, &invstd, &w});
+  const c10::ScalarType dtype =
+      w.defined() ? w.scalar_type() : input.scalar_type();
+  static NativeSite site(
+      "aten::batch_norm_backward_reduce", NPU_KIND_BATCH_NORM_GRAD_REDUCE, 0);
+  npu_reason why = site.wants(input, grad, mean, invstd);
+  if (takes(
+          is_channel_batch(input) && is_same_batch(grad, input) &&
+              is_vector(mean, input) && is_vector(invstd, input),
+          why)) {
+    const auto sum = [&](bool wanted, c10::ScalarType type) {
+      return wanted ? channel_vector(input, input.size(1), type) : at::Tensor();
+    };
+    const c10::ScalarType wide = stats_type(input);
+    const BatchGrads made{
+        sum(want_input, wide),
+        sum(want_input, wide),
+        sum(want_weight, dtype),
+        sum(want_bias, dtype)};
+    why = run_grad_reduce(site, grad, input, mean, invstd, made);
+    if (why == NPU_REASON_NONE) {
+      return {made.sum_grad, made.sum_grad_in, made.weight, made.bias};
+    }
+  }
   const auto dims = all_but_channel(input);
   const at::Tensor dy = widened(grad);
   const at::Tensor sum_dy = dy.sum(dims);
   const at::Tensor sum_dy_xmu =
       widened(input).sub(per_channel(mean, input)).mul_(dy).sum(dims);
-  const c10::ScalarType dtype =
-      w.defined() ? w.scalar_type() : input.scalar_type();
   return {
       want_input ? sum_dy : at::Tensor(),
       want_input ? sum_dy_xmu : at::Tensor(),
@@ -187,6 +273,25 @@ at::Tensor backward_elemt(
   check_same_device(
       "aten::batch_norm_backward_elemt",
       {&grad, &input, &mean, &invstd, &w, &sum_dy, &sum_dy_xmu, &counts});
+  static NativeSite site(
+      "aten::batch_norm_backward_elemt",
+      NPU_KIND_BATCH_NORM_GRAD_APPLY,
+      NPU_BATCH_NORM_GRAD_APPLY_TRAIN);
+  npu_reason why = site.wants(input, grad, mean, invstd, w);
+  if (takes(
+          is_channel_batch(input) && is_same_batch(grad, input) &&
+              is_vector(mean, input) && is_vector(invstd, input) &&
+              is_vector(w, input) && is_vector(sum_dy, input) &&
+              is_vector(sum_dy_xmu, input),
+          why)) {
+    at::Tensor made = empty_image(input);
+    const at::Tensor sizes = counts.to(stats_type(input));
+    why = run_grad_apply(
+        site, grad, input, mean, invstd, w, sum_dy, sum_dy_xmu, sizes, made);
+    if (why == NPU_REASON_NONE) {
+      return made;
+    }
+  }
   const at::Tensor total = counts.sum().to(stats_type(input));
   const at::Tensor slope = sum_dy_xmu.div(total).mul_(invstd).mul_(invstd);
   at::Tensor out = widened(grad)

@@ -126,6 +126,72 @@ assert torch.autograd.gradcheck(norm, (x, w)) and torch.autograd.gradgradcheck(n
     script(code + made, NPU_DISABLE_KIND="rms_norm,rms_norm_grad")
 
 
+def test_batch_norm_evaluated_and_updated(script):
+    script("""
+for dtype in DTYPES:
+    r = data(dtype)
+    channels_last = r(3, 4, 5, 6).to(memory_format=torch.channels_last)
+    for x in (r(3, 4, 5, 6), channels_last, r(6, 4)):
+        same(lambda x, w, b, m, v: F.batch_norm(x, m.detach(), v.detach(), w, b),
+             x, r(4), r(4), r(4), r(4).abs() + 0.5)
+        same(lambda x, m, v: F.batch_norm(x, m.detach(), v.detach()), x, r(4), r(4).abs() + 0.5)
+        def update(x, w, b, m, v):
+            m, v = m.detach().clone(), v.detach().clone()
+            out, mean, rstd, reserve = aten._batch_norm_with_update(x, w, b, m, v, 0.3, 1e-3)
+            assert reserve.numel() == 0 and reserve.dtype == torch.uint8
+            return out, m, v
+        same(update, x, r(4), r(4), r(4), r(4).abs() + 0.5)
+        same(lambda x, w, b, m, v: aten._batch_norm_no_update(
+             x, w, b, m.detach(), v.detach(), 0.3, 1e-3)[0],
+             x, r(4), r(4), r(4), r(4).abs() + 0.5)
+    for wanted in ((True, False, False), (False, True, True)):
+        back = lambda g, x, w, m, v: [
+            t for t in aten.native_batch_norm_backward(g, x, w, m, v, None, None, False, 0.1, wanted)
+            if t is not None]
+        same(back, r(3, 4, 5), r(3, 4, 5), r(4), r(4), r(4).abs(), grad=False)
+half, w = torch.randn(3, 4, 5).bfloat16(), torch.rand(4)
+same(lambda x, w: F.batch_norm(x, w.detach(), w.detach(), w, w), half, w)
+ran("native_batch_norm_backward", "_batch_norm_with_update", "_batch_norm_no_update")
+ran("batch_norm_backward")
+assert all(row[1] for row in _C._native_calls()["aten::native_batch_norm_backward"][:2])
+""")
+
+
+def test_synchronised_batch_norm(script):
+    script("""
+for dtype in DTYPES:
+    for shape in ((6, 4), (6, 4, 5), (6, 4, 2, 3)):
+        x, w, b, g = (data(dtype)(*s) for s in (shape, (4,), (4,), shape))
+        wide = [t.double().requires_grad_() for t in (x, w, b)]
+        kept = [torch.zeros(4).double(), torch.ones(4).double()]
+        expected = F.batch_norm(wide[0], *kept, *wide[1:], training=True, momentum=0.1)
+        expected.backward(g.double())
+        stat = torch.float64 if dtype == torch.float64 else torch.float32
+        parts, grads = (t.npu().split([1, 5]) for t in (x, g))
+        running = [torch.zeros(4, dtype=stat).npu(), torch.ones(4, dtype=stat).npu()]
+        stats = [torch.batch_norm_stats(p, 1e-5) for p in parts]
+        means, rstds = (torch.stack(s) for s in zip(*stats))
+        assert means.dtype == stat
+        counts = torch.tensor([float(p.numel() // 4) for p in parts]).npu()
+        mean, rstd = torch.batch_norm_gather_stats_with_counts(
+            parts[0], means, rstds, *running, 0.1, 1e-5, counts)
+        out = torch.cat([torch.batch_norm_elemt(p, w.npu(), b.npu(), mean, rstd, 1e-5) for p in parts])
+        sums = [torch.batch_norm_backward_reduce(gi, p, mean, rstd, w.npu(), True, True, True)
+                for gi, p in zip(grads, parts)]
+        dy, dy_x, dw, db = (sum(column) for column in zip(*sums))
+        dx = torch.cat([
+            torch.batch_norm_backward_elemt(gi, p, mean, rstd, w.npu(), dy, dy_x, counts.int())
+            for gi, p in zip(grads, parts)])
+        assert out.dtype == dx.dtype == dw.dtype == db.dtype == dtype
+        got = (out, *running, dx, dw, db)
+        for got, want in zip(got, (expected.detach(), *kept, *(t.grad for t in wide))):
+            t = TOLERANCE[dtype] * (4 if dtype.itemsize == 2 else 1)
+            torch.testing.assert_close(got.double().cpu(), want, rtol=t, atol=t)
+ran("batch_norm_stats", "batch_norm_gather_stats_with_counts", "batch_norm_elemt")
+ran("batch_norm_backward_reduce", "batch_norm_backward_elemt")
+""")
+
+
 def test_halves_masks_and_pairs(script):
     script("""
 for dtype in DTYPES:

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm through the kinds; the whole family of overloads that PyTorch's
-// autograd calls. Its pieces for several processes are in norm_stats.cpp.
+// Batch norm through the kinds: the forward of every overload that PyTorch's
+// autograd calls. The gradients are in batch_norm_grad.cpp, the pieces for
+// several processes in norm_stats.cpp.
 #include "aten/adapters/batch_norm.h"
 
+#include <ATen/ops/_batch_norm_no_update_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/_batch_norm_with_update_cpu_dispatch.h>
 #include <ATen/ops/_native_batch_norm_legit_cpu_dispatch.h>
 #include <ATen/ops/batch_norm_update_stats_cpu_dispatch.h>
-#include <ATen/ops/native_batch_norm_backward_cpu_dispatch.h>
 #include <ATen/ops/native_batch_norm_cpu_dispatch.h>
 #include <torch/library.h>
 
@@ -21,9 +23,19 @@ bool is_channel_batch(const at::Tensor& input) {
   return is_float(input) && input.dim() >= 2 && input.numel() != 0;
 }
 
+namespace {
+
+// Where statistics come from: a batch, or those of several.
+struct StatsSource {
+  at::Tensor input;
+  at::Tensor means;
+  at::Tensor rstds;
+  at::Tensor counts;
+};
+
 npu_reason run_stats(
     NativeSite& site,
-    const at::Tensor& input,
+    const StatsSource& from,
     double momentum,
     double eps,
     const BatchStats& stats) {
@@ -38,12 +50,34 @@ npu_reason run_stats(
       MaybeOperand(stats.var),
       MaybeOperand(stats.running_mean),
       MaybeOperand(stats.running_var),
-      MaybeOperand(input),
-      nullptr,
-      nullptr,
-      nullptr,
+      MaybeOperand(from.input),
+      MaybeOperand(from.means),
+      MaybeOperand(from.rstds),
+      MaybeOperand(from.counts),
       attrs);
-  return site.run(call, input.device().index());
+  return site.run(call, stats.mean.device().index());
+}
+
+}  // namespace
+
+npu_reason run_stats(
+    NativeSite& site,
+    const at::Tensor& input,
+    double momentum,
+    double eps,
+    const BatchStats& stats) {
+  return run_stats(site, {input, {}, {}, {}}, momentum, eps, stats);
+}
+
+npu_reason run_gather(
+    NativeSite& site,
+    const at::Tensor& means,
+    const at::Tensor& rstds,
+    const at::Tensor& counts,
+    double momentum,
+    double eps,
+    const BatchStats& stats) {
+  return run_stats(site, {{}, means, rstds, counts}, momentum, eps, stats);
 }
 
 npu_reason run_apply(
@@ -70,51 +104,17 @@ npu_reason run_apply(
   return site.run(call, input.device().index());
 }
 
-npu_reason run_grad_reduce(
-    NativeSite& site,
-    const at::Tensor& grad,
-    const at::Tensor& input,
-    const at::Tensor& mean,
-    const at::Tensor& rstd,
-    const BatchGrads& grads) {
-  Call call = site.call();
-  build::batch_norm_grad_reduce(
-      call,
-      MaybeOperand(grads.sum_grad),
-      MaybeOperand(grads.sum_grad_in),
-      MaybeOperand(grads.weight),
-      MaybeOperand(grads.bias),
-      to_operand(grad),
-      to_operand(input),
-      to_operand(mean),
-      to_operand(rstd));
-  return site.run(call, input.device().index());
+at::Tensor channel_vector(
+    const at::Tensor& input, std::int64_t size, c10::ScalarType type) {
+  return make_empty({size}, type, input.device().index());
 }
 
-npu_reason run_grad_apply(
-    NativeSite& site,
-    const at::Tensor& grad,
-    const at::Tensor& input,
-    const at::Tensor& mean,
-    const at::Tensor& rstd,
-    const at::Tensor& weight,
-    const at::Tensor& sum_grad,
-    const at::Tensor& sum_grad_in,
-    const at::Tensor& counts,
-    const at::Tensor& out) {
-  Call call = site.call();
-  build::batch_norm_grad_apply(
-      call,
-      to_operand(out),
-      to_operand(grad),
-      to_operand(input),
-      to_operand(mean),
-      to_operand(rstd),
-      MaybeOperand(weight),
-      MaybeOperand(sum_grad),
-      MaybeOperand(sum_grad_in),
-      MaybeOperand(counts));
-  return site.run(call, input.device().index());
+at::Tensor empty_image(const at::Tensor& input) {
+  return make_empty(
+      input.sizes(),
+      input.scalar_type(),
+      input.device().index(),
+      input.suggest_memory_format());
 }
 
 namespace {
@@ -144,19 +144,6 @@ struct Parameters {
   }
 };
 
-at::Tensor vector(
-    const at::Tensor& input, std::int64_t size, c10::ScalarType type) {
-  return make_empty({size}, type, input.device().index());
-}
-
-at::Tensor image(const at::Tensor& input) {
-  return make_empty(
-      input.sizes(),
-      input.scalar_type(),
-      input.device().index(),
-      input.suggest_memory_format());
-}
-
 // Both kinds, or nothing done. Statistics move only when the application is
 // sure to follow: a driver that has one kind and lacks the other is not asked.
 struct Sites {
@@ -184,14 +171,14 @@ npu_reason train(
     return why;
   }
   const c10::ScalarType type = p.type(input);
-  const at::Tensor mean = vector(input, input.size(1), type);
-  const at::Tensor rstd = vector(input, input.size(1), type);
+  const at::Tensor mean = channel_vector(input, input.size(1), type);
+  const at::Tensor rstd = channel_vector(input, input.size(1), type);
   const BatchStats no_running{mean, rstd, {}, {}, {}};
   why = run_stats(sites.stats, input, momentum, eps, no_running);
   if (why != NPU_REASON_NONE) {
     return why;
   }
-  const at::Tensor out = image(input);
+  const at::Tensor out = empty_image(input);
   why = run_apply(sites.apply, input, mean, rstd, p.weight, p.bias, eps, out);
   if (why != NPU_REASON_NONE) {
     return why;
@@ -219,8 +206,9 @@ npu_reason evaluate(
     return why;
   }
   const c10::ScalarType type = p.type(input);
-  const at::Tensor out = image(input);
-  result = {out, vector(input, 0, type), vector(input, 0, type)};
+  const at::Tensor out = empty_image(input);
+  result = {
+      out, channel_vector(input, 0, type), channel_vector(input, 0, type)};
   return run_apply(
       sites.apply_var,
       input,
@@ -353,8 +341,8 @@ Two update_stats(
   npu_reason why = site.wants(input, p.running_mean, p.running_var);
   if (takes(is_channel_batch(input) && p.fit(input), why)) {
     const c10::ScalarType type = p.type(input);
-    const at::Tensor mean = vector(input, input.size(1), type);
-    const at::Tensor var = vector(input, input.size(1), type);
+    const at::Tensor mean = channel_vector(input, input.size(1), type);
+    const at::Tensor var = channel_vector(input, input.size(1), type);
     why = run_stats(
         site,
         input,
@@ -374,76 +362,69 @@ Two update_stats(
       momentum);
 }
 
-// Training only: the gradient of an evaluation is left to the CPU rung.
-Three backward(
-    const at::Tensor& grad,
+// ---- the family with a reserve, which only other backends fill ----
+
+using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+Four with_reserve(const Three& result, const at::Tensor& input) {
+  const auto& [out, mean, rstd] = result;
+  return {out, mean, rstd, channel_vector(input, 0, at::kByte)};
+}
+
+Four with_update(
     const at::Tensor& input,
     const OptTensor& weight,
+    const OptTensor& bias,
+    at::Tensor& running_mean,
+    at::Tensor& running_var,
+    double momentum,
+    double eps) {
+  static Sites sites("aten::_batch_norm_with_update");
+  const Parameters p{
+      or_undefined(weight), or_undefined(bias), running_mean, running_var};
+  Three result;
+  const npu_reason why = train(sites, input, p, momentum, eps, result);
+  return why == NPU_REASON_NONE ? with_reserve(result, input)
+                                : sites.stats.cpu(
+                                      why,
+                                      &at::cpu::_batch_norm_with_update,
+                                      input,
+                                      weight,
+                                      bias,
+                                      running_mean,
+                                      running_var,
+                                      momentum,
+                                      eps);
+}
+
+Four no_update(
+    const at::Tensor& input,
+    const OptTensor& weight,
+    const OptTensor& bias,
     const OptTensor& running_mean,
     const OptTensor& running_var,
-    const OptTensor& save_mean,
-    const OptTensor& save_rstd,
-    bool training,
-    double eps,
-    std::array<bool, 3> mask) {
-  constexpr const char* kName = "aten::native_batch_norm_backward";
-  static NativeSite reduce(kName, NPU_KIND_BATCH_NORM_GRAD_REDUCE, 0);
-  static NativeSite apply(
-      kName, NPU_KIND_BATCH_NORM_GRAD_APPLY, NPU_BATCH_NORM_GRAD_APPLY_TRAIN);
-  const at::Tensor& w = or_undefined(weight);
-  const at::Tensor& mean = or_undefined(save_mean);
-  const at::Tensor& rstd = or_undefined(save_rstd);
-  npu_reason why = reduce.wants(input, grad, w, mean, rstd);
-  why = why == NPU_REASON_NONE ? apply.wants(input) : why;
-  const bool plain =
-      training && is_channel_batch(input) && grad.sizes() == input.sizes() &&
-      grad.scalar_type() == input.scalar_type() && mean.defined() &&
-      rstd.defined() && mean.numel() == input.size(1) &&
-      rstd.numel() == input.size(1) &&
-      is_parameter(w, input, input.sizes().slice(1, 1));
-  if (takes(plain, why)) {
-    const std::int64_t c = input.size(1);
-    const c10::ScalarType sums =
-        is_half(input) ? at::kFloat : input.scalar_type();
-    const c10::ScalarType own =
-        w.defined() ? w.scalar_type() : statistics_type(input, mean, rstd);
-    const BatchGrads grads{
-        vector(input, c, sums),
-        vector(input, c, sums),
-        mask[1] ? vector(input, c, own) : at::Tensor(),
-        mask[2] ? vector(input, c, own) : at::Tensor()};
-    why = run_grad_reduce(reduce, grad, input, mean, rstd, grads);
-    const at::Tensor out = mask[0] ? image(input) : at::Tensor();
-    if (why == NPU_REASON_NONE && mask[0]) {
-      why = run_grad_apply(
-          apply,
-          grad,
-          input,
-          mean,
-          rstd,
-          w,
-          grads.sum_grad,
-          grads.sum_grad_in,
-          {},
-          out);
-    }
-    if (why == NPU_REASON_NONE) {
-      return {out, grads.weight, grads.bias};
-    }
-  }
-  return reduce.cpu(
-      why,
-      &at::cpu::native_batch_norm_backward,
-      grad,
-      input,
-      weight,
-      running_mean,
-      running_var,
-      save_mean,
-      save_rstd,
-      training,
-      eps,
-      mask);
+    double momentum,
+    double eps) {
+  static Sites sites("aten::_batch_norm_no_update");
+  const Parameters p{
+      or_undefined(weight),
+      or_undefined(bias),
+      or_undefined(running_mean),
+      or_undefined(running_var)};
+  Three result;
+  const npu_reason why = evaluate(sites, input, p, eps, result);
+  namespace composite = at::compositeexplicitautograd;
+  return why == NPU_REASON_NONE ? with_reserve(result, input)
+                                : sites.stats.cpu(
+                                      why,
+                                      &composite::_batch_norm_no_update,
+                                      input,
+                                      weight,
+                                      bias,
+                                      running_mean,
+                                      running_var,
+                                      momentum,
+                                      eps);
 }
 
 }  // namespace
@@ -453,7 +434,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_native_batch_norm_legit", TORCH_FN(batch_norm_legit));
   m.impl("_native_batch_norm_legit.no_stats", TORCH_FN(batch_norm_no_stats));
   m.impl("batch_norm_update_stats", TORCH_FN(update_stats));
-  m.impl("native_batch_norm_backward", TORCH_FN(backward));
+  m.impl("_batch_norm_with_update", TORCH_FN(with_update));
+  m.impl("_batch_norm_no_update", TORCH_FN(no_update));
 }
 
 }  // namespace npu

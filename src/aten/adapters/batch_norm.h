@@ -26,6 +26,22 @@ struct BatchGrads {
 // Dimension 1 is the channel's, and nothing is empty.
 bool is_channel_batch(const at::Tensor& input);
 
+// One value per channel (or `size` of them), and an output for `input`.
+at::Tensor channel_vector(
+    const at::Tensor& input, std::int64_t size, c10::ScalarType type);
+at::Tensor empty_image(const at::Tensor& input);
+
+// Statistics of several batches together, from `means` and `rstds` (batches,
+// channels) of `counts` elements each. Fills what is defined in `stats`.
+npu_reason run_gather(
+    NativeSite& site,
+    const at::Tensor& means,
+    const at::Tensor& rstds,
+    const at::Tensor& counts,
+    double momentum,
+    double eps,
+    const BatchStats& stats);
+
 // Fills what is defined in `stats`.
 npu_reason run_stats(
     NativeSite& site,

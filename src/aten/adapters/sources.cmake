@@ -3,6 +3,7 @@
 set(NPU_ADAPTER_SOURCES
   arrange.cpp
   batch_norm.cpp
+  batch_norm_grad.cpp
   embed.cpp
   flip.cpp
   foreach.cpp
