@@ -127,9 +127,19 @@ def moved_by(roundoff, seed):
             signs = torch.ones(wide.shape)
         else:
             signs = torch.randint(0, 2, wide.shape, generator=generator)
-        return wide * (1 + roundoff * (2 * signs.double() - 1)).to(wide.dtype)
+        factor = 1 + roundoff * (2 * signs.double() - 1)
+        if not wide.is_complex():
+            return wide * factor
+        # By parts: as a complex number the factor would make NaN of infinities.
+        parts = torch.view_as_real(wide.resolve_conj().resolve_neg())
+        return torch.view_as_complex(parts * factor.unsqueeze(-1))
 
     return change
+
+
+def is_mask(tensor):
+    """Zeros and ones: said, not computed."""
+    return bool(((tensor == 0) | (tensor == 1)).all())
 
 
 def magnitude(tensor):
@@ -160,9 +170,11 @@ class Shaken(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if any(r.alias_info for r in func._schema.returns):
             return result
-        return tree_map(
-            lambda t: self.change(t) if isinstance(t, torch.Tensor) and is_number(t) else t, result
-        )
+        return tree_map(lambda t: self.change(t) if self.rounded(t) else t, result)
+
+    @staticmethod
+    def rounded(value):
+        return isinstance(value, torch.Tensor) and is_number(value) and not is_mask(value)
 
 
 def majorant(op, run, tree, reference, roundoff, integers):

@@ -23,11 +23,23 @@ struct Coordinate {
   T slope;
 };
 
+// Which sample is the nearest hangs on the last bit of a place, so it is
+// rounded as PyTorch does: in a volume after each step, in an image once at the
+// end.
 template <class T>
-Coordinate<T> unnormalised(T x, std::int64_t size, bool align_corners) {
-  const T half = static_cast<T>(align_corners ? size - 1 : size) / T(2);
+Coordinate<T> unnormalised(
+    T x, std::int64_t size, const npu_grid_sample_attrs& attrs) {
+  const T span = static_cast<T>(attrs.align_corners ? size - 1 : size);
+  const T half = span / T(2);
+  if (attrs.spatial == 3) {
+    return {
+        attrs.align_corners ? (x + T(1)) / T(2) * span
+                            : ((x + T(1)) * span - T(1)) / T(2),
+        half};
+  }
   return {
-      align_corners ? (x + T(1)) * half : std::fma(x + T(1), half, T(-0.5)),
+      attrs.align_corners ? (x + T(1)) * half
+                          : std::fma(x + T(1), half, T(-0.5)),
       half};
 }
 
@@ -121,7 +133,7 @@ Taps<T> make_taps(
     std::uint32_t code,
     const npu_grid_sample_attrs& attrs) {
   Taps<T> taps;
-  Coordinate<T> c = unnormalised(x, size, attrs.align_corners != 0);
+  Coordinate<T> c = unnormalised(x, size, attrs);
   if (code == NPU_GRID_SAMPLE_BICUBIC) {
     // Padding is applied to each of the four, not to the place between them.
     const T low = std::floor(c.at);
@@ -274,21 +286,27 @@ npu_status grid_sample_grad(const npu_call& call) {
     const auto point = [&](std::int64_t p) {
       const std::int64_t first = p / sampler.n_out * sampler.channels;
       const std::int64_t place = p % sampler.n_out;
-      const auto add = [&](std::int64_t at,
-                           T weight,
-                           const std::array<T, 3>& slopes) {
-        for (std::int64_t c = first; c < first + sampler.channels; ++c) {
-          const T grad = from[c * sampler.n_out + place];
-          if (grad_in) {
-            grad_in[c * sampler.n_in + at] += grad * weight;
-          }
-          for (std::int64_t k = 0; grad_grid && k < spatial; ++k) {
-            grad_grid[p * spatial + k] += grad * in[c * sampler.n_in + at] *
-                                          slopes[static_cast<std::size_t>(k)];
-          }
-        }
-      };
+      std::array<double, 3> moved{};
+      const auto add =
+          [&](std::int64_t at, T weight, const std::array<T, 3>& slopes) {
+            double along = 0;
+            for (std::int64_t c = first; c < first + sampler.channels; ++c) {
+              const T grad = from[c * sampler.n_out + place];
+              if (grad_in) {
+                grad_in[c * sampler.n_in + at] += grad * weight;
+              }
+              along += static_cast<double>(grad) *
+                       static_cast<double>(in[c * sampler.n_in + at]);
+            }
+            for (std::size_t k = 0; k < 3; ++k) {
+              moved[k] += along * static_cast<double>(slopes[k]);
+            }
+          };
       sampler.at_point(grid.data() + p * spatial, add);
+      for (std::int64_t k = 0; grad_grid && k < spatial; ++k) {
+        grad_grid[p * spatial + k] =
+            static_cast<T>(moved[static_cast<std::size_t>(k)]);
+      }
     };
     parallel(sampler.batches, 1, [&](std::int64_t b, std::int64_t end) {
       for (std::int64_t p = b * sampler.n_out; p < end * sampler.n_out; ++p) {

@@ -18,13 +18,14 @@ constexpr double kPi = 3.14159265358979323846;
 // ---- weights ----
 
 // Piecewise cubics through the samples: `a` is -0.75, or -0.5 with antialias.
+// As products: the weights of far samples are small, and nothing cancels.
 template <class T>
 T cubic(T x, T a) {
   x = std::abs(x);
   if (x < T(1)) {
-    return ((a + T(2)) * x - (a + T(3))) * x * x + T(1);
+    return (T(1) - x) * (T(1) + x - (a + T(2)) * x * x);
   }
-  return x < T(2) ? (((x - T(5)) * x + T(8)) * x - T(4)) * a : T(0);
+  return x < T(2) ? a * (x - T(1)) * (x - T(2)) * (x - T(2)) : T(0);
 }
 
 template <class T>
