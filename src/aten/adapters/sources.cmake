@@ -26,6 +26,7 @@ set(NPU_ADAPTER_SOURCES
   op.cpp
   order.cpp
   pad.cpp
+  places.cpp
   pointwise.cpp
   pool.cpp
   rank.cpp
