@@ -20,7 +20,7 @@ MODES = {
 def test_ladder_in_another_mode(mode):
     # Pool accounting is rung 4's alone: with copies a result passes through host memory.
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    command += [str(HERE / "test_ladder.py"), str(HERE / "test_ladder_layouts.py")]
+    command += [str(HERE / f"test_ladder{part}.py") for part in ("", "_around", "_layouts")]
     env = {**os.environ, **MODES[mode]}
     run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the ladder share: the same numbers on both sides, results compared by bits."""
+
+import pytest
+import torch
+
+
+def npu(*shape, dtype=torch.float32, seed=0):
+    """Random numbers, the same on both sides: (cpu, npu)."""
+    generator = torch.Generator().manual_seed(seed)
+    host = torch.randn(*shape, generator=generator).to(dtype)
+    return host, host.to("npu")
+
+
+def same(expected, got):
+    assert got.device.type == "npu"
+    assert got.dtype == expected.dtype
+    assert got.shape == expected.shape
+    a = got.cpu().resolve_conj().resolve_neg().contiguous()
+    b = expected.resolve_conj().resolve_neg().contiguous()
+    assert torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
+
+
+def both_raise(cpu, here):
+    with pytest.raises(Exception) as expected:
+        cpu()
+    with pytest.raises(type(expected.value)):
+        here()
