@@ -3,7 +3,8 @@
 //
 // A Case knows values, not memory: run_case lays it out in a machine's memory,
 // plans, runs, and reads every byte back. The driver under test is one machine;
-// the other is the host driver, whose kernels in float64 are the reference.
+// the other is the host driver, whose kernels in float64 are the reference
+// where the kit has none written out (plain.h).
 #pragma once
 
 #include <functional>
@@ -61,6 +62,9 @@ struct Case {
   std::function<void(Case&, std::int64_t total)> sized;
 
   Operand& operand(const std::string& name);
+  const Operand& operand(const std::string& name) const {
+    return const_cast<Case*>(this)->operand(name);
+  }
   // "gemm.gemm f32 (2, 3, 4) ..., seed 7"
   std::string text() const;
 };

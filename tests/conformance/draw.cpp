@@ -117,18 +117,26 @@ std::size_t Draw::place(const std::string& name) const {
   return 0;
 }
 
-std::uint64_t Draw::allowed_at(std::size_t i) const {
+std::uint64_t Draw::taken_at(std::size_t i) const {
   const std::uint64_t kinds = kind_.operands[i].dtypes;
   const std::uint64_t any = kinds != 0 ? kinds : ~UINT64_C(0);
   const std::uint64_t driver = i < NPU_MAX_OPERANDS && caps_.dtypes[i] != 0
                                    ? caps_.dtypes[i]
                                : kinds != 0 ? kinds
                                             : caps_.dtypes[0];
-  return any & driver & kDrawn;
+  return any & driver;
+}
+
+std::uint64_t Draw::allowed_at(std::size_t i) const {
+  return taken_at(i) & kDrawn;
 }
 
 std::uint64_t Draw::allowed(const std::string& name) const {
   return allowed_at(place(name));
+}
+
+npu_dtype Draw::one_of(const std::string& name, std::uint64_t mask) {
+  return pick(taken_at(place(name)) & mask, random_);
 }
 
 npu_dtype Draw::dtype_at(std::size_t i) {
@@ -156,7 +164,7 @@ Draw& Draw::maybe(const std::string& name, const Shape& sizes) {
 
 Draw& Draw::dtype(const std::string& name, npu_dtype dtype) {
   const std::size_t i = place(name);
-  possible_ = possible_ && has(allowed_at(i), dtype);
+  possible_ = possible_ && has(taken_at(i), dtype);
   if (i < case_.operands.size()) {
     case_.operands[i].dtype = dtype;
   } else {

@@ -53,6 +53,7 @@ class Draw {
   // ---- operands ----
   Draw& set(const std::string& name, const Shape& sizes);
   Draw& maybe(const std::string& name, const Shape& sizes);
+  // Any dtype that the driver takes, the 8-bit floats too.
   Draw& dtype(const std::string& name, npu_dtype dtype);
   // Values in [low, high].
   Draw& range(const std::string& name, double low, double high);
@@ -91,6 +92,8 @@ class Draw {
   // The dtype an operand would get.
   npu_dtype natural(const std::string& name) const;
   std::uint64_t allowed(const std::string& name) const;
+  // One of these, of those that the driver takes.
+  npu_dtype one_of(const std::string& name, std::uint64_t mask);
   const Shape& sizes(const std::string& name) const;
   template <class Fn>
   void each_operand(Fn fn) const {
@@ -104,6 +107,7 @@ class Draw {
 
  private:
   std::size_t place(const std::string& name) const;
+  std::uint64_t taken_at(std::size_t place) const;
   std::uint64_t allowed_at(std::size_t place) const;
   npu_dtype dtype_at(std::size_t place);
   const npu_attr_info* attr_info(const std::string& name) const;

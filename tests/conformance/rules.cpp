@@ -22,7 +22,13 @@ void elementwise(Draw& d) {
 }  // namespace
 
 void (*find_rule(const char* kind))(Draw&) {
-  for (const auto& table : {kMapRules, kIndexRules, kLayerRules, kLossRules}) {
+  for (const auto& table :
+       {kMapRules,
+        kIndexRules,
+        kGemmRules,
+        kImageRules,
+        kLayerRules,
+        kLossRules}) {
     for (const Rule& rule : table) {
       if (std::string(rule.kind) == kind) {
         return rule.make;
@@ -41,8 +47,7 @@ const char* not_drawn(const npu_kind_info& kind) {
   if (family == "spectral" || family == "linalg" || family == "fused") {
     return "the host driver has no kernel to compare with";
   }
-  for (const char* each :
-       {"gemm_scaled", "gemm_int8", "gemm_grouped", "rnn", "rnn_grad"}) {
+  for (const char* each : {"gemm_grouped", "rnn", "rnn_grad"}) {
     if (name == each) {
       return "no rule draws its operands";
     }

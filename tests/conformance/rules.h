@@ -10,6 +10,8 @@ namespace npu::kit {
 
 extern const std::span<const Rule> kMapRules;
 extern const std::span<const Rule> kIndexRules;
+extern const std::span<const Rule> kGemmRules;
+extern const std::span<const Rule> kImageRules;
 extern const std::span<const Rule> kLayerRules;
 extern const std::span<const Rule> kLossRules;
 

@@ -280,7 +280,7 @@ npu_status gemm_scaled(const npu_call& call) {
 npu_status gemm_int8(const npu_call& call) {
   const npu_gemm_int8_args args = npu_gemm_int8_unpack(&call);
   const Shape s = shape_of(*args.a, *args.b);
-  const Loaded<float> scales(args.scales);
+  const Loaded<double> scales(args.scales);
   const Loaded<double> bias(args.bias);
   if (const npu_status status = loaded(scales, bias)) {
     return status;
@@ -313,7 +313,7 @@ npu_status gemm_int8(const npu_call& call) {
     return status ? status : out.store();
   };
   if (call.code == NPU_GEMM_INT8_WEIGHT_INT8) {
-    return product(float{}, float{});
+    return product(double{}, double{});
   }
   return args.scales == nullptr ? product(std::int64_t{}, std::int64_t{})
                                 : product(std::int64_t{}, double{});
@@ -373,17 +373,12 @@ npu_status gemm_scaled_caps(std::uint32_t code, npu_op_caps& out) {
   constexpr std::uint64_t kF32 = NPU_DTYPE_BIT(NPU_F32);
   constexpr std::uint64_t kScale =
       kF32 | NPU_DTYPE_BIT(NPU_F8_E8M0FNU) | NPU_DTYPE_BIT(NPU_F8_E4M3FN);
+  // Sums are float32: a float64 result would promise digits they have not.
+  constexpr std::uint64_t kResult = kFloatDtypes & ~NPU_DTYPE_BIT(NPU_F64);
   plain_caps(
       out,
       NPU_DTYPES_FREE,
-      {kFloatDtypes | kLow,
-       kF32,
-       kLow,
-       kLow,
-       kScale,
-       kScale,
-       kFloatDtypes,
-       kF32});
+      {kResult | kLow, kF32, kLow, kLow, kScale, kScale, kResult, kF32});
   out.accumulate = kF32;
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
