@@ -10,8 +10,14 @@ function(npu_warnings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Werror=return-type)
 endfunction()
 
+# Tests are compiled more often than run: their own code is not optimised.
+function(npu_test_options target)
+  npu_warnings(${target})
+  target_compile_options(${target} PRIVATE -O0)
+endfunction()
+
 if(NPU_SANITIZE)
   string(REPLACE ";" "," _npu_sanitize "${NPU_SANITIZE}")
-  add_compile_options(-fsanitize=${_npu_sanitize} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  add_compile_options(-fsanitize=${_npu_sanitize} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${_npu_sanitize})
 endif()

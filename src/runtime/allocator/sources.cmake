@@ -30,7 +30,7 @@ if(NPU_BUILD_TESTS AND NOT TARGET npu_allocator_test)
   target_include_directories(npu_allocator_test
     PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
   target_link_libraries(npu_allocator_test PRIVATE GTest::gtest_main)
-  npu_warnings(npu_allocator_test)
+  npu_test_options(npu_allocator_test)
   add_test(NAME npu_allocator_test COMMAND npu_allocator_test)
 endif()
 
