@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.compile on npu tensors: what its default backend cannot do is said in one line."""
+"""torch.compile on npu tensors: what PyTorch's Python side leaves out for other devices.
+
+What its default backend cannot do is said in one line. A part that is computed twice, as
+torch.utils.checkpoint has it, draws the same random numbers both times. Fake tensors of a process
+that has not touched the device yet can go backward.
+"""
 
 import functools
 
@@ -43,3 +48,77 @@ def _raise() -> None:
             return _TEXT
 
     raise NoCompilerBackendError(_TEXT, first_useful_frame=inspect.currentframe())
+
+
+def replay_random_numbers_on_npu() -> None:
+    """The two operators that AOTAutograd puts around random ones know devices by a fixed list."""
+    from torch._prims import rng_prims
+
+    def save(op, *args, **kwargs):
+        return torch.npu.get_rng_state(_npu_of(args, kwargs)), op(*args, **kwargs)
+
+    def replay(state, op, *args, **kwargs):
+        device = _npu_of(args, kwargs)
+        before = torch.npu.get_rng_state(device)
+        torch.npu.set_rng_state(state, device)
+        try:
+            return op(*args, **kwargs)
+        finally:
+            torch.npu.set_rng_state(before, device)
+
+    _also_on_npu(rng_prims.run_and_save_rng_state, save, first=1)
+    _also_on_npu(rng_prims.run_with_rng_state, replay, first=2)
+
+
+def _also_on_npu(operator, kernel, first: int) -> None:
+    """Arguments of the random operator begin at `first`; other devices go where they went."""
+    from torch._C import DispatchKey
+    from torch._higher_order_ops import utils
+
+    def choosing(original):
+        @functools.wraps(original)
+        def choose(*args, **kwargs):
+            on_npu = _npu_of(args[first:], kwargs) is not None
+            return (kernel if on_npu else original)(*args, **kwargs)
+
+        return choose
+
+    operator.py_impl(DispatchKey.PrivateUse1)(kernel)
+    kernels = operator.py_kernels
+    kernels[DispatchKey.BackendSelect] = choosing(kernels[DispatchKey.BackendSelect])
+    fakes = getattr(utils, "registered_hop_fake_fns", {})
+    if operator in fakes:
+        fakes[operator] = choosing(fakes[operator])
+    operator._dispatch_cache.clear()
+
+
+def _npu_of(args, kwargs) -> torch.device | None:
+    """The npu device that a random operator with these arguments draws on."""
+    if kwargs.get("device") is not None:
+        named = torch.device(kwargs["device"])
+        return named if named.type == "npu" else None
+    tensors = (a for a in args if isinstance(a, torch.Tensor))
+    device = next((t.device for t in tensors), None)
+    return device if device is not None and device.type == "npu" else None
+
+
+def start_device_for_fake_tensors() -> None:
+    """Autograd's threads of the device serve fake tensors too; PyTorch starts CUDA's and XPU's."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    original = FakeTensor.__new__
+
+    @functools.wraps(original)
+    def new(cls, *args, **kwargs):
+        made = original(cls, *args, **kwargs)
+        if made.fake_device.type == "npu" and not torch.npu.is_initialized():
+            _start_device()
+        return made
+
+    FakeTensor.__new__ = new
+
+
+def _start_device() -> None:
+    """Where there is one: shapes can be traced without."""
+    if torch.npu.is_available() and not torch.npu._is_in_bad_fork():
+        torch.npu.init()

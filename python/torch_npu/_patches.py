@@ -17,6 +17,8 @@ def apply() -> None:
     _patch_forking_pickler()
     _name_profiler_activity()
     _compile.refuse_inductor_on_npu()
+    _compile.replay_random_numbers_on_npu()
+    _compile.start_device_for_fake_tensors()
     _cast_weight.install()
 
 

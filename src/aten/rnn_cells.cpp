@@ -3,6 +3,7 @@
 // device but the CPU, which therefore has none: one call of the driver where it
 // has the kind, else written in tensor operations.
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
@@ -348,6 +349,39 @@ gru_cell_backward(
   return {din, dhidden, grad.mul(update), dib, dhb};
 }
 
+// ---- shapes, for symbolic sizes; PyTorch has the LSTM's ----
+
+at::Tensor sized(const at::Tensor& like, std::vector<c10::SymInt> sizes) {
+  return at::empty_symint(sizes, like.options());
+}
+
+std::tuple<at::Tensor, at::Tensor> gru_cell_shapes(
+    const at::Tensor&,
+    const at::Tensor&,
+    const at::Tensor& hx,
+    const OptTensor&,
+    const OptTensor&) {
+  return {
+      sized(hx, {hx.sym_size(0), hx.sym_size(1)}),
+      sized(hx, {hx.sym_size(0), hx.sym_size(1) * 5})};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>
+gru_cell_backward_shapes(
+    const at::Tensor& grad, const at::Tensor&, bool has_bias) {
+  const c10::SymInt batch = grad.sym_size(0);
+  const c10::SymInt hidden = grad.sym_size(1);
+  const auto bias = [&] {
+    return has_bias ? sized(grad, {hidden * 3}) : at::Tensor();
+  };
+  return {
+      sized(grad, {batch, hidden * 3}),
+      sized(grad, {batch, hidden * 3}),
+      sized(grad, {batch, hidden}),
+      bias(),
+      bias()};
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -355,6 +389,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstm_cell_backward));
   m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
   m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
+}
+
+TORCH_LIBRARY_IMPL(aten, Meta, m) {
+  m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell_shapes));
+  m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward_shapes));
 }
 
 }  // namespace npu

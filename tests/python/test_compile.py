@@ -99,6 +99,49 @@ def test_random_numbers():
     assert 300 < (first == 0).sum().item() < 700
 
 
+# PyTorch's backend "eager" draws anew in a checkpoint, on every device.
+@pytest.mark.parametrize("backend", BACKENDS[1:])
+def test_a_checkpoint_draws_the_same_numbers_again(backend):
+    from torch.utils.checkpoint import checkpoint
+
+    layer = torch.nn.Linear(8, 8).npu()
+    x = torch.randn(4, 8, device="npu", requires_grad=True)
+
+    def block(x):
+        return torch.nn.functional.dropout(layer(x), 0.5) * torch.rand(8, device="npu")
+
+    def loss(x):
+        return checkpoint(block, x, use_reentrant=False).sin().sum()
+
+    def run(function):
+        x.grad = None
+        layer.zero_grad()
+        torch.npu.manual_seed(3)
+        out = function(x)
+        out.backward()
+        # The state goes on from where the forward left it.
+        return out, x.grad, layer.weight.grad.clone(), torch.rand(3, device="npu")
+
+    torch.testing.assert_close(run(torch.compile(loss, backend=backend)), run(loss))
+
+
+def test_a_checkpoint_on_the_cpu_is_left_alone():
+    from torch.utils.checkpoint import checkpoint
+
+    x = torch.randn(4, 8, requires_grad=True)
+
+    def loss(x):
+        block = lambda x: torch.nn.functional.dropout(x, 0.5)  # noqa: E731
+        return checkpoint(block, x, use_reentrant=False).sin().sum()
+
+    results = []
+    for function in (loss, torch.compile(loss, backend="aot_eager")):
+        torch.manual_seed(3)
+        out = function(x)
+        results.append((out, *torch.autograd.grad(out, x)))
+    torch.testing.assert_close(*results)
+
+
 def test_in_place_and_views():
     def body(x):
         y = x.view(-1)
