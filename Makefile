@@ -43,6 +43,7 @@ build/.setup: scripts/system_packages.sh requirements-dev.txt
 build: setup ## compile and install into the environment
 	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PIP) --no-build-isolation --no-deps --force-reinstall .
 	@$(PIP) --no-build-isolation --no-deps ./compat
+	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PIP) --no-build-isolation --no-deps --force-reinstall ./optools
 
 demo: build ## train a small GPT on npu:0
 	@$(PY) -m examples.train_gpt

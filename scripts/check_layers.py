@@ -26,6 +26,7 @@ ALLOWED = {
     ),
     "src/aten": ("npu/", "driver/", "compose/", "runtime/", "aten/", "c10/", "ATen/", "torch/"),
     "src/python": ("npu/", "driver/", "compose/", "runtime/", "aten/", "python/", *TORCH),
+    "optools/src": ("core/", "tools/", "python/bindings.h", *TORCH),
     "tests/conformance": ("npu/", "driver/", "gtest/", "gmock/"),
     "tests/drivers": ("npu/", "driver/slots.h"),
 }  # fmt: skip

@@ -1,7 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """op_tools: finds the operator that is wrong or slow, on any PyTorch device.
 
-This wheel reserves the package's name and place; its tools arrive with the tools issue.
+    with op_tools.OpOverflowCheck():
+        train_step()
+
+Each tool is a context manager with start(), stop() and end(). Importing this package changes
+nothing: the dispatcher is touched while a tool runs, and is as it was afterwards.
 """
 
+from op_tools.dtype_cast import OpDtypeCast
+from op_tools.fallback import OpFallback
+from op_tools.observe import OpObserve
+from op_tools.overflow_check import OpOverflowCheck
+from op_tools.time_measure import OpTimeMeasure
+
 __version__ = "0.1.0"
+__all__ = ["OpDtypeCast", "OpFallback", "OpObserve", "OpOverflowCheck", "OpTimeMeasure"]

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled core, loaded once; a wrong torch is a sentence and not an undefined symbol."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import torch
+
+try:
+    from op_tools import _C
+except ImportError as error:
+    raise ImportError(
+        f"op_tools: its compiled part does not load into torch {torch.__version__} ({error}). "
+        "Install opennpu-tools built for this torch."
+    ) from error
+
+_C.set_library_paths(
+    [
+        os.path.dirname(torch.__file__) + os.sep,
+        os.path.dirname(os.path.abspath(__file__)) + os.sep,
+        os.path.dirname(os.path.dirname(torch.__file__)) + os.sep + "torch_",
+    ]
+)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """What runs inside is ours: no tool sees it."""
+    _C.quiet(True)
+    try:
+        yield
+    finally:
+        _C.quiet(False)
+
+
+def location(site: int) -> str:
+    """`file:line function` of a site number, or `-`."""
+    found = _C.site(site)
+    return f"{found[0]}:{found[1]} {found[2]}" if found else "-"

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpOverflowCheck: the operator whose inputs were finite and whose results are not."""
+
+from __future__ import annotations
+
+from op_tools import options
+from op_tools.core import _C, location
+from op_tools.printing import describe_tensors, print_overflow
+from op_tools.tool import OpTool
+
+
+class OpOverflowCheck(OpTool):
+    family = "OVERFLOW_CHECK"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.modules_wanted = False
+
+    def make_core(self) -> _C.Overflow:
+        return _C.Overflow(
+            history=options.number("OP_OVERFLOW_CHECK_HISTORY", 16),
+            limit=options.number("OP_OVERFLOW_CHECK_LIMIT", 100),
+        )
+
+    def events(self) -> list[dict]:
+        """Calls with infinities or NaN in their results, in order; after stop()."""
+        return self._last.events()
+
+    def first(self) -> dict | None:
+        """The first call whose inputs were finite and whose results are not; after stop()."""
+        return next((event for event in self.events() if event["first_bad"]), None)
+
+    def history(self) -> list[dict]:
+        """The calls before and at first()."""
+        return self._last.history()
+
+    def observe_api(self, name, call, args, kwargs):
+        return print_overflow(name, call, args, kwargs)
+
+    def report(self) -> None:
+        core = self._last
+        first = self.first()
+        if first is not None:
+            print(f"OpOverflowCheck: {first['op']} made {_bad(first)} from finite inputs")
+            print(f"OpOverflowCheck:   {_place(first)}")
+            for record in self.history():
+                tensors = (
+                    f"{describe_tensors(record['inputs'])} -> {describe_tensors(record['outputs'])}"
+                )
+                print(f"OpOverflowCheck:   {record['number']:>8} {record['op']:<36} {tensors}")
+        unread = f", {core.unreadable} could not be read" if core.unreadable else ""
+        print(
+            f"OpOverflowCheck: {core.checked} tensors checked{unread}, "
+            f"{core.total} calls with infinities or NaN in their results"
+        )
+
+
+def _bad(event: dict) -> str:
+    parts = []
+    for tensor in event["tensors"]:
+        if not tensor["output"]:
+            continue
+        stats = tensor["statistics"]
+        if stats:
+            kinds = [f"{stats[k]} {k}" for k in ("nan", "+inf", "-inf") if stats[k]]
+            parts.append(f"{', '.join(kinds)} of {stats['count']} (output {tensor['position']})")
+        else:
+            parts.append(f"min {tensor['low']}, max {tensor['high']} (output {tensor['position']})")
+    return "; ".join(parts)
+
+
+def _place(event: dict) -> str:
+    where = [f"call {event['number']}, {event['phase']}, step {event['step']}"]
+    if event["module"]:
+        where.append(f"module {event['module']}")
+    if event["api"]:
+        where.append(event["api"])
+    if event["site"]:
+        where.append(location(event["site"]))
+    return ", ".join(where)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all tools share: start, stop, lists, names."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import threading
+import warnings
+
+from op_tools import apis, modules, options
+from op_tools.core import _C
+from op_tools.selecting import Lists
+
+_running: list[OpTool] = []
+
+
+class OpTool:
+    """A tool on the core. A sub-class makes the core's part and reports what it found."""
+
+    # In variables: OP_<family>_LIST.
+    family = ""
+
+    def __init__(self) -> None:
+        self._core: _C.Tool | None = None
+        self._lists: Lists | None = None
+        self._api_thread = 0
+        self._verbose = ""
+        # Beyond ditorch: set before start().
+        self.phases: tuple[str, ...] = ("forward", "backward", "optimizer")
+        self.steps: tuple[int, int] | None = None
+        self.modules: str | None = None  # a regular expression of module paths
+        self.thread: int | None = None  # _C.thread_number() of the only thread to watch
+        self.call_sites = False
+
+    # ---- for sub-classes -----------------------------------------------------
+    def make_core(self) -> _C.Tool:
+        raise NotImplementedError
+
+    def report(self) -> None:
+        """Prints what was found; called once the tool has stopped."""
+
+    def observe_api(self, name: str, call: int, args: tuple, kwargs: dict | None):
+        """With OP_TOOLS_VERBOSE: before each wanted API call; returns what takes the result."""
+        return None
+
+    # ---- life ----------------------------------------------------------------
+    def start(self) -> OpTool:
+        if self._core is not None:
+            raise RuntimeError(f"{type(self).__name__} was started already: stop() it first")
+        self._verbose = options.verbose()
+        self._lists = Lists(self.family)
+        core = self.make_core()
+        self._select(core)
+        if self._needs_apis:
+            self._api_thread = threading.get_ident()
+            apis.listen(self._on_api)
+        if self._wants_modules:
+            modules.listen(self._on_module)
+        try:
+            core.start()
+        except BaseException:
+            self._forget()
+            raise
+        self._core = core
+        _running.append(self)
+        _refresh_observer()
+        return self
+
+    def stop(self) -> None:
+        core, self._core = self._core, None
+        if core is None:
+            return
+        self._last = core
+        if self in _running:
+            _running.remove(self)
+        _refresh_observer()
+        was_running = core.stop()
+        self._forget()
+        if core.failure:
+            warnings.warn(
+                f"{type(self).__name__} stopped watching after an error of its own: {core.failure}",
+                stacklevel=2,
+            )
+        if was_running:
+            self.report()
+
+    end = stop
+
+    def __enter__(self) -> OpTool:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # ---- selection -----------------------------------------------------------
+    @property
+    def _needs_apis(self) -> bool:
+        return self._lists.needs_apis or bool(self._verbose)
+
+    @property
+    def _wants_modules(self) -> bool:
+        return self.modules is not None
+
+    def _select(self, core: _C.Tool) -> None:
+        self._tool = core
+        self._lists.apply(core)
+        core.wants_sites = self.call_sites or bool(self._verbose)
+        core.restrict(
+            phases=sum(1 << ("forward", "backward", "optimizer").index(p) for p in self.phases),
+            steps=self.steps or (0, 2**62),
+            by_module=self._wants_modules,
+            thread=self.thread or 0,
+        )
+        if self.modules is not None:
+            self._module_pattern = re.compile(self.modules)
+
+    def _on_api(self, name: str, number: int) -> None:
+        lists = self._lists
+        refused = any(c.fullmatch(name) for _, c in lists.refused.apis)
+        self._tool.set_api(number, lists.wanted.match_api(name), refused)
+
+    def _on_module(self, path: str, number: int) -> None:
+        self._tool.set_module(number, bool(self._module_pattern.fullmatch(path)))
+
+    def wants_api(self, name: str) -> bool:
+        lists = self._lists
+        refused = any(c.fullmatch(name) for _, c in lists.refused.apis)
+        return lists.wanted.match_api(name) and not refused
+
+    def _forget(self) -> None:
+        if self._needs_apis:
+            apis.forget(self._on_api, self._api_thread)
+        if self._wants_modules:
+            modules.forget(self._on_module)
+
+
+def _observe(name: str, call: int, args: tuple, kwargs: dict | None):
+    """Before an API call: every talkative tool that wants it, the last entered first."""
+    after = [
+        then
+        for tool in reversed(_running)
+        if tool._verbose and tool.wants_api(name)
+        for then in [tool.observe_api(name, call, args, kwargs)]
+        if then is not None
+    ]
+    if not after:
+        return None
+
+    def done(result: object) -> None:
+        for then in after:
+            then(result)
+
+    return done
+
+
+def _refresh_observer() -> None:
+    talks = any(tool._verbose for tool in _running)
+    _C.set_api_observer(_observe if talks else None)
+
+
+@atexit.register
+def _stop_all() -> None:
+    for tool in list(reversed(_running)):
+        tool.stop()

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where in the user's program a call was made, as a number. The core knows no
+// Python: whoever does lends it a finder.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace optools {
+
+using SiteFinder = uint32_t (*)();
+inline std::atomic<SiteFinder> g_site_finder{nullptr};
+
+// 0 where the thread runs no Python.
+inline uint32_t call_site() {
+  const SiteFinder find = g_site_finder.load(std::memory_order_relaxed);
+  return find == nullptr ? 0 : find();
+}
+
+}  // namespace optools

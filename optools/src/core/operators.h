@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every operator the dispatcher knows, numbered, with the kernels our taps
+// stand in front of.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace optools {
+
+// Backends x functionalities a tap can stand on; see key_slot().
+inline constexpr int kBackends = 8;
+inline constexpr int kFunctionalities = 5;
+inline constexpr int kKeySlots = kBackends * kFunctionalities;
+
+struct Operator {
+  Operator(c10::OperatorHandle h, uint32_t i);
+
+  c10::OperatorHandle handle;
+  c10::OperatorName id;
+  bool alive = true;  // false once its library has gone
+  std::string name;   // "aten::add.Tensor"
+  uint32_t index;
+  uint32_t arguments;
+  uint32_t returns;
+  bool is_view = false;  // returns share memory with an argument, unwritten
+  bool writes = false;   // some argument is written in place
+  bool uninitialised = false;  // the results' contents mean nothing yet
+  bool random = false;
+  std::vector<bool> written;  // by argument
+
+  // What the taps call. Never freed while a thread may still be on its way
+  // into a tap; see Taps.
+  std::array<std::atomic<const c10::SafeKernelFunction*>, kKeySlots> kernels{};
+};
+
+// -1 for a key no tap stands on.
+int key_slot(c10::DispatchKey key);
+c10::DispatchKey slot_key(int slot);
+
+// The operator of a handle, or null when it appeared after the last refresh().
+// No lock, no allocation: taps call it.
+Operator* find_operator(const c10::OperatorHandle& handle);
+
+// Numbers operators that appeared since the last call; existing numbers stay.
+void refresh_operators();
+
+// Only grows; index == Operator::index. Call under the engine's lock.
+const std::vector<Operator*>& all_operators();
+
+}  // namespace optools

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which part of a training step a thread is in. Autograd numbers the nodes a
+// thread creates; the node of a forward call is created just before its kernel
+// runs, and its backward kernels run inside that node: the number ties them.
+#include "core/phase.h"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <cstring>
+
+#include "core/engine.h"
+
+namespace optools {
+namespace {
+
+constexpr char kStepPrefix[] = "Optimizer.step#";
+
+bool is_step(const at::RecordFunction& fn) {
+  return std::strncmp(fn.name(), kStepPrefix, sizeof(kStepPrefix) - 1) == 0;
+}
+
+std::unique_ptr<at::ObserverContext> enter_scope(const at::RecordFunction& fn) {
+  if (is_step(fn)) {
+    ++this_thread().optimizer;
+  }
+  return nullptr;
+}
+
+void leave_scope(const at::RecordFunction& fn, at::ObserverContext*) {
+  auto& thread = this_thread();
+  // A tool may have started inside the step: then nothing was entered.
+  if (is_step(fn) && thread.optimizer > 0 && --thread.optimizer == 0) {
+    auto& engine = Engine::get();
+    engine.set_step(engine.step() + 1);
+  }
+}
+
+// Forward origins by (thread, autograd number). A fixed table where newer
+// calls displace older ones: a graph deeper than this loses its oldest names.
+class Origins {
+ public:
+  void put(uint64_t thread, uint64_t sequence, const Origin& origin) {
+    Entry& entry = at(thread, sequence);
+    entry.version.fetch_add(
+        1, std::memory_order_acquire);  // odd: in the making
+    entry.thread = thread;
+    entry.sequence = sequence;
+    entry.origin = origin;
+    entry.version.fetch_add(1, std::memory_order_release);
+  }
+
+  bool get(uint64_t thread, uint64_t sequence, Origin& origin) const {
+    const Entry& entry = at(thread, sequence);
+    const auto before = entry.version.load(std::memory_order_acquire);
+    if (before % 2 != 0 || before == 0) {
+      return false;
+    }
+    const bool same = entry.thread == thread && entry.sequence == sequence;
+    const Origin copy = entry.origin;
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (!same || entry.version.load(std::memory_order_relaxed) != before) {
+      return false;
+    }
+    origin = copy;
+    return true;
+  }
+
+ private:
+  struct Entry {
+    std::atomic<uint32_t> version{0};
+    uint64_t thread = 0;
+    uint64_t sequence = 0;
+    Origin origin;
+  };
+  static constexpr size_t kEntries = 1 << 15;
+  std::unique_ptr<Entry[]> entries_{new Entry[kEntries]};
+
+  Entry& at(uint64_t thread, uint64_t sequence) const {
+    return entries_[(sequence + thread * 7919) % kEntries];
+  }
+};
+
+Origins& origins() {
+  static auto* table = new Origins;
+  return *table;
+}
+
+at::CallbackHandle g_handle = at::INVALID_CALLBACK_HANDLE;
+
+// Did autograd make a node for this call? Then the thread's counter has moved
+// since the last call we saw. (A custom Function's own node is made after its
+// forward ran; the next call that needs no gradient must not take its number.)
+bool made_node(const Call& call, uint64_t next) {
+  if (next == 0 || next == call.thread.seen_sequence ||
+      !c10::GradMode::is_enabled()) {
+    return false;
+  }
+  bool found = false;
+  for (const auto& value : call.inputs()) {
+    each_tensor(value, [&](const at::Tensor& t) {
+      found = found || t.requires_grad();
+    });
+  }
+  return found;
+}
+
+}  // namespace
+
+void watch_optimizers(bool on) {
+  if (on && g_handle == at::INVALID_CALLBACK_HANDLE) {
+    g_handle = at::addGlobalCallback(
+        at::RecordFunctionCallback(&enter_scope, &leave_scope)
+            .scopes({at::RecordScope::USER_SCOPE}));
+  } else if (!on && g_handle != at::INVALID_CALLBACK_HANDLE) {
+    at::removeCallback(g_handle);
+    g_handle = at::INVALID_CALLBACK_HANDLE;
+  }
+}
+
+void place_call(Call& call, bool needs_origin) {
+  auto& thread = call.thread;
+  const auto node = torch::autograd::get_current_node();
+  if (node) {
+    call.phase = Phase::kBackward;
+    call.sequence = static_cast<int64_t>(node->sequence_nr());
+    call.sequence_thread = node->thread_id();
+    if (needs_origin) {
+      origins().get(call.sequence_thread, node->sequence_nr(), call.origin);
+    }
+    return;
+  }
+  call.phase = thread.optimizer > 0 ? Phase::kOptimizer : Phase::kForward;
+  call.origin.api = thread.api;
+  call.origin.api_call = thread.api_call;
+  call.origin.module = thread.modules.empty() ? 0 : thread.modules.back();
+  const uint64_t next = at::sequence_number::peek();
+  if (made_node(call, next)) {
+    call.sequence = static_cast<int64_t>(next - 1);
+    call.sequence_thread = at::RecordFunction::currentThreadId();
+  }
+  thread.seen_sequence = next;
+}
+
+void remember_origin(const Call& call) {
+  if (call.phase == Phase::kForward && call.sequence >= 0) {
+    Origin origin = call.origin;
+    origin.number = call.number;
+    origins().put(
+        call.sequence_thread, static_cast<uint64_t>(call.sequence), origin);
+  }
+}
+
+}  // namespace optools

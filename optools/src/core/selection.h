@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which calls a tool wants, in a form that is cheap to ask on every call.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "core/thread.h"
+
+namespace optools {
+
+struct Call;
+
+// A yes or no per number of a Names table. Python fills it when a name is
+// first met; taps read it from any thread.
+class Verdicts {
+ public:
+  static constexpr uint32_t kLimit = 8192;
+
+  void set(uint32_t number, bool wanted) {
+    if (number < kLimit) {
+      wanted_[number].store(wanted, std::memory_order_relaxed);
+    }
+  }
+  bool wanted(uint32_t number) const {
+    return number < kLimit && wanted_[number].load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::array<std::atomic<bool>, kLimit> wanted_{};
+};
+
+struct Selection {
+  // Operators taken by their own name; with `by_api`, those launched inside a
+  // wanted API call (or its backward) are taken as well.
+  bool every_operator = true;
+  std::vector<bool> operators;  // by Operator::index, when not every one
+  std::vector<bool> refused;    // never, whatever else says
+  bool by_api = false;
+  Verdicts apis;
+  Verdicts refused_apis;
+  bool refuses_apis = false;
+  bool by_module = false;
+  Verdicts modules;
+
+  uint8_t phases = 7;    // bit per Phase
+  uint64_t devices = 0;  // bit per c10::DeviceType
+  int64_t first_step = 0;
+  int64_t last_step = std::numeric_limits<int64_t>::max();
+  uint32_t thread = 0;  // 0: every thread
+
+  // May any call of this operator be wanted? Decides which taps there are.
+  bool may_want(uint32_t op) const {
+    if (op < refused.size() && refused[op]) {
+      return false;
+    }
+    return every_operator || by_api || (op < operators.size() && operators[op]);
+  }
+  bool needs_origin() const {
+    return by_api || by_module || refuses_apis;
+  }
+  bool wants(const Call& call) const;
+};
+
+}  // namespace optools

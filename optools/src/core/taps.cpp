@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch-table interposition: a boxed kernel registered over the computed
+// one, which it calls. Dropping the registration restores the table.
+#include "core/taps.h"
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "core/call_site.h"
+#include "core/engine.h"
+#include "core/phase.h"
+
+namespace optools {
+namespace {
+
+using c10::DispatchKey;
+using Kernel = c10::SafeKernelFunction;
+
+std::atomic<uint64_t> g_calls{0};
+
+struct Leave {
+  ThreadState& thread;
+  ToolMask busy;
+  bool outermost;
+  ~Leave() {
+    thread.busy = busy;
+    if (outermost) {
+      Engine::leave(thread);
+    }
+  }
+};
+
+// Note [Torn reads]: PyTorch writes a dispatch table entry word by word while
+// other threads read it. A thread may therefore come here with another
+// kernel's functor, so the tap has none: it finds its state by the operator's
+// address, and never frees what it may need. The reverse mix (the old kernel
+// with our empty functor) is harmless for kernels that are plain functions,
+// which is how PyTorch and its backends register theirs.
+void tap(
+    const c10::OperatorHandle& handle,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  const auto key = keys.highestPriorityTypeId();
+  Operator* op = find_operator(handle);
+  const int slot = key_slot(key);
+  const Kernel* kernel = op != nullptr && slot >= 0
+                             ? op->kernels[slot].load(std::memory_order_acquire)
+                             : nullptr;
+  TORCH_INTERNAL_ASSERT(kernel != nullptr, "op_tools: no kernel for ", key);
+  auto& thread = this_thread();
+  const bool outermost =
+      thread.inside.load(std::memory_order_relaxed) == nullptr;
+  const Program* program = ~thread.busy == 0 ? nullptr : Engine::enter(thread);
+  Leave leave{thread, thread.busy, outermost};
+  const ToolMask wanted =
+      program != nullptr && op->index < program->wanted.size()
+          ? program->wanted[op->index] & ~thread.busy
+          : 0;
+  if (wanted == 0) {
+    if (outermost) {
+      Engine::leave(thread);
+      leave.outermost = false;
+    }
+    kernel->callBoxed(handle, keys, stack);
+    return;
+  }
+  Call call{
+      .op = *op,
+      .kernel = *kernel,
+      .keys = keys,
+      .stack = *stack,
+      .thread = thread,
+      .device = c10::dispatchKeyToDeviceType(key),
+      .phase = Phase::kForward,
+      .number = 0,
+      .step = Engine::get().step(),
+      .origin = {}};
+  place_call(call, program->needs_origin);
+  Chain chain(call);
+  for (size_t i = program->tools.size(); i-- > 0;) {  // last entered, first
+    Tool* tool = program->tools[i];
+    const ToolMask bit = program->bits[i];
+    if ((wanted & bit) != 0 && tool->selection.wants(call)) {
+      chain.add(tool);
+      thread.busy |= bit;
+    }
+  }
+  const bool taken = thread.busy != leave.busy;
+  if (taken) {
+    call.number = g_calls.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (program->needs_sites && call.phase != Phase::kBackward) {
+      call.origin.site = call_site();
+    }
+  }
+  if (program->needs_origin) {
+    remember_origin(call);  // its backward may be wanted where it is not
+  }
+  if (taken) {
+    chain.run();
+  } else {
+    kernel->callBoxed(handle, keys, stack);
+  }
+}
+
+// By key slot and operator; an empty list is a key without taps.
+using Registrations = std::vector<std::optional<c10::RegistrationHandleRAII>>;
+std::array<Registrations, kKeySlots>& installed() {
+  static auto* taps = new std::array<Registrations, kKeySlots>;
+  return *taps;
+}
+
+// PyTorch warns once per process that a kernel is overridden. That is what we
+// do; every other warning goes on to whoever listened before.
+class QuietOverride : public c10::WarningHandler {
+ public:
+  QuietOverride() : before_(c10::WarningUtils::get_warning_handler()) {
+    c10::WarningUtils::set_warning_handler(this);
+  }
+  ~QuietOverride() override {
+    c10::WarningUtils::set_warning_handler(before_);
+  }
+  void process(const c10::Warning& warning) override {
+    if (warning.msg().find("Overriding a previously registered kernel") ==
+        std::string::npos) {
+      before_->process(warning);
+    }
+  }
+
+ private:
+  c10::WarningHandler* before_;
+};
+
+bool has_backend(c10::DeviceType type) {
+  return type == c10::DeviceType::CPU || c10::impl::hasDeviceGuardImpl(type);
+}
+
+// An operator that is a composition under autograd must stay one: a backend
+// kernel would hide its parts from autograd.
+bool may_tap(const Operator& op, int slot, DispatchKey key) {
+  const auto& handle = op.handle;
+  if (!handle.hasComputedKernelForDispatchKey(key)) {
+    return false;
+  }
+  // Of sparse, quantised and nested tensors: what was written for them.
+  if (slot >= kBackends && !handle.hasKernelForDispatchKey(key)) {
+    return false;
+  }
+  if (handle.hasKernelForDispatchKey(key)) {
+    return !handle.isKernelFallthroughKernel(key);
+  }
+  return !handle.hasKernelForDispatchKey(
+             DispatchKey::CompositeImplicitAutograd) &&
+         !handle.hasKernelForDispatchKey(
+             DispatchKey::CompositeImplicitAutogradNestedTensor);
+}
+
+// Control, not computation: `prim` is TorchScript's own, `profiler` opens and
+// closes scopes.
+bool is_control(const std::string& name) {
+  return name.rfind("prim::", 0) == 0 || name.rfind("profiler::", 0) == 0;
+}
+
+// The kernel to call, kept from the last time when it is the same one. Those
+// that were replaced stay allocated: a thread may be on its way to them.
+void save_kernel(Operator& op, int slot, DispatchKey key) {
+  auto fresh = op.handle.getComputedKernelForDispatchKey(key);
+  const Kernel* old = op.kernels[slot].load();
+  const bool from_python = fresh.debug().find(".py") != std::string::npos ||
+                           fresh.debug().find("/dev/null") != std::string::npos;
+  if (old != nullptr && !from_python && old->debug() == fresh.debug()) {
+    return;
+  }
+  op.kernels[slot].store(new Kernel(std::move(fresh)));
+}
+
+c10::RegistrationHandleRAII install(Operator& op, int slot, DispatchKey key) {
+  save_kernel(op, slot, key);
+  return c10::Dispatcher::singleton().registerImpl(
+      op.handle.operator_name(),
+      key,
+      c10::KernelFunction::makeFromBoxedFunction<&tap>(),
+      std::nullopt,
+      nullptr,
+      "op_tools");
+}
+
+void set_taps_of_key(int slot, const std::vector<ToolMask>& wanted) {
+  const auto key = slot_key(slot);
+  auto& taps = installed()[slot];
+  taps.resize(wanted.size());
+  for (auto* op : all_operators()) {
+    const bool want =
+        op->alive && wanted[op->index] != 0 && !is_control(op->name);
+    auto& tap = taps[op->index];
+    if (!want) {
+      tap.reset();
+    } else if (!tap && may_tap(*op, slot, key)) {
+      tap.emplace(install(*op, slot, key));
+    }
+  }
+}
+
+}  // namespace
+
+void set_taps(const std::vector<ToolMask>& wanted, uint64_t devices) {
+  QuietOverride quiet;
+  for (int slot = 0; slot < kKeySlots; ++slot) {
+    const auto device = c10::dispatchKeyToDeviceType(slot_key(slot));
+    if ((devices >> static_cast<int>(device) & 1) != 0 && has_backend(device)) {
+      set_taps_of_key(slot, wanted);
+    } else {
+      installed()[slot].clear();
+    }
+  }
+}
+
+size_t installed_taps() {
+  size_t count = 0;
+  for (const auto& taps : installed()) {
+    count += std::count_if(taps.begin(), taps.end(), [](const auto& tap) {
+      return tap.has_value();
+    });
+  }
+  return count;
+}
+
+std::vector<std::string> dump_dispatcher() {
+  std::vector<std::string> text;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    if (auto handle = dispatcher.findOp(name)) {
+      text.push_back(
+          handle->dumpState() +
+          (handle->hasSchema() ? handle->dumpComputedTable() : ""));
+    }
+  }
+  return text;
+}
+
+}  // namespace optools

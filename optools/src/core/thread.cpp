@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the core knows about the running thread.
+#include "core/thread.h"
+
+#include <mutex>
+
+namespace optools {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<ThreadState*> all;
+  std::vector<ThreadState*> spare;
+  uint32_t next = 1;
+};
+
+// Lives as long as the process: threads may end after static destructors ran.
+Registry& registry() {
+  static auto* it = new Registry;
+  return *it;
+}
+
+ThreadState* take() {
+  auto& reg = registry();
+  std::lock_guard lock(reg.mutex);
+  ThreadState* state;
+  if (reg.spare.empty()) {
+    state = new ThreadState;
+    reg.all.push_back(state);
+  } else {
+    state = reg.spare.back();
+    reg.spare.pop_back();
+  }
+  state->id = reg.next++;
+  return state;
+}
+
+void give_back(ThreadState* state) {
+  auto& reg = registry();
+  std::lock_guard lock(reg.mutex);
+  state->inside.store(nullptr);
+  state->busy = 0;
+  state->optimizer = 0;
+  state->api = 0;
+  state->seen_sequence = 0;
+  state->modules.clear();
+  state->slots.fill({});
+  reg.spare.push_back(state);
+}
+
+struct Holder {
+  ThreadState* state = nullptr;
+  ~Holder() {
+    if (state != nullptr) {
+      give_back(state);
+    }
+  }
+};
+
+constinit thread_local ThreadState* t_state = nullptr;
+thread_local Holder t_holder;
+
+}  // namespace
+
+ThreadState& this_thread() {
+  if (t_state == nullptr) [[unlikely]] {
+    t_state = take();
+    t_holder.state = t_state;
+  }
+  return *t_state;
+}
+
+std::vector<ThreadState*> all_threads() {
+  auto& reg = registry();
+  std::lock_guard lock(reg.mutex);
+  return reg.all;
+}
+
+void lock_threads() {
+  registry().mutex.lock();
+}
+
+void unlock_threads() {
+  registry().mutex.unlock();
+}
+
+}  // namespace optools

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handler of the TorchFunctionMode that knows Python API names: it marks
+// the running thread as inside an API call, and calls the function.
+#include <atomic>
+
+#include "core/engine.h"
+#include "python/bindings.h"
+
+namespace optools {
+namespace {
+
+std::atomic<uint64_t> g_api_calls{0};
+
+// function -> number of its name, 0 for one that is no operator. Functions are
+// compared by value: a property's getter is a new object each time.
+PyObject* g_known = nullptr;
+// resolver(function) -> name or None; called once per function.
+PyObject* g_resolver = nullptr;
+// observer(name, call, args, kwargs) -> what to call with the result, or None.
+PyObject* g_observer = nullptr;
+
+// -1 with a Python error set.
+int64_t api_number(PyObject* function) {
+  PyObject* known = PyDict_GetItemWithError(g_known, function);
+  if (known != nullptr) {
+    return PyLong_AsLongLong(known);
+  }
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();  // not hashable
+    return 0;
+  }
+  int64_t number = 0;
+  if (g_resolver != nullptr) {
+    PyObject* name =
+        PyObject_CallFunctionObjArgs(g_resolver, function, nullptr);
+    if (name == nullptr) {
+      return -1;
+    }
+    if (PyUnicode_Check(name)) {
+      number = api_names().number(PyUnicode_AsUTF8(name));
+    }
+    Py_DECREF(name);
+  }
+  PyObject* value = PyLong_FromLongLong(number);
+  const int stored = PyDict_SetItem(g_known, function, value);
+  Py_DECREF(value);
+  return stored < 0 ? -1 : number;
+}
+
+// Inside an API call until it is destroyed.
+class Scope {
+ public:
+  Scope(uint32_t api, uint64_t call) : thread_(this_thread()) {
+    thread_.api = api;
+    thread_.api_call = call;
+  }
+  ~Scope() {
+    thread_.api = 0;
+    thread_.api_call = 0;
+  }
+
+ private:
+  ThreadState& thread_;
+};
+
+PyObject* call_observed(
+    PyObject* function,
+    PyObject* args,
+    PyObject* kwargs,
+    uint32_t api,
+    uint64_t call) {
+  PyObject* after = PyObject_CallFunction(
+      g_observer,
+      "sKOO",
+      api_names().name(api).c_str(),
+      static_cast<unsigned long long>(call),
+      args,
+      kwargs == nullptr ? Py_None : kwargs);
+  if (after == nullptr) {
+    return nullptr;
+  }
+  PyObject* result;
+  {
+    const Scope scope(api, call);
+    result = PyObject_Call(function, args, kwargs);
+  }
+  if (result != nullptr && after != Py_None) {
+    PyObject* done = PyObject_CallFunctionObjArgs(after, result, nullptr);
+    if (done == nullptr) {
+      Py_CLEAR(result);
+    }
+    Py_XDECREF(done);
+  }
+  Py_DECREF(after);
+  return result;
+}
+
+// __torch_function__(function, types, args=(), kwargs=None)
+PyObject* handle(PyObject*, PyObject* const* argv, Py_ssize_t count) {
+  if (count < 2) {
+    PyErr_SetString(
+        PyExc_TypeError, "__torch_function__ takes 2 to 4 arguments");
+    return nullptr;
+  }
+  PyObject* function = argv[0];
+  PyObject* empty = nullptr;
+  PyObject* args = count > 2 ? argv[2] : (empty = PyTuple_New(0));
+  PyObject* kwargs = count > 3 && argv[3] != Py_None ? argv[3] : nullptr;
+  PyObject* result = nullptr;
+  const int64_t api = this_thread().api != 0 || !Engine::get().needs_origin()
+                          ? 0
+                          : api_number(function);
+  if (api == 0) {
+    result = PyObject_Call(function, args, kwargs);
+  } else if (api > 0) {
+    const uint64_t call = ++g_api_calls;
+    const auto number = static_cast<uint32_t>(api);
+    if (g_observer != nullptr) {
+      result = call_observed(function, args, kwargs, number, call);
+    } else {
+      const Scope scope(number, call);
+      result = PyObject_Call(function, args, kwargs);
+    }
+  }
+  Py_XDECREF(empty);
+  return result;
+}
+
+PyMethodDef g_handler{
+    "__torch_function__",
+    reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&handle)),
+    METH_FASTCALL,
+    "Calls a function, marked as an API call"};
+
+void replace(PyObject*& slot, py::object value) {
+  PyObject* old = slot;
+  slot = value.is_none() ? nullptr : value.release().ptr();
+  Py_XDECREF(old);
+}
+
+}  // namespace
+
+void bind_api_mode(py::module_& m) {
+  g_known = PyDict_New();
+  // PyTorch wants a handler bound to its mode.
+  m.def("api_handler", [](const py::object& mode) {
+    return py::reinterpret_steal<py::object>(
+        PyCFunction_New(&g_handler, mode.ptr()));
+  });
+  m.def(
+      "set_api_resolver",
+      [](py::object resolver) {
+        PyDict_Clear(g_known);
+        replace(g_resolver, std::move(resolver));
+      },
+      "resolver(function) -> API name or None");
+  m.def("set_api_observer", [](py::object observer) {
+    replace(g_observer, std::move(observer));
+  });
+  m.def("api_number", [](const std::string& name) {
+    return api_names().number(name);
+  });
+  m.def("api_names", [] { return api_names().all(); });
+}
+
+}  // namespace optools

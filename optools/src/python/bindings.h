@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of op_tools._C.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+namespace py = pybind11;
+
+namespace optools {
+
+struct Record;
+
+void bind_call_site(py::module_& m);
+void bind_api_mode(py::module_& m);
+void bind_results(py::module_& m);
+
+}  // namespace optools

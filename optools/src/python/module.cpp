@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// op_tools._C: tools and what they select. Converts and calls.
+#include "core/engine.h"
+#include "core/taps.h"
+#include "python/bindings.h"
+
+namespace optools {
+namespace {
+
+uint64_t device_mask(const std::vector<std::string>& names) {
+  uint64_t mask = 0;
+  for (const auto& name : names) {
+    mask |= uint64_t{1} << static_cast<int>(c10::Device(name).type());
+  }
+  return mask;
+}
+
+void mark(std::vector<bool>& list, const std::vector<uint32_t>& numbers) {
+  for (const auto number : numbers) {
+    if (number >= list.size()) {
+      list.resize(number + 1);
+    }
+    list[number] = true;
+  }
+}
+
+// A selection is made once, before the tool starts.
+void select(
+    Tool& tool,
+    const std::vector<std::string>& devices,
+    const std::optional<std::vector<uint32_t>>& operators,
+    const std::vector<uint32_t>& refused,
+    bool by_api,
+    bool refuses_apis) {
+  auto& selection = tool.selection;
+  selection.devices = device_mask(devices);
+  selection.every_operator = !operators.has_value();
+  if (operators) {
+    mark(selection.operators, *operators);
+  }
+  mark(selection.refused, refused);
+  selection.by_api = by_api;
+  selection.refuses_apis = refuses_apis;
+}
+
+void restrict_to(
+    Tool& tool,
+    uint8_t phases,
+    std::pair<int64_t, int64_t> steps,
+    bool by_module,
+    uint32_t thread) {
+  auto& selection = tool.selection;
+  selection.phases = phases;
+  selection.first_step = steps.first;
+  selection.last_step = steps.second;
+  selection.by_module = by_module;
+  selection.thread = thread;
+}
+
+std::vector<std::string> operator_names() {
+  refresh_operators();
+  std::vector<std::string> names;
+  for (const auto* op : all_operators()) {
+    names.push_back(op->name);
+  }
+  return names;
+}
+
+void bind_tool(py::module_& m) {
+  py::class_<Tool, std::shared_ptr<Tool>>(m, "Tool")
+      .def(
+          "select",
+          &select,
+          py::kw_only(),
+          py::arg("devices"),
+          py::arg("operators") = py::none(),
+          py::arg("refused") = std::vector<uint32_t>{},
+          py::arg("by_api") = false,
+          py::arg("refuses_apis") = false)
+      .def(
+          "restrict",
+          &restrict_to,
+          py::kw_only(),
+          py::arg("phases"),
+          py::arg("steps"),
+          py::arg("by_module"),
+          py::arg("thread"))
+      .def(
+          "set_api",
+          [](Tool& tool, uint32_t api, bool wanted, bool refused) {
+            tool.selection.apis.set(api, wanted);
+            tool.selection.refused_apis.set(api, refused);
+          })
+      .def(
+          "set_module",
+          [](Tool& tool, uint32_t module, bool wanted) {
+            tool.selection.modules.set(module, wanted);
+          })
+      .def_readwrite("wants_sites", &Tool::wants_sites)
+      .def(
+          "start",
+          [](const std::shared_ptr<Tool>& tool) { Engine::get().start(tool); },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "stop",
+          [](const std::shared_ptr<Tool>& tool) {
+            const bool was = Engine::get().stop(tool);
+            if (was) {
+              tool->finish();
+            }
+            return was;
+          },
+          py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly(
+          "running",
+          [](const Tool& tool) { return Engine::get().running(&tool); })
+      .def_property_readonly("failure", &Tool::failure);
+}
+
+void bind_state(py::module_& m) {
+  m.def("operator_names", &operator_names, "By operator number");
+  m.def("dump_dispatcher", &dump_dispatcher);
+  m.def("tap_count", [] { return Engine::get().tap_count(); });
+  m.def("idle", [] { return Engine::get().idle(); });
+  m.def("step", [] { return Engine::get().step(); });
+  m.def("set_step", [](int64_t step) { Engine::get().set_step(step); });
+  m.def("thread_number", [] { return this_thread().id; });
+  // What Python code of ours computes is no call of the user's.
+  m.def("quiet", [](bool on) { this_thread().busy = on ? ~ToolMask{0} : 0; });
+  m.def("module_number", [](const std::string& name) {
+    return module_names().number(name);
+  });
+  m.def("enter_module", [](uint32_t number) {
+    this_thread().modules.push_back(number);
+  });
+  m.def("leave_module", [] {
+    auto& modules = this_thread().modules;
+    if (!modules.empty()) {
+      modules.pop_back();
+    }
+  });
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, m) {
+  m.attr("torch_version") = OPTOOLS_TORCH_VERSION;
+  bind_tool(m);
+  bind_state(m);
+  bind_call_site(m);
+  bind_api_mode(m);
+  bind_results(m);
+}
+
+}  // namespace optools

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpTimeMeasure: counts, phases, files. No test asserts a time."""
+
+import csv
+import json
+
+import op_tools
+import torch
+from torch.nn import functional as F
+
+
+def test_every_call_is_timed_in_its_phase(device, capsys):
+    x = torch.randn(32, 32, device=device, requires_grad=True)
+    tool = op_tools.OpTimeMeasure()
+    with tool:
+        for _ in range(3):
+            (x @ x).relu().sum().backward()
+    rows = {(r["name"], r["phase"]): r for r in tool.table()}
+    assert rows["aten::mm", "forward"]["count"] == 3
+    assert rows["aten::mm", "backward"]["count"] == 6
+    for row in rows.values():
+        assert 0 <= row["p50"] <= row["p99"] <= row["total"]
+    assert abs(sum(r["share"] for r in rows.values()) - 1) < 1e-6
+    samples = tool.samples()
+    assert all(s.took_ns >= 0 and s.launch_ns >= 0 for s in samples)
+    assert (max(s.device_ns for s in samples) >= 0) == (device == "npu")
+    text = capsys.readouterr().out
+    assert "aten::mm" in text and "op elasped info saved to" in text
+
+
+def test_csv_has_ditorchs_columns_once(device, tmp_path):
+    x = torch.randn(4, device=device)
+    with op_tools.OpTimeMeasure():
+        x.sin()
+        x.cos()
+    (path,) = (tmp_path / "op_tools_results" / "op_time_measure_result").glob(
+        "op_elasped_info_pid*.csv"
+    )
+    with open(path, newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == (
+        "name,forward_id,forward_elasped,backward_elasped,unit,input,output,grad_inputs,grad_outputs"
+    ).split(",")
+    assert [row[0] for row in rows[1:]] == ["aten::sin", "aten::cos"]
+    assert float(rows[1][2]) >= 0 and rows[1][3] == "-" and rows[1][4] == "ms"
+
+
+def test_rows_are_api_calls_where_names_are_asked_for(device, monkeypatch):
+    monkeypatch.setenv("OP_TIME_MEASURE_LIST", "torch.nn.functional.linear,torch.unbind")
+    x = torch.randn(2, 3, 4, device=device)
+    w = torch.randn(5, 4, device=device, requires_grad=True)
+    tool = op_tools.OpTimeMeasure()
+    with tool:
+        parts = torch.unbind(F.linear(x, w))
+        sum(part.sum() for part in parts).backward()
+    rows = tool.rows()
+    (linear,) = [r for r in rows if r["name"] == "torch.nn.functional.linear"]
+    assert linear["forward"] > 0 and linear["backward"] > 0
+    (unbind,) = [r for r in rows if r["name"] == "torch.unbind"]  # one row, not one per result
+    assert unbind["forward"] > 0
+
+
+def test_chrome_trace(device, tmp_path):
+    tool = op_tools.OpTimeMeasure()
+    with tool:
+        torch.ones(3, device=device).sin()
+    tool.save_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert "aten::sin" in [e["name"] for e in events]
+    assert all(e["ph"] == "X" and e["dur"] >= 0 for e in events)
+
+
+def test_more_calls_than_events_in_the_pool(device):
+    x = torch.ones(3, device=device)
+    tool = op_tools.OpTimeMeasure()
+    with tool:
+        for _ in range(2500):
+            x.sin()
+    samples = [s for s in tool.samples() if s.op == "aten::sin"]
+    assert len(samples) == 2500
+    if device == "npu":
+        assert all(s.device_ns >= 0 for s in samples)
