@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch.nn import functional as F
@@ -23,7 +24,7 @@ def _filled(device: str, *shape: int) -> torch.Tensor:
 def _binary(op: Callable, *shapes: tuple[int, ...]) -> Make:
     def make(device: str):
         a, b = (_filled(device, *shape) for shape in shapes)
-        return lambda: op(a, b)
+        return partial(op, a, b)
 
     return make
 
@@ -31,7 +32,7 @@ def _binary(op: Callable, *shapes: tuple[int, ...]) -> Make:
 def _unary(op: Callable, *shape: int) -> Make:
     def make(device: str):
         a = _filled(device, *shape)
-        return lambda: op(a)
+        return partial(op, a)
 
     return make
 
@@ -39,7 +40,7 @@ def _unary(op: Callable, *shape: int) -> Make:
 def _copy(n: int) -> Make:
     def make(device: str):
         a, b = _filled(device, n), _filled(device, n)
-        return lambda: a.copy_(b)
+        return partial(a.copy_, b)
 
     return make
 

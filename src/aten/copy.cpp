@@ -99,15 +99,15 @@ bool run_copy(
 }
 
 void copy_bytes_on_device(const at::Tensor& dst, const at::Tensor& src) {
-  if (dst.data_ptr() == src.data_ptr()) {
+  static const Driver& driver = active_driver();
+  void* const to = dst.data_ptr();
+  const void* const from = src.data_ptr();
+  if (to == from) {
     return;
   }
   check_driver(
-      active_driver().memory().copy_on_device(
-          current_stream_handle(dst.device().index()),
-          dst.data_ptr(),
-          src.data_ptr(),
-          dst.nbytes()),
+      driver.memory().copy_on_device(
+          current_stream_handle(dst.device().index()), to, from, dst.nbytes()),
       "copy on the device");
 }
 

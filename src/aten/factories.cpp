@@ -117,6 +117,18 @@ at::Tensor efficient_zero_tensor(
 
 }  // namespace
 
+at::Tensor make_contiguous(
+    at::IntArrayRef sizes,
+    std::size_t bytes,
+    ScalarType dtype,
+    c10::DeviceIndex device) {
+  at::Tensor out = tensor_on(make_storage(bytes, device), dtype);
+  if (sizes.size() != 1 || sizes[0] != 0) {
+    impl_of(out)->set_sizes_contiguous(sizes);
+  }
+  return out;
+}
+
 at::Tensor make_empty(
     at::IntArrayRef sizes,
     ScalarType dtype,
@@ -125,10 +137,7 @@ at::Tensor make_empty(
   at::detail::check_size_nonnegative(sizes);
   const std::size_t bytes = at::detail::computeStorageNbytesContiguous(
       sizes, c10::elementSize(dtype));
-  at::Tensor out = tensor_on(make_storage(bytes, device), dtype);
-  if (sizes.size() != 1 || sizes[0] != 0) {
-    impl_of(out)->set_sizes_contiguous(sizes);
-  }
+  at::Tensor out = make_contiguous(sizes, bytes, dtype, device);
   if (format && *format != c10::MemoryFormat::Contiguous) {
     impl_of(out)->empty_tensor_restride(*format);
   }

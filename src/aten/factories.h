@@ -14,6 +14,12 @@ at::Tensor make_empty(
     c10::ScalarType dtype,
     c10::DeviceIndex device,
     std::optional<c10::MemoryFormat> format = std::nullopt);
+// The same for sizes that were checked; `bytes` is what they need.
+at::Tensor make_contiguous(
+    at::IntArrayRef sizes,
+    std::size_t bytes,
+    c10::ScalarType dtype,
+    c10::DeviceIndex device);
 at::Tensor make_empty_strided(
     at::IntArrayRef sizes,
     at::IntArrayRef strides,

@@ -80,10 +80,13 @@ std::vector<npu_device> visible_devices(const Driver& driver) {
   return devices;
 }
 
-// Only sets a flag: hardly anything else is allowed between fork and exec.
+// Only sets flags: hardly anything else is allowed between fork and exec.
 void child_after_fork() {
   if (state.load(std::memory_order_relaxed) == State::kReady) {
     state.store(State::kBadFork, std::memory_order_relaxed);
+    for (auto& number : detail::open_numbers) {
+      number.store(0, std::memory_order_relaxed);
+    }
   }
 }
 
@@ -200,11 +203,13 @@ void check_device_index(c10::DeviceIndex device) {
   }
 }
 
-npu_device driver_device(c10::DeviceIndex device) {
+npu_device detail::open_device(c10::DeviceIndex device) {
   Slot& slot = ready_slot(device);
-  if (!slot.open.load(std::memory_order_acquire)) [[unlikely]] {
+  if (!slot.open.load(std::memory_order_acquire)) {
     open_slow(slot);
   }
+  open_numbers[static_cast<std::size_t>(device)].store(
+      slot.number + 1, std::memory_order_release);
   return slot.number;
 }
 
@@ -239,8 +244,13 @@ c10::DeviceIndex device_or_current(c10::DeviceIndex device) {
 }
 
 const npu_device_properties& device_properties(c10::DeviceIndex device) {
+  const auto at = static_cast<std::size_t>(device);
+  if (at < slots.size() && is_initialized() &&
+      slots[at].known.load(std::memory_order_acquire)) [[likely]] {
+    return slots[at].properties;
+  }
   Slot& slot = ready_slot(device);
-  if (!slot.known.load(std::memory_order_acquire)) [[unlikely]] {
+  if (!slot.known.load(std::memory_order_acquire)) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!slot.known.load()) {
       npu_device_properties properties{};

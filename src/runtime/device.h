@@ -4,6 +4,9 @@
 
 #include <c10/core/Device.h>
 
+#include <array>
+#include <atomic>
+
 #include "driver/driver.h"
 
 namespace npu {
@@ -22,9 +25,23 @@ bool is_initialized() noexcept;
 // True in a child forked after init.
 bool in_bad_fork() noexcept;
 
+namespace detail {
+// The driver's number of a device that is open, plus one; 0 otherwise, also in
+// a forked child. On every operator's way.
+inline std::array<std::atomic<npu_device>, kMaxDevices> open_numbers{};
+npu_device open_device(c10::DeviceIndex device);
+}  // namespace detail
+
 // Opens `device` at its first use and gives the driver's number for it.
 // Throws for an index out of range.
-npu_device driver_device(c10::DeviceIndex device);
+inline npu_device driver_device(c10::DeviceIndex device) {
+  const auto at = static_cast<unsigned>(device);
+  const npu_device open =
+      at < detail::open_numbers.size()
+          ? detail::open_numbers[at].load(std::memory_order_acquire)
+          : 0;
+  return open != 0 ? open - 1 : detail::open_device(device);
+}
 void check_device_index(c10::DeviceIndex device);
 // Opened already: it has a context.
 bool device_is_open(c10::DeviceIndex device) noexcept;

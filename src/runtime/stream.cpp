@@ -150,7 +150,20 @@ npu_stream stream_handle(c10::Stream stream) {
 }
 
 npu_stream current_stream_handle(c10::DeviceIndex device) {
+  // Ids in current_ids were checked when they were set.
+  const auto at = static_cast<std::size_t>(device);
+  if (at < current_ids.size() && is_initialized()) [[likely]] {
+    const npu_stream found =
+        find_handle(device, current_ids[at])->load(std::memory_order_acquire);
+    if (found != nullptr) [[likely]] {
+      return found;
+    }
+  }
   return stream_handle(current_stream(device));
+}
+
+c10::StreamId current_stream_id(c10::DeviceIndex device) noexcept {
+  return current_ids[static_cast<std::size_t>(device)];
 }
 
 void synchronize_stream(c10::Stream stream) {

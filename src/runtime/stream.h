@@ -25,6 +25,8 @@ c10::Stream stream_from_id(c10::StreamId id, c10::DeviceIndex device = -1);
 // id that is no stream.
 npu_stream stream_handle(c10::Stream stream);
 npu_stream current_stream_handle(c10::DeviceIndex device);
+// Of a device that is known to be there.
+c10::StreamId current_stream_id(c10::DeviceIndex device) noexcept;
 
 // The vendor SDK's own stream.
 void* stream_native_handle(c10::Stream stream);

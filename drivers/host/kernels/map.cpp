@@ -8,140 +8,13 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "kernels/convert.h"
 #include "kernels/dtype.h"
+#include "kernels/map_call.h"
 
 namespace npu::host {
 namespace {
 
-constexpr std::int64_t kChunk = 512;  // elements; buffers stay in the L1 cache
-constexpr int kMaxOperands = 5;       // two outputs, three inputs
 constexpr npu_scalar kNoScalars[4] = {};
-
-// ---- conversion of one operand ----
-
-// Between an operand and `unit`, the dtype the line computes with.
-class Port {
- public:
-  // False when there is no such conversion.
-  bool set(const npu_tensor& tensor, npu_dtype unit, bool is_input) {
-    const npu_dtype dtype = tensor.dtype;
-    const bool scalar = (tensor.flags & NPU_TENSOR_HOST_SCALAR) != 0;
-    const bool negate = (tensor.flags & NPU_TENSOR_NEG) != 0;
-    const bool conj = (tensor.flags & NPU_TENSOR_CONJ) != 0 &&
-                      part_dtype(dtype) != NPU_ABSENT;
-    data_ = static_cast<char*>(tensor.data);
-    bytes_ = static_cast<std::int64_t>(element_bytes(dtype));
-    unit_bytes_ = static_cast<std::int64_t>(element_bytes(unit));
-    strides_ = scalar ? nullptr : tensor.strides;
-    ndim_ = scalar ? 0 : tensor.ndim;
-    plain_ = dtype == unit && !negate && !conj;
-    const npu_dtype part = part_dtype(dtype);
-    const npu_dtype unit_part = part_dtype(unit);
-    const npu_dtype mine = part == NPU_ABSENT ? dtype : part;
-    const npu_dtype theirs = unit_part == NPU_ABSENT ? unit : unit_part;
-    has_part_ = part != NPU_ABSENT;
-    unit_has_part_ = unit_part != NPU_ABSENT;
-    part_bytes_ = static_cast<std::int64_t>(element_bytes(mine));
-    unit_part_bytes_ = static_cast<std::int64_t>(element_bytes(theirs));
-    return is_input ? real_.set(theirs, mine, negate) &&
-                          imaginary_.set(theirs, mine, negate != conj)
-                    : real_.set(mine, theirs, false) &&
-                          imaginary_.set(mine, theirs, false);
-  }
-
-  bool is_constant() const {
-    return std::all_of(
-        strides_, strides_ + ndim_, [](std::int64_t s) { return s == 0; });
-  }
-  std::int64_t stride(int d) const {  // in bytes
-    return d < ndim_ ? strides_[d] * bytes_ : 0;
-  }
-  // The elements themselves, when they lie there as the line needs them.
-  char* direct(std::int64_t offset, std::int64_t stride) const {
-    return plain_ && stride == bytes_ ? data_ + offset : nullptr;
-  }
-
-  void load(char* to, std::int64_t offset, std::int64_t stride, std::int64_t n)
-      const {
-    const char* from = data_ + offset;
-    if (plain_) {
-      copy_line(
-          static_cast<std::uint32_t>(bytes_), to, bytes_, from, stride, n);
-      return;
-    }
-    real_.line(to, unit_bytes_, from, stride, n);
-    if (!unit_has_part_) {
-      return;
-    }
-    if (has_part_) {
-      imaginary_.line(
-          to + unit_part_bytes_, unit_bytes_, from + part_bytes_, stride, n);
-    } else {
-      clear_part(to + unit_part_bytes_, unit_bytes_, unit_part_bytes_, n);
-    }
-  }
-
-  void store(
-      const char* from,
-      std::int64_t offset,
-      std::int64_t stride,
-      std::int64_t n) const {
-    char* to = data_ + offset;
-    if (plain_) {
-      copy_line(
-          static_cast<std::uint32_t>(bytes_), to, stride, from, bytes_, n);
-      return;
-    }
-    real_.line(to, stride, from, unit_bytes_, n);
-    if (!has_part_) {
-      return;
-    }
-    if (unit_has_part_) {
-      imaginary_.line(
-          to + part_bytes_, stride, from + unit_part_bytes_, unit_bytes_, n);
-    } else {
-      clear_part(to + part_bytes_, stride, part_bytes_, n);
-    }
-  }
-
- private:
-  // Imaginary parts of real numbers.
-  static void clear_part(
-      char* to, std::int64_t stride, std::int64_t bytes, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) {
-      std::memset(to + i * stride, 0, static_cast<std::size_t>(bytes));
-    }
-  }
-
-  char* data_ = nullptr;
-  const std::int64_t* strides_ = nullptr;
-  int ndim_ = 0;
-  bool plain_ = false;
-  bool has_part_ = false;
-  bool unit_has_part_ = false;
-  std::int64_t bytes_ = 0;
-  std::int64_t unit_bytes_ = 0;
-  std::int64_t part_bytes_ = 0;
-  std::int64_t unit_part_bytes_ = 0;
-  Conversion real_;
-  Conversion imaginary_;
-};
-
-// ---- the call ----
-
-struct MapCall {
-  MapLineFn fn;
-  int n_out;
-  int n_in;
-  const npu_tensor* operands[kMaxOperands];  // outputs first
-  npu_dtype units[kMaxOperands];
-  const npu_scalar* scalars;
-
-  int count() const {
-    return n_out + n_in;
-  }
-};
 
 // Every operand is there in the type of the line, one element after another.
 bool is_direct(const MapCall& map) {
@@ -175,140 +48,6 @@ npu_status run_direct(const MapCall& map) {
   };
   return parallel(map.operands[0]->numel, kGrain, body);
 }
-
-// A place in n dimensions, with the byte offset of every operand.
-struct Place {
-  std::int64_t at[NPU_MAX_DIMS + 1];
-  std::int64_t offset[kMaxOperands];
-};
-
-class StridedMap {
- public:
-  explicit StridedMap(const MapCall& map) : map_(map) {}
-
-  npu_status run() {
-    const npu_tensor& out = *map_.operands[0];
-    for (int i = 0; i < map_.count(); ++i) {
-      if (!map_.operands[i]) {
-        continue;  // a second output that is not wanted
-      }
-      const npu_tensor& t = *map_.operands[i];
-      const bool scalar = (t.flags & NPU_TENSOR_HOST_SCALAR) != 0;
-      if ((!scalar && t.ndim != out.ndim) ||
-          !ports_[i].set(t, map_.units[i], i >= map_.n_out)) {
-        return fail(
-            NPU_E_UNSUPPORTED,
-            "npu: host driver: operand %d is %s with %d dimensions, the "
-            "output has %d.",
-            i,
-            dtype_name(t.dtype),
-            t.ndim,
-            out.ndim);
-      }
-    }
-    ndim_ = out.ndim;
-    sizes_ = out.sizes;
-    const std::int64_t one = 1;
-    if (ndim_ == 0) {
-      sizes_ = &one;
-      ndim_ = 1;
-    }
-    return parallel(
-        out.numel, kGrain, [&](std::int64_t begin, std::int64_t end) {
-          return run_range(begin, end);
-        });
-  }
-
- private:
-  npu_status run_range(std::int64_t begin, std::int64_t end) const {
-    alignas(64) char buffers[kMaxOperands][kChunk * 16];
-    bool constant[kMaxOperands];
-    for (int i = 0; i < map_.count(); ++i) {
-      constant[i] = i >= map_.n_out && ports_[i].is_constant();
-      if (constant[i]) {
-        ports_[i].load(buffers[i], 0, 0, std::min(kChunk, end - begin));
-      }
-    }
-    Place place = find(begin);
-    const int inner = ndim_ - 1;
-    while (begin < end) {
-      const std::int64_t n =
-          std::min({sizes_[inner] - place.at[inner], end - begin, kChunk});
-      if (npu_status status = run_chunk(place, n, buffers, constant)) {
-        return status;
-      }
-      advance(place, n);
-      begin += n;
-    }
-    return NPU_OK;
-  }
-
-  npu_status run_chunk(
-      const Place& place,
-      std::int64_t n,
-      char (*buffers)[kChunk * 16],
-      const bool* constant) const {
-    const int inner = ndim_ - 1;
-    MapLine line{};
-    line.scalars = map_.scalars;
-    char* out[2] = {};
-    for (int i = 0; i < map_.n_out; ++i) {
-      out[i] = ports_[i].direct(place.offset[i], ports_[i].stride(inner));
-      line.out[i] = out[i] ? out[i] : buffers[i];
-    }
-    for (int i = map_.n_out; i < map_.count(); ++i) {
-      const std::int64_t stride = ports_[i].stride(inner);
-      char* in =
-          constant[i] ? buffers[i] : ports_[i].direct(place.offset[i], stride);
-      if (!in) {
-        in = buffers[i];
-        ports_[i].load(in, place.offset[i], stride, n);
-      }
-      line.in[i - map_.n_out] = in;
-    }
-    if (npu_status status = map_.fn(line, n)) {
-      return status;
-    }
-    for (int i = 0; i < map_.n_out; ++i) {
-      if (!out[i] && map_.operands[i]) {
-        ports_[i].store(
-            buffers[i], place.offset[i], ports_[i].stride(inner), n);
-      }
-    }
-    return NPU_OK;
-  }
-
-  Place find(std::int64_t index) const {
-    Place place{};
-    for (int d = ndim_ - 1; d >= 0; --d) {
-      const std::int64_t at = index % sizes_[d];
-      index /= sizes_[d];
-      move(place, d, at);
-    }
-    return place;
-  }
-
-  void advance(Place& place, std::int64_t n) const {
-    int d = ndim_ - 1;
-    move(place, d, n);
-    while (d > 0 && place.at[d] == sizes_[d]) {
-      move(place, d, -sizes_[d]);
-      move(place, --d, 1);
-    }
-  }
-
-  void move(Place& place, int d, std::int64_t n) const {
-    place.at[d] += n;
-    for (int i = 0; i < map_.count(); ++i) {
-      place.offset[i] += n * ports_[i].stride(d);
-    }
-  }
-
-  const MapCall& map_;
-  Port ports_[kMaxOperands]{};
-  int ndim_ = 0;
-  const std::int64_t* sizes_ = nullptr;
-};
 
 // ---- rows by code ----
 
@@ -415,6 +154,38 @@ npu_dtype dtype_computed(const npu_call& call, const npu_tensor* in) {
                                           : npu_dtype{NPU_ABSENT};
 }
 
+// The commonest call, in few steps: every operand of the frame is there as the
+// line needs it, and there is work for one thread. False when it is another.
+bool run_plain(
+    const npu_call& call,
+    const MapRow* row,
+    const npu_scalar* scalars,
+    npu_status& status) {
+  const int type = row ? compute_type(call.compute_dtype) : -1;
+  if (type < 0 || !row->line[type] || row->out2[type] != NPU_ABSENT ||
+      call.n_in != static_cast<std::uint32_t>(row->n_in)) {
+    return false;
+  }
+  constexpr std::uint32_t kFlags = NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_CONJ |
+                                   NPU_TENSOR_NEG | NPU_TENSOR_HOST_SCALAR;
+  const npu_tensor& out = call.tensors[0];
+  MapLine line;
+  line.scalars = scalars;
+  line.out[0] = out.data;
+  bool plain = out.dtype == row->out[type] && out.numel <= kGrain &&
+               (out.flags & kFlags) == NPU_TENSOR_CONTIGUOUS;
+  for (std::uint32_t i = 0; i < call.n_in; ++i) {
+    const npu_tensor& in = call.tensors[call.n_out + i];
+    plain = plain && in.dtype == kComputeDtype[type] && in.numel == out.numel &&
+            (in.flags & kFlags) == NPU_TENSOR_CONTIGUOUS;
+    line.in[i] = in.data;
+  }
+  if (plain) {
+    status = row->line[type](line, out.numel);
+  }
+  return plain;
+}
+
 npu_status run_row(
     const npu_call& call,
     const MapRow* row,
@@ -429,7 +200,7 @@ npu_status run_row(
   if (type < 0 || !row->line[type]) {
     return refuse(call, dtype_name(dtype));
   }
-  MapCall map{};
+  MapCall map;
   map.fn = row->line[type];
   map.scalars = scalars;
   map.n_out = row->out2[type] == NPU_ABSENT ? 1 : 2;
@@ -446,14 +217,18 @@ npu_status run_row(
   if (!map.operands[1] && map.n_out != 2) {
     return refuse(call, "an operand is absent");
   }
-  return is_direct(map) ? run_direct(map) : StridedMap(map).run();
+  return is_direct(map) ? run_direct(map) : run_strided(map);
 }
 
 npu_status unary(const npu_call& call) {
+  const MapRow* const row = find_row<NPU_KIND_UNARY>(call.code);
+  npu_status status = NPU_OK;
+  if (run_plain(call, row, kNoScalars, status)) {
+    return status;
+  }
   const npu_unary_args args = npu_unary_unpack(&call);
   const npu_tensor* const outs[] = {args.out, args.out2};
-  return run_row(
-      call, find_row<NPU_KIND_UNARY>(call.code), outs, &args.in, kNoScalars);
+  return run_row(call, row, outs, &args.in, kNoScalars);
 }
 
 // The least and the greatest number of a dtype, as scalars.
@@ -512,8 +287,11 @@ npu_status binary(const npu_call& call) {
   const npu_tensor* const ins[] = {args.in, args.other};
   const npu_scalar scalars[] = {
       args.attrs.a, args.attrs.b, args.attrs.c, args.attrs.d};
-  return run_row(
-      call, find_row<NPU_KIND_BINARY>(call.code), &args.out, ins, scalars);
+  const MapRow* const row = find_row<NPU_KIND_BINARY>(call.code);
+  npu_status status = NPU_OK;
+  return run_plain(call, row, scalars, status)
+             ? status
+             : run_row(call, row, &args.out, ins, scalars);
 }
 
 npu_status compare(const npu_call& call) {

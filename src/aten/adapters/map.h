@@ -69,8 +69,8 @@ bool is_plain(const std::optional<T>& value) {
   return !value || is_plain(c10::Scalar(*value));
 }
 
-// Floating point tensors of one dtype and size, contiguous (or a number on the
-// host as the last of two): runs them as one dimension, without an iterator.
+// Floating point tensors of one dtype, contiguous, broadcast where needed (or
+// of one size, with a number on the host among them): without an iterator.
 // False: not such a call, or not one the driver takes as it is; nothing has
 // happened then. `bools`: the result is bool. `out` is made when undefined,
 // else it is the first input (in-place).

@@ -5,6 +5,7 @@ set(NPU_ADAPTER_SOURCES
   batch_norm.cpp
   batch_norm_grad.cpp
   embed.cpp
+  fast.cpp
   flip.cpp
   foreach.cpp
   foreach_binary.cpp
@@ -19,6 +20,8 @@ set(NPU_ADAPTER_SOURCES
   losses_sequence.cpp
   make.cpp
   map.cpp
+  map_fast.cpp
+  map_number.cpp
   masked_fill.cpp
   mend.cpp
   native.cpp
@@ -31,6 +34,7 @@ set(NPU_ADAPTER_SOURCES
   pool.cpp
   rank.cpp
   reduce.cpp
+  reduce_fast.cpp
   reduce_whole.cpp
   resample.cpp
   scan.cpp

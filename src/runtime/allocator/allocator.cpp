@@ -162,7 +162,7 @@ void* allocate_raw(std::size_t bytes, c10::DeviceIndex device) {
     return nullptr;
   }
   memory::DevicePool& pool = memory::device_pool(device);
-  const c10::StreamId stream = current_stream(device).id();
+  const c10::StreamId stream = current_stream_id(device);
   void* ptr = nullptr;
   try {
     ptr = pool.allocate(stream, bytes);
