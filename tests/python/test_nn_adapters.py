@@ -200,6 +200,13 @@ for dtype in DTYPES:
         same(lambda x: F.glu(x, dim), r(4, 6, 2))
         same(lambda x: F.glu(x.transpose(0, 1), dim), r(6, 4, 2))
     same(lambda x: F.glu(x), r(0, 4))
+    for x in (r(3, 4), r(4, 3).t(), r(3, 8)[:, ::2], r(0, 3)):
+        same(F.logsigmoid, x)
+        same(F.mish, x)
+        mantissa, exponent = torch.frexp(x.npu())
+        want = torch.frexp(x)
+        assert mantissa.cpu().equal(want.mantissa) and exponent.cpu().equal(want.exponent)
+        assert mantissa.stride() == want.mantissa.stride()
     same(lambda x, w: F.prelu(x, w), r(3, 4, 5), r(4))
     same(lambda x, w: F.prelu(x.transpose(0, 2), w), r(3, 4, 5), r(1))
     if dtype is not torch.bfloat16:
@@ -225,7 +232,11 @@ for dtype in (torch.float32, torch.float64):
         torch.testing.assert_close(fn(y, y, out=made).cpu(), fn(y.cpu(), y.cpu()))
 ran("glu", "glu.out", "glu_backward", "glu_backward.grad_input", "_prelu_kernel")
 ran("_prelu_kernel_backward", "complex", "complex.out", "polar", "polar.out")
-ran("native_dropout_backward")
+ran("native_dropout_backward", "log_sigmoid_forward", "log_sigmoid_backward", "mish_backward")
+out = torch.empty(3, device="npu"), torch.empty(3, dtype=torch.int32, device="npu")
+torch.frexp(torch.tensor([1.5, -3, 0], device="npu"), out=out)
+assert out[0].tolist() == [0.75, -0.75, 0] and out[1].tolist() == [1, 2, 0]
+ran("frexp.Tensor", "frexp.Tensor_out")
 grad = torch.full((2,), float("inf"), device="npu")
 back = aten.native_dropout_backward(grad, torch.tensor([True, False], device="npu"), 2.0)
 assert back.tolist() == [float("inf"), 0]  # dropped is 0, not NaN
@@ -280,6 +291,10 @@ for dtype in DTYPES:
         same(lambda x, y, w: F.binary_cross_entropy(x.sigmoid(), y.sigmoid().detach(), w.detach(),
              reduction=how), r(5, 4).t(), r(4, 5), r(1, 5))
         same(lambda x, y: F.binary_cross_entropy(x, y.detach(), reduction=how), r(0, 5), r(0, 5))
+        logits = F.binary_cross_entropy_with_logits
+        same(lambda x, y: logits(x, y.sigmoid().detach(), reduction=how), r(4, 5), r(4, 5))
+        same(lambda x, y, w, p: logits(x, y.sigmoid().detach(), w.abs().detach(),
+             pos_weight=p.exp().detach(), reduction=how), r(5, 4).t(), r(5, 4).t(), r(4, 1), r(5))
         same(lambda x, y: F.soft_margin_loss(x, y.sign().detach(), reduction=how), r(4, 5), r(4, 5))
         same(lambda x, y: F.soft_margin_loss(x, y.sign().detach(), reduction=how), r(5, 4).t(), r(5, 4).t())
         same(lambda x, y: F.soft_margin_loss(x, y.detach(), reduction=how), r(0, 5), r(0, 5))
@@ -292,6 +307,7 @@ for dtype in DTYPES:
                  r(9, 3, 6), torch.randint(1, 6, (3, 4)), tolerance=1e-4)
 ran("mse_loss", "mse_loss_backward", "smooth_l1_loss", "smooth_l1_loss_backward.grad_input")
 ran("huber_loss", "huber_loss_backward.out", "binary_cross_entropy", "soft_margin_loss")
+ran("binary_cross_entropy_with_logits")
 ran("binary_cross_entropy_backward", "soft_margin_loss_backward")
 ran("nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward", "nll_loss2d_backward")
 ran("multi_margin_loss", "multi_margin_loss_backward", "multilabel_margin_loss_forward")

@@ -24,7 +24,8 @@ npu_reason run_loss(
     const at::Tensor& weight,
     std::int64_t reduction,
     double a,
-    const at::Tensor& out) {
+    const at::Tensor& out,
+    const at::Tensor& pos_weight) {
   npu_loss_attrs attrs{};
   attrs.a = a;
   attrs.reduction = static_cast<std::uint32_t>(reduction);
@@ -35,7 +36,7 @@ npu_reason run_loss(
       to_operand(self),
       to_operand(target),
       MaybeOperand(weight),
-      nullptr,
+      MaybeOperand(pos_weight),
       attrs);
   return run_checked(site, call, self);
 }

@@ -53,7 +53,8 @@ npu_reason run_loss(
     const at::Tensor& weight,
     std::int64_t reduction,
     double a,
-    const at::Tensor& out);
+    const at::Tensor& out,
+    const at::Tensor& pos_weight = {});
 
 npu_reason run_loss_grad(
     NativeSite& site,

@@ -2,8 +2,10 @@
 // Losses of two classes: binary cross entropy and soft margin.
 #include <ATen/core/Tensor.h>
 // The next ones lean on it.
+#include <ATen/ExpandUtils.h>
 #include <ATen/ops/binary_cross_entropy_backward_cpu_dispatch.h>
 #include <ATen/ops/binary_cross_entropy_cpu_dispatch.h>
+#include <ATen/ops/binary_cross_entropy_with_logits_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/soft_margin_loss_backward_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/soft_margin_loss_compositeexplicitautograd_dispatch.h>
 #include <torch/library.h>
@@ -79,6 +81,38 @@ npu_reason bce_backward(
   return why;
 }
 
+// Weights are often one per class: they come as large as the input, expanded.
+npu_reason bce_with_logits(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& self,
+    const at::Tensor& target,
+    const OptTensor& weight,
+    const OptTensor& pos_weight,
+    std::int64_t reduction) {
+  const at::Tensor& w = or_undefined(weight);
+  const at::Tensor& pos = or_undefined(pos_weight);
+  npu_reason why = site.wants(self, target, w, pos);
+  const auto expands = [&](const at::Tensor& t) {
+    return !t.defined() ||
+           (on_device(t) && t.scalar_type() == self.scalar_type() &&
+            at::is_expandable_to(t.sizes(), self.sizes()));
+  };
+  if (takes(
+          fits(self, target) && is_reduction(reduction) && expands(w) &&
+              expands(pos) &&
+              is_free(out, self, target, loss_sizes(self, reduction)),
+          why)) {
+    const auto expanded = [&](const at::Tensor& t) {
+      return t.defined() ? t.expand(self.sizes()) : t;
+    };
+    const at::Tensor& made = set_loss(out, self, reduction);
+    why = run_loss(
+        site, self, target, expanded(w), reduction, 0, made, expanded(pos));
+  }
+  return why;
+}
+
 npu_reason soft_margin(
     NativeSite& site,
     Outputs& out,
@@ -120,6 +154,8 @@ template <Name kName, auto kCpu, auto kAttempt>
 using BceGrad =
     Op<kName, NPU_KIND_LOSS_GRAD, NPU_LOSS_GRAD_BCE, kCpu, kAttempt>;
 template <Name kName, auto kCpu, auto kAttempt>
+using Logits = Op<kName, NPU_KIND_LOSS, NPU_LOSS_BCE_LOGITS, kCpu, kAttempt>;
+template <Name kName, auto kCpu, auto kAttempt>
 using Margin = Op<kName, NPU_KIND_LOSS, NPU_LOSS_SOFT_MARGIN, kCpu, kAttempt>;
 template <Name kName, auto kCpu, auto kAttempt>
 using MarginGrad =
@@ -142,6 +178,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       &at::cpu::binary_cross_entropy_backward_outf,
       bce_backward>>(m);
   namespace composite = at::compositeexplicitautograd;
+  add<Logits<
+      "binary_cross_entropy_with_logits",
+      &composite::binary_cross_entropy_with_logits,
+      bce_with_logits>>(m);
   add<Margin<"soft_margin_loss", &composite::soft_margin_loss, soft_margin>>(m);
   add<Margin<
       "soft_margin_loss.out",

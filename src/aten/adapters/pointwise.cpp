@@ -8,8 +8,13 @@
 #include <ATen/ops/_prelu_kernel_cpu_dispatch.h>
 #include <ATen/ops/complex_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/complex_cpu_dispatch.h>
+#include <ATen/ops/frexp_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/frexp_cpu_dispatch.h>
 #include <ATen/ops/glu_backward_cpu_dispatch.h>
 #include <ATen/ops/glu_cpu_dispatch.h>
+#include <ATen/ops/log_sigmoid_backward_cpu_dispatch.h>
+#include <ATen/ops/log_sigmoid_forward_cpu_dispatch.h>
+#include <ATen/ops/mish_backward_cpu_dispatch.h>
 #include <ATen/ops/native_dropout_backward_cpu_dispatch.h>
 #include <ATen/ops/polar_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/polar_cpu_dispatch.h>
@@ -104,6 +109,129 @@ Two prelu_backward(
     }
   }
   return site.cpu(why, &at::cpu::_prelu_kernel_backward, grad, self, weight);
+}
+
+// ---- log_sigmoid, mish ----
+
+// Two tensors of one dtype, in the order of the binary kind.
+npu_reason run_two(
+    NativeSite& site,
+    const at::Tensor& x,
+    const at::Tensor& y,
+    at::Tensor& out) {
+  npu_reason why = site.wants(y, x);
+  if (takes(
+          is_float(y) && on_device(x, y) && x.scalar_type() == y.scalar_type(),
+          why)) {
+    npu_binary_attrs attrs{};
+    at::TensorIterator iter = map_iterator(MapRule::kBinary, out, {&x, &y});
+    why = run_map(site, iter, {&x, &y}, as_attrs(attrs));
+    if (why == NPU_REASON_NONE) {
+      out = iter.output(0);
+    }
+  }
+  return why;
+}
+
+at::Tensor mish_backward(const at::Tensor& grad, const at::Tensor& self) {
+  static NativeSite site(
+      "aten::mish_backward", NPU_KIND_BINARY, NPU_BINARY_MISH_GRAD);
+  at::Tensor out;
+  const npu_reason why = run_two(site, grad, self, out);
+  return why == NPU_REASON_NONE
+             ? out
+             : site.cpu(why, &at::cpu::mish_backward, grad, self);
+}
+
+// The buffer is CPU's, exp(-|x|): the kind's backward needs none, and an empty
+// one says so.
+Two log_sigmoid(const at::Tensor& self) {
+  static NativeSite site(
+      "aten::log_sigmoid_forward", NPU_KIND_UNARY, NPU_UNARY_LOG_SIGMOID);
+  npu_reason why = site.wants(self);
+  if (takes(is_float(self), why)) {
+    const auto made = [&](at::IntArrayRef sizes) {
+      return make_empty(sizes, self.scalar_type(), self.device().index());
+    };
+    at::TensorIterator iter =
+        map_iterator(MapRule::kUnary, made(self.sizes()), {&self});
+    why = run_map(site, iter, {&self}, {});
+    if (why == NPU_REASON_NONE) {
+      return {iter.output(0), made({0})};
+    }
+  }
+  return site.cpu(why, &at::cpu::log_sigmoid_forward, self);
+}
+
+at::Tensor log_sigmoid_backward(
+    const at::Tensor& grad, const at::Tensor& self, const at::Tensor& buffer) {
+  static NativeSite site(
+      "aten::log_sigmoid_backward",
+      NPU_KIND_BINARY,
+      NPU_BINARY_LOG_SIGMOID_GRAD);
+  at::Tensor out;
+  if (site.wants(self, grad) == NPU_REASON_NONE) {
+    out = make_empty_like(grad, grad.scalar_type());
+  }
+  const npu_reason why = run_two(site, grad, self, out);
+  if (why == NPU_REASON_NONE) {
+    return out;
+  }
+  const bool saved = buffer.numel() == self.numel();
+  return site.cpu(
+      why,
+      &at::cpu::log_sigmoid_backward,
+      grad,
+      self,
+      saved ? buffer : self.abs().neg_().exp_());
+}
+
+// ---- frexp ----
+
+npu_reason run_frexp(
+    NativeSite& site,
+    const at::Tensor& self,
+    const at::Tensor& mantissa,
+    const at::Tensor& exponent) {
+  at::TensorIterator iter = at::TensorIteratorConfig()
+                                .check_all_same_dtype(false)
+                                .add_output(mantissa)
+                                .add_output(exponent)
+                                .add_const_input(self)
+                                .build();
+  return run_map(site, iter, {&self}, {});
+}
+
+Two frexp(const at::Tensor& self) {
+  static NativeSite site("aten::frexp.Tensor", NPU_KIND_UNARY, NPU_UNARY_FREXP);
+  npu_reason why = site.wants(self);
+  if (takes(is_float(self), why)) {
+    at::Tensor mantissa = make_empty_like(self, self.scalar_type());
+    at::Tensor exponent = make_empty_like(self, at::kInt);
+    why = run_frexp(site, self, mantissa, exponent);
+    if (why == NPU_REASON_NONE) {
+      return {std::move(mantissa), std::move(exponent)};
+    }
+  }
+  return site.cpu(why, &at::compositeexplicitautograd::frexp, self);
+}
+
+std::tuple<at::Tensor&, at::Tensor&> frexp_out(
+    const at::Tensor& self, at::Tensor& mantissa, at::Tensor& exponent) {
+  static NativeSite site(
+      "aten::frexp.Tensor_out", NPU_KIND_UNARY, NPU_UNARY_FREXP);
+  npu_reason why = site.wants(self, mantissa, exponent);
+  if (takes(
+          is_float(self) && on_device(mantissa, exponent) &&
+              mantissa.scalar_type() == self.scalar_type() &&
+              exponent.scalar_type() == at::kInt,
+          why)) {
+    why = run_frexp(site, self, mantissa, exponent);
+    if (why == NPU_REASON_NONE) {
+      return {mantissa, exponent};
+    }
+  }
+  return site.cpu(why, &at::cpu::frexp_outf, self, mantissa, exponent);
 }
 
 // ---- glu ----
@@ -303,6 +431,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_dropout_backward", TORCH_FN(dropout_backward));
   m.impl("_prelu_kernel", TORCH_FN(prelu));
   m.impl("_prelu_kernel_backward", TORCH_FN(prelu_backward));
+  m.impl("mish_backward", TORCH_FN(mish_backward));
+  m.impl("log_sigmoid_forward", TORCH_FN(log_sigmoid));
+  m.impl("log_sigmoid_backward", TORCH_FN(log_sigmoid_backward));
+  m.impl("frexp.Tensor", TORCH_FN(frexp));
+  m.impl("frexp.Tensor_out", TORCH_FN(frexp_out));
   m.impl("glu", TORCH_FN(glu));
   m.impl("glu.out", TORCH_FN(glu_out));
   m.impl("glu_backward", TORCH_FN(glu_backward));
