@@ -32,6 +32,7 @@ constexpr bool kHeapOnly = false;
 struct Map {
   std::shared_mutex mutex;
   std::map<const char*, Block> blocks;  // by base
+  std::atomic<std::uint64_t> removals{0};
 };
 // Never destroyed: worker threads may outlive static destructors.
 Map& map() {
@@ -226,6 +227,12 @@ npu_status host_alloc(std::uint64_t bytes, void** out) {
   });
 }
 
+// Under the lock.
+void forget(const char* base) {
+  map().blocks.erase(base);
+  map().removals.fetch_add(1, std::memory_order_release);
+}
+
 npu_status release(npu_device device, void* ptr) {
   Block block;
   {
@@ -242,14 +249,14 @@ npu_status release(npu_device device, void* ptr) {
     }
     block = found->second;
     if (!settings.redzone) {
-      map().blocks.erase(found);
+      forget(block.base);
     }
   }
   npu_status status = NPU_OK;
   if (settings.redzone) {
     status = check_redzone(block);
     const std::unique_lock lock(map().mutex);
-    map().blocks.erase(block.base);
+    forget(block.base);
   }
   if (settings.protect && device >= 0) {
     forget_pages(block.base, block.mapped);
@@ -284,6 +291,19 @@ bool look_up(const void* ptr, Block& out) {
   }
   out = block;
   return true;
+}
+
+// The block this thread asked for last: most questions are about it again.
+struct LastBlock {
+  std::uint64_t removals = 0;
+  Block block;
+};
+thread_local LastBlock last_block;
+
+bool holds(const Block& block, const void* ptr, std::uint64_t bytes) {
+  const auto offset =
+      static_cast<std::uint64_t>(static_cast<const char*>(ptr) - block.base);
+  return offset <= block.bytes && bytes <= block.bytes - offset;
 }
 
 npu_status pointer_info(const void* ptr, npu_pointer_info* out) {
@@ -330,13 +350,15 @@ npu_status check_range(
     npu_device device,
     const void* ptr,
     std::uint64_t bytes) {
-  Block block;
-  const bool inside =
-      find_block(ptr, block) && block.device >= 0 &&
-      (device < 0 || block.device == device) &&
-      bytes <= block.bytes - static_cast<std::uint64_t>(
-                                 static_cast<const char*>(ptr) - block.base);
-  if (inside) {
+  LastBlock& last = last_block;
+  const std::uint64_t removals = map().removals.load(std::memory_order_acquire);
+  if (last.removals != removals || !holds(last.block, ptr, bytes)) {
+    last = {removals, {}};
+    find_block(ptr, last.block);
+  }
+  const Block& block = last.block;
+  if (block.device >= 0 && (device < 0 || block.device == device) &&
+      holds(block, ptr, bytes)) {
     return NPU_OK;
   }
   char owner[24] = "device memory";
