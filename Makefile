@@ -23,7 +23,7 @@ PY := $(VENV)/bin/python
 endif
 PIP := $(PY) -m pip install -q --disable-pip-version-check $(PIP_FLAGS)
 
-.PHONY: help setup build demo test test-full test-modes test-core test-sanitizers test-python wheel bench bench-kernels seen-operators format lint doctor clean
+.PHONY: help setup build demo test test-full test-modes test-core test-sanitizers test-asan-fuzz test-asan-torch test-python wheel bench bench-kernels seen-operators format lint doctor clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -51,7 +51,7 @@ demo: build ## train a small GPT on npu:0
 doctor: build ## check torch, driver, devices, autoload, one operator
 	@$(PY) -m opennpu doctor
 
-test: build lint test-core test-sanitizers test-python ## everything
+test: build lint test-core test-sanitizers test-asan-fuzz test-python ## everything
 
 test-core: setup ## the torch-free half: contract, loader, drivers, conformance kit
 	@cmake --preset core -DPython3_EXECUTABLE=$(abspath $(PY)) >/dev/null
@@ -63,10 +63,21 @@ test-sanitizers: setup ## the same under ASAN+UBSAN and under TSAN
 	  cmake --preset $$preset -DPython3_EXECUTABLE=$(abspath $(PY)) >/dev/null && \
 	  cmake --build --preset $$preset -j $(JOBS) && ctest --preset $$preset -j $(JOBS) || exit 1; done
 
+test-asan-fuzz: build ## the fuzz test on the host driver under ASAN+UBSAN
+	@cmake --preset asan -DPython3_EXECUTABLE=$(abspath $(PY)) >/dev/null
+	@cmake --build --preset asan -j $(JOBS) --target npu_host
+	@scripts/fuzz_under_asan.sh $(PY) $(CURDIR)/build/asan/drivers/libnpu_host.so
+
+# Long: compiles everything again.
+test-asan-torch: setup ## the fuzz test with adapters, runtime and driver under ASAN
+	@cmake --preset asan-torch -DPython3_EXECUTABLE=$(abspath $(PY)) >/dev/null
+	@cmake --build --preset asan-torch -j $(JOBS) --target install >/dev/null
+	@scripts/fuzz_under_asan.sh $(PY) $(CURDIR)/build/asan-torch/drivers/libnpu_host.so $(CURDIR)/build/asan-torch/site
+
 test-python: build ## pytest: tests/python, tests/seeds, tests/opinfo
 	@$(PY) -m pytest -q -n $(JOBS) tests
 
-test-full: build ## test-python with every OpInfo sample, and a long fuzz
+test-full: build test-asan-torch ## test-python with every OpInfo sample, and a long fuzz
 	@OPENNPU_TEST_FULL=1 $(PY) -m pytest -q -n $(JOBS) tests
 
 # Each mode is the same tests on a device that behaves differently.

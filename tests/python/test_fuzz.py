@@ -282,6 +282,17 @@ def test_programs_with_all_kernels():
     assert done.returncode == 0, done.stdout[-6000:]
 
 
+@pytest.mark.skipif("libasan" not in os.environ.get("LD_PRELOAD", ""), reason="make test-asan-fuzz")
+def test_a_byte_past_a_tensor_is_noticed():
+    code = "import ctypes, torch, torch_npu; x = torch.ones(3, device='npu'); "
+    code += "ctypes.memset(x.data_ptr() + {}, 0, 1); print('lived')"
+    for past, noticed in ((11, False), (12, True)):
+        command = [sys.executable, "-c", code.format(past)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert ("AddressSanitizer" in done.stderr) == noticed, done.stderr[-3000:]
+        assert ("lived" in done.stdout) != noticed, done.stderr[-3000:]
+
+
 def test_a_wrong_result_is_noticed():
     right = torch.tensor([1.0, 2.0])
     assert same(right, right.npu()) is None
