@@ -5,8 +5,8 @@
     docs/operators.md   the same as a page
 
 Beside the YAML it reads what a test saw the host driver run (ops/seen_host.txt, one line
-"overload kind[.code] dtype,…" each, made by scripts/seen_operators.py); that also covers overloads
-that src/aten registers without YAML.
+"overload kind[.code] rung,… dtype,…" each, made by scripts/seen_operators.py); that also covers
+overloads that src/aten registers without YAML.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from aten_model import Operator, Pack
 from aten_torch import TorchOps
 from yaml_reader import YamlError, near
 
-Seen = dict[str, dict[str, tuple[str, ...]]]  # overload -> "kind.code" -> dtypes
+# overload -> "kind.code" -> rungs, dtypes
+Seen = dict[str, dict[str, tuple[tuple[int, ...], tuple[str, ...]]]]
 
 
 def load_seen(path: Path | None, kinds) -> Seen:
@@ -32,15 +33,19 @@ def load_seen(path: Path | None, kinds) -> Seen:
         words = line.split("#")[0].split()
         if not words:
             continue
-        if len(words) != 3:
-            raise YamlError(f"{path}:{number}: expected 'overload kind[.code] dtype,…'.")
+        if len(words) != 4 or not set(words[2].split(",")) <= {"1", "2", "3"}:
+            raise YamlError(
+                f"{path}:{number}: expected 'overload kind[.code] rung,… dtype,…', rungs 1 to 3. "
+                "Remake the file: make seen-operators."
+            )
         kind, _, code = words[1].partition(".")
         if kind not in codes or (code and code not in codes[kind]):
             raise YamlError(
                 f"{path}:{number}: '{words[1]}' is no kind and code{near(kind, codes)}. "
                 "Remake the file: make seen-operators."
             )
-        seen[words[0]][words[1]] = tuple(words[2].split(","))
+        rungs = tuple(int(rung) for rung in words[2].split(","))
+        seen[words[0]][words[1]] = (rungs, tuple(words[3].split(",")))
     return seen
 
 
@@ -76,8 +81,13 @@ def rows(pack: Pack) -> list[dict]:
         row = found.setdefault(
             name, {"overload": name, "calls": [], "how": "hand", "section": "supported"}
         )
-        row["seen"] = {call: list(dtypes) for call, dtypes in sorted(calls.items())}
-        row["calls"] += [call for call in sorted(calls) if call not in row["calls"]]
+        row["seen"] = {call: list(dtypes) for call, (_, dtypes) in sorted(calls.items())}
+        row["rungs"] = sorted({rung for rungs, _ in calls.values() for rung in rungs})
+        # What ran on rung 3 alone is a part of a composition, and needed only for that.
+        parts = [call for call in sorted(calls) if calls[call][0] == (3,)]
+        row["calls"] += [c for c in sorted(calls) if c not in row["calls"] and c not in parts]
+        if parts:
+            row["parts"] = parts
     return [found[name] for name in sorted(found)]
 
 
@@ -88,7 +98,8 @@ def page(listed: list[dict]) -> str:
         dtypes = sorted({d for each in row.get("seen", {}).values() for d in each})
         calls = ", ".join(f"`{call}`" for call in row["calls"])
         lines.append(
-            f"| `{row['overload']}` | {calls} | {row['how']} | {' '.join(dtypes) or '-'} |"
+            f"| `{row['overload']}` | {calls} | {row['how']} "
+            f"| {' '.join(map(str, row.get('rungs', ()))) or '-'} | {' '.join(dtypes) or '-'} |"
         )
     return f"""# Operators
 
@@ -97,10 +108,11 @@ seen to on the host driver with all its kernels. Every other operator that PyTor
 CPU rungs of the ladder. `opennpu ops` shows this list for the driver you use.
 
 How: `kind`, the adapter is generated from the line of YAML; `impl`, shapes are PyTorch's and the frame is
-filled in C++; `hand`, C++. dtypes: of the first input, as seen.
+filled in C++; `hand`, C++. Rungs it was seen on: 1, the driver ran the call as it was; 2, after copies or
+casts; 3, as other kinds that src/compose made it of. dtypes: of the first input, as seen.
 
-| overload | calls | how | dtypes |
-|---|---|---|---|
+| overload | calls | how | rungs | dtypes |
+|---|---|---|---|---|
 {chr(10).join(lines)}
 """
 

@@ -3,8 +3,10 @@
 
 Runs PyTorch's own samples (OpInfo) on npu with every host kernel in use, under the test driver that
 notes each call it runs (tests/drivers/faulty_driver.cpp), and writes one line for each overload and
-kind: "overload kind[.code] dtype,...". Only what ran on the driver is noted, so a line proves
-rungs 1 to 3. Run it from a folder without a `torch_npu` of its own: make seen-operators.
+kind: "overload kind[.code] rung,... dtype,...". Only what ran on the driver is noted, so a line
+proves rungs 1 to 3: 1 as it was, 2 after copies or casts, 3 as a part of a composition. The host
+driver asks for no mending and lacks no kind, so rungs 2 and 3 have runs of their own, where it does.
+Run it from a folder without a `torch_npu` of its own: make seen-operators.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import torch
-import torch_npu  # noqa: F401
+import torch_npu
 from torch.testing._internal import common_methods_invocations as infos
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
@@ -36,9 +38,15 @@ from faulty import faulty_environment  # noqa: E402
 FILE = ROOT / "ops/seen_host.txt"
 DTYPES = "float32 float64 float16 bfloat16 complex64 int64 int32 uint8 bool".split()
 SAMPLES = 4
+# The kinds that src/compose makes of others.
+COMPOSED = (
+    "flip roll isin rms_norm rms_norm_grad weight_norm weight_norm_grad cross_entropy "
+    "cross_entropy_grad loss loss_grad margin margin_grad attention attention_grad"
+).split()
 HEAD = """# SPDX-License-Identifier: Apache-2.0
 # Measured: scripts/seen_operators.py (make seen-operators). Which operators the host driver was seen to
-# run with all its kernels in use: overload, kind[.code], dtypes of the first input.
+# run with all its kernels in use: overload, kind[.code], rungs, dtypes of the first input. On rung 3 the
+# kind is a part of what the overload was composed of.
 """
 
 
@@ -62,7 +70,9 @@ def samples_of(op, dtype: torch.dtype, gradient: bool):
     """Arguments on npu, of a few of the operator's samples."""
     given = op.sample_inputs("cpu", dtype, requires_grad=gradient)
     for sample in itertools.islice(given, SAMPLES):
-        yield tuple(tree_map(moved, part) for part in (sample.input, sample.args, sample.kwargs))
+        for one in (sample, tried(sample.noncontiguous)) if dtype == torch.float32 else (sample,):
+            if one is not None:
+                yield tuple(tree_map(moved, part) for part in (one.input, one.args, one.kwargs))
 
 
 def backward(op, value, args, kwargs) -> None:
@@ -93,7 +103,7 @@ class Watch(TorchDispatchMode):
         super().__init__()
         self.take = ctypes.CDLL(os.environ["NPU_DRIVER"]).npu_faulty_take_tally
         self.take.restype = ctypes.c_char_p
-        self.seen: set[tuple[str, str, str]] = set()
+        self.seen: set[tuple[str, str, str, str]] = set()
         self.tried: set[str] = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -117,8 +127,15 @@ class Watch(TorchDispatchMode):
             label, kind, dtype = line.split()
             # Copies on the way to another rung have another operator's label.
             if base(label) == base(func.name()):
-                self.seen.add((func.name(), kind, dtype))
+                self.seen.add((func.name(), kind, dtype, label))
         return result
+
+    def lines(self):
+        """overload, kind, rungs, dtype: rungs as the adapters counted them."""
+        sites = torch_npu._C._native_calls()
+        for name, kind, dtype, label in sorted(self.seen):
+            rungs = rungs_of(sites.get(label, []), kind)
+            yield f"{name} {kind} {','.join(map(str, rungs))} {dtype}\n"
 
 
 def forms_of(func):
@@ -133,6 +150,13 @@ def forms_of(func):
             form = getattr(packet, overload)
             if form is not func and form._schema.is_mutable and inputs(form) == inputs(func):
                 yield form
+
+
+def rungs_of(sites, kind: str) -> list[int]:
+    """Of a kind that ran in an operator's name; an operator without sites only calls directly."""
+    own = [row for row in sites if kind.split(".")[0] == row["kind"]]
+    rungs = [rung for rung in (1, 2) if any(row[rung] for row in own)]
+    return rungs or [3 if any(row[3] for row in sites) else 1]
 
 
 def base(name: str) -> str:
@@ -156,29 +180,49 @@ def child(dtype_name: str, out: str) -> int:
         for op in itertools.chain(*databases):
             if dtype in op.supported_dtypes("cpu"):
                 tried(run_all, op, dtype)
-    lines = [" ".join(row) + "\n" for row in sorted(watch.seen)]
-    Path(out).write_text("".join(lines), encoding="utf-8")
+    Path(out).write_text("".join(watch.lines()), encoding="utf-8")
     return 0
 
 
 # ---- the parent ----------------------------------------------------------------------
 
 
-def collect(dtypes: list[str]) -> dict[tuple[str, str], set[str]]:
-    seen: dict[tuple[str, str], set[str]] = defaultdict(set)
+class Seen:
+    """What all runs saw: rungs and dtypes by overload and kind."""
+
+    def __init__(self):
+        self.rungs: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self.dtypes: dict[tuple[str, str], set[str]] = defaultdict(set)
+
+    def read(self, path: Path) -> None:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if not line.startswith("#"):
+                overload, kind, rungs, dtypes = line.split()
+                self.rungs[overload, kind].update(rungs.split(","))
+                self.dtypes[overload, kind].update(dtypes.split(","))
+
+    def text(self) -> str:
+        lines = [
+            f"{' '.join(key)} {','.join(sorted(self.rungs[key]))} {','.join(sorted(dtypes))}\n"
+            for key, dtypes in sorted(self.dtypes.items())
+        ]
+        return HEAD + "".join(lines)
+
+
+def collect(dtypes: list[str], seen: Seen) -> None:
     env = {**os.environ, **faulty_environment()}
     env |= {"NPU_FAULTY_TALLY": "1", "NPU_HOST_KERNELS": "all", "NPU_FALLBACK": "silent"}
+    runs = [(name, {}) for name in dtypes]
+    runs += [("float32", {"NPU_HOST_DECLINE": "50,1"})]  # calls are mended
+    runs += [("float32", {"NPU_DISABLE_KIND": ",".join(COMPOSED)})]
     with tempfile.TemporaryDirectory() as folder:
-        for name in dtypes:
-            out = str(Path(folder) / name)
-            command = [sys.executable, __file__, "--child", name, out]
-            done = subprocess.run(command, env=env, cwd=folder)
+        for name, lacks in runs:
+            out = Path(folder) / name
+            command = [sys.executable, __file__, "--child", name, str(out)]
+            done = subprocess.run(command, env={**env, **lacks}, cwd=folder)
             if done.returncode != 0:
                 raise SystemExit(f"the run with {name} ended with {done.returncode}")
-            for line in Path(out).read_text(encoding="utf-8").splitlines():
-                overload, kind, dtype = line.split()
-                seen[overload, kind].add(dtype)
-    return seen
+            seen.read(out)
 
 
 def main() -> int:
@@ -190,15 +234,13 @@ def main() -> int:
     options = parser.parse_args()
     if options.child:
         return child(*options.child)
-    seen = collect(options.dtypes)
+    seen = Seen()
+    collect(options.dtypes, seen)
     if options.add:
-        for line in options.out.read_text(encoding="utf-8").splitlines():
-            if not line.startswith("#"):
-                overload, kind, dtypes = line.split()
-                seen[overload, kind].update(dtypes.split(","))
-    lines = [f"{o} {k} {','.join(sorted(d))}\n" for (o, k), d in sorted(seen.items())]
-    options.out.write_text(HEAD + "".join(lines), encoding="utf-8")
-    print(f"{len({o for o, _ in seen})} overloads were seen to run on the host driver")
+        seen.read(options.out)
+    options.out.write_text(seen.text(), encoding="utf-8")
+    overloads = len({overload for overload, _ in seen.dtypes})
+    print(f"{overloads} overloads were seen to run on the host driver")
     return 0
 
 

@@ -35,9 +35,11 @@ def matches(overload: str, pattern: str | None) -> bool:
 
 
 def rung_of(row: dict, runs: dict[str, list[str]], host_access: bool) -> int:
-    """1 when the driver has every kind the overload calls; else where PyTorch's CPU kernel runs."""
-    if row["calls"] and all(call in runs for call in row["calls"]):
-        return 1
+    """1 when the driver has every kind the overload calls, 3 when it has what it can be composed of;
+    else where PyTorch's CPU kernel runs. Which calls need mending (2) shows only when they run."""
+    for rung, calls in ((1, row["calls"]), (3, row.get("parts"))):
+        if calls and all(call in runs for call in calls):
+            return rung
     return 4 if host_access else 5
 
 
@@ -79,10 +81,11 @@ def collect(options: argparse.Namespace) -> dict:
     for row in listed:
         if not matches(row["overload"], options.pattern):
             continue
-        rung = rung_of(row, runs, access != 0)
+        rung = row["rungs"][0] if seen and "rungs" in row else rung_of(row, runs, access != 0)
         shown = {**row, "rung": rung, "dtypes": dtypes_of(row, runs, seen) if rung < 4 else []}
         if not seen:
             shown.pop("seen", None)
+            shown.pop("rungs", None)
         if options.profile:
             shown["profile"] = judged(row["overload"])
         rows.append(shown)
@@ -100,7 +103,8 @@ def show(found: dict) -> None:
     calls = max((len(" ".join(row["calls"])) for row in rows), default=5)
     for row in rows:
         profile = f"  {row['profile']:10}" if "profile" in row else ""
-        line = f"{row['overload']:{width}}  rung {row['rung']}  {' '.join(row['calls']):{calls}}"
+        rungs = ",".join(map(str, row.get("rungs", [row["rung"]])))
+        line = f"{row['overload']:{width}}  rung {rungs:5}  {' '.join(row['calls']):{calls}}"
         print(f"{line}{profile}  {' '.join(row['dtypes'])}".rstrip())
     native = sum(row["rung"] < 4 for row in rows)
     print(f"{len(rows)} overloads, {native} on driver {found['driver']}", end="")

@@ -123,7 +123,8 @@ at::Tensor rrelu_with_noise(
     const c10::Scalar& upper,
     bool training,
     OptGenerator generator) {
-  return rrelu(self, noise, lower, upper, training, generator);
+  // The CPU's result is contiguous, whatever self is.
+  return rrelu(self.contiguous(), noise, lower, upper, training, generator);
 }
 
 at::Tensor& rrelu_with_noise_out(

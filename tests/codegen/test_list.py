@@ -21,7 +21,11 @@ TEXT = """supported:
   - func: flip
     uses: flip
 """
-SEEN = "aten::erfinv unary.erfinv f32,f16\naten::copy_ copy f32  # by hand, no YAML\n"
+SEEN = """aten::erfinv unary.erfinv 1,2 f32,f16
+aten::copy_ copy 1 f32  # by hand, no YAML
+aten::flip flip 1 f32
+aten::flip index_select 3 f32
+"""
 
 
 @pytest.fixture
@@ -47,19 +51,27 @@ def test_rows(listed):
     assert rows["aten::copy_"]["calls"] == ["copy"]
 
 
+def test_rungs(listed):
+    rows = {row["overload"]: row for row in listed[0]}
+    assert rows["aten::erfinv"]["rungs"] == [1, 2] and "parts" not in rows["aten::erfinv"]
+    assert rows["aten::flip"]["rungs"] == [1, 3] and rows["aten::flip"]["parts"] == ["index_select"]
+    assert "| `aten::erfinv` | `unary.erfinv` | kind | 1 2 | f16 f32 |" in listed[1]
+
+
 def test_page_has_every_overload(listed):
     rows, page = listed
     for row in rows:
         assert f"| `{row['overload']}` |" in page
-    assert f"{len(rows)} overloads reach the driver, 2 of them" in page
+    assert f"{len(rows)} overloads reach the driver, 3 of them" in page
 
 
 @pytest.mark.parametrize(
     ("line", "part"),
     [
-        ("aten::erfinv unary.erfinv", "expected 'overload kind[.code] dtype"),
-        ("aten::erfinv unari.erfinv f32", "did you mean 'unary'?"),
-        ("aten::erfinv unary.erfin f32", "is no kind and code"),
+        ("aten::erfinv unary.erfinv f32", "expected 'overload kind[.code] rung"),
+        ("aten::erfinv unary.erfinv 4 f32", "rungs 1 to 3"),
+        ("aten::erfinv unari.erfinv 1 f32", "did you mean 'unary'?"),
+        ("aten::erfinv unary.erfin 1 f32", "is no kind and code"),
     ],
 )
 def test_wrong_line_of_the_seen_file(line, part, kinds, tmp_path):

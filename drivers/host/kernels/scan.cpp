@@ -176,15 +176,16 @@ std::int64_t find_median(const T* row, std::int64_t n, bool skip_nan) {
   return find_kth(row, n, numbers == 0 ? 0 : (numbers - 1) / 2);
 }
 
-// The most frequent value, the least of several, where it comes last.
+// The most frequent value, the least of several. Of its places the one that
+// the sort happens to put last: as on the CPU, where this is not promised
+// either.
 template <class T>
 std::int64_t find_mode(const T* row, std::int64_t n) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(n));
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  std::stable_sort(
-      order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) {
-        return comes_before(row[i], row[j]);
-      });
+  std::sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) {
+    return comes_before(row[i], row[j]);
+  });
   std::int64_t best = order[0];
   std::int64_t most = 0;
   std::int64_t run = 0;

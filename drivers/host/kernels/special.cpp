@@ -127,6 +127,55 @@ W polygamma_of(W order, W x) {
   return sign * std::exp(std::lgamma(order + 1)) * zeta_of(order + 1, x);
 }
 
+// x - log(1 + x), which is nearly x * x / 2 where x is small.
+template <class W>
+W minus_log1p(W x) {
+  if (std::abs(x) > W(0.2)) {
+    return x - std::log1p(x);
+  }
+  W power = x * x;
+  W sum = power / 2;
+  for (int k = 3; std::abs(power) > std::abs(sum) * kEps<W>; ++k) {
+    power *= -x;
+    sum += power / k;
+  }
+  return sum;
+}
+
+template <class W, std::size_t kTerms>
+W polynomial(const W (&terms)[kTerms], W x) {
+  W sum = 0;
+  for (std::size_t k = kTerms; k-- > 0;) {
+    sum = sum * x + terms[k];
+  }
+  return sum;
+}
+
+// Both incomplete gammas for large a: Temme's expansion about x = a, beyond
+// which they are 0 or 1 (DLMF 8.12).
+template <class W>
+W gamma_part_large(W a, W x, bool upper) {
+  constexpr W kFirst[] = {
+      W(-1) / 3,
+      W(1) / 12,
+      W(-2) / 135,
+      W(1) / 864,
+      W(1) / 2835,
+      W(-139) / 777600,
+      W(1) / 25515,
+      W(-571) / 261273600};
+  constexpr W kSecond[] = {
+      W(-1) / 540, W(-1) / 288, W(1) / 378, W(-77) / 77760};
+  constexpr W kThird[] = {W(25) / 6048, W(-139) / 51840};
+  const W away = minus_log1p((x - a) / a);
+  const W eta = std::copysign(std::sqrt(2 * away), x - a);
+  const W half = std::erfc((upper ? eta : -eta) * std::sqrt(a / 2)) / 2;
+  const W terms = polynomial(kFirst, eta) +
+                  (polynomial(kSecond, eta) + polynomial(kThird, eta) / a) / a;
+  const W rest = std::exp(-a * away) / std::sqrt(2 * kPi<W> * a) * terms;
+  return upper ? half + rest : half - rest;
+}
+
 // Both incomplete gammas: the series gives the lower, the fraction the upper.
 template <class W>
 W gamma_part(W a, W x, bool upper) {
@@ -141,6 +190,9 @@ W gamma_part(W a, W x, bool upper) {
   }
   if (x == 0 || std::isinf(a)) {
     return upper ? W(1) : W(0);
+  }
+  if (a > W(1e5)) {
+    return gamma_part_large(a, x, upper);
   }
   constexpr int kMostTerms = 1000000;
   const W front = std::exp(a * std::log(x) - x - std::lgamma(a));

@@ -170,9 +170,12 @@ npu_reason train(
   if (!takes(is_channel_batch(input) && p.fit(input), why)) {
     return why;
   }
+  // Applied before they are rounded: a half type's digits are too few.
   const c10::ScalarType type = p.type(input);
-  const at::Tensor mean = channel_vector(input, input.size(1), type);
-  const at::Tensor rstd = channel_vector(input, input.size(1), type);
+  const c10::ScalarType wide =
+      c10::isReducedFloatingType(type) ? at::kFloat : type;
+  const at::Tensor mean = channel_vector(input, input.size(1), wide);
+  const at::Tensor rstd = channel_vector(input, input.size(1), wide);
   const BatchStats no_running{mean, rstd, {}, {}, {}};
   why = run_stats(sites.stats, input, momentum, eps, no_running);
   if (why != NPU_REASON_NONE) {
@@ -188,7 +191,7 @@ npu_reason train(
     const BatchStats all{mean, rstd, {}, p.running_mean, p.running_var};
     why = run_stats(sites.stats, input, momentum, eps, all);
   }
-  result = {out, mean, rstd};
+  result = {out, mean.to(type), rstd.to(type)};
   return why;
 }
 
