@@ -92,6 +92,7 @@ assert (abs(upper - (1 - want)) <= 2.0**-50).all(), upper
 huge = torch.tensor([1e20, 1e30, 3e38]).npu()
 assert torch.igamma(huge, huge).tolist() == [0.5] * 3
 assert torch.igamma(huge, huge / 2).tolist() == [0.0] * 3
+assert torch.igammac(huge, torch.full_like(huge, 501)).tolist() == [1.0] * 3
 """
 
 

@@ -168,6 +168,9 @@ W gamma_part_large(W a, W x, bool upper) {
       W(-1) / 540, W(-1) / 288, W(1) / 378, W(-77) / 77760};
   constexpr W kThird[] = {W(25) / 6048, W(-139) / 51840};
   const W away = minus_log1p((x - a) / a);
+  if (a * away > W(12000)) {  // exp of it is no number of any type
+    return (x < a) == upper ? W(1) : W(0);
+  }
   const W eta = std::copysign(std::sqrt(2 * away), x - a);
   const W half = std::erfc((upper ? eta : -eta) * std::sqrt(a / 2)) / 2;
   const W terms = polynomial(kFirst, eta) +
