@@ -108,6 +108,53 @@ npu_status check_labels(
   return NPU_OK;
 }
 
+// What both kinds are given: sizes, lengths and labels, checked.
+struct Batch {
+  template <class Args>
+  explicit Batch(const Args& args)
+      : samples(args.log_probs->sizes[1]),
+        classes(args.log_probs->sizes[2]),
+        steps(args.log_alpha->sizes[1]),
+        width(args.log_alpha->sizes[2]),
+        blank(args.attrs.blank),
+        labels(args.targets),
+        lengths(args.input_lengths),
+        label_counts(args.target_lengths),
+        status(loaded(labels, lengths, label_counts)) {
+    status =
+        status
+            ? status
+            : check_ctc(
+                  *args.log_probs, *args.targets, lengths, label_counts, width);
+    status =
+        status ? status : check_labels(labels, args.targets->numel, classes);
+  }
+  template <class T>
+  Sample<T> sample(
+      const Loaded<T>& log_probs,
+      const Targets& targets,
+      std::int64_t n) const {
+    return {
+        log_probs.data() + n * classes,
+        samples * classes,
+        lengths[n],
+        targets[n],
+        2 * label_counts[n] + 1,
+        blank};
+  }
+  // Where the alphas of sample n begin.
+  std::int64_t alpha(std::int64_t n) const {
+    return n * steps * width;
+  }
+  std::int64_t work() const {
+    return steps * width * 16;
+  }
+
+  std::int64_t samples, classes, steps, width, blank;
+  Loaded<std::int64_t> labels, lengths, label_counts;
+  npu_status status;
+};
+
 // alpha has `width` places per step. Returns the log-probability of the target.
 template <class T>
 double forward(const Sample<T>& x, T* alpha, std::int64_t width) {
@@ -187,18 +234,9 @@ npu_status ctc_grad_caps(std::uint32_t code, npu_op_caps& out) {
 
 npu_status ctc_run(const npu_call& call) {
   const npu_ctc_args args = npu_ctc_unpack(&call);
-  const std::int64_t samples = args.log_probs->sizes[1];
-  const std::int64_t classes = args.log_probs->sizes[2];
-  const std::int64_t steps = args.log_alpha->sizes[1];
-  const std::int64_t width = args.log_alpha->sizes[2];
-  const Loaded<std::int64_t> labels(args.targets);
-  const Loaded<std::int64_t> lengths(args.input_lengths);
-  const Loaded<std::int64_t> label_counts(args.target_lengths);
-  npu_status status =
-      check_ctc(*args.log_probs, *args.targets, lengths, label_counts, width);
-  status = status ? status : check_labels(labels, args.targets->numel, classes);
-  if (status != NPU_OK) {
-    return status;
+  const Batch batch(args);
+  if (batch.status != NPU_OK) {
+    return batch.status;
   }
   return with_float(args.log_probs->dtype, [&](auto type) -> npu_status {
     using T = decltype(type);
@@ -206,22 +244,14 @@ npu_status ctc_run(const npu_call& call) {
     const Stored<T> out(args.out);
     const Stored<T> alpha(args.log_alpha);
     std::fill(alpha.data(), alpha.data() + args.log_alpha->numel, T(kNever));
-    const Targets targets(labels, *args.targets, label_counts, samples);
+    const Targets targets(
+        batch.labels, *args.targets, batch.label_counts, batch.samples);
     const auto sample = [&](std::int64_t n) {
-      const Sample<T> x{
-          log_probs.data() + n * classes,
-          samples * classes,
-          lengths[n],
-          targets[n],
-          2 * label_counts[n] + 1,
-          args.attrs.blank};
-      out.set(n, -forward(x, alpha.data() + n * steps * width, width));
+      const Sample<T> x = batch.sample(log_probs, targets, n);
+      out.set(n, -forward(x, alpha.data() + batch.alpha(n), batch.width));
     };
     return finish(
-        for_each_item(samples, steps * width * 16, sample),
-        labels,
-        lengths,
-        label_counts,
+        for_each_item(batch.samples, batch.work(), sample),
         log_probs,
         out,
         alpha);
@@ -230,18 +260,9 @@ npu_status ctc_run(const npu_call& call) {
 
 npu_status ctc_grad_run(const npu_call& call) {
   const npu_ctc_grad_args args = npu_ctc_grad_unpack(&call);
-  const std::int64_t samples = args.log_probs->sizes[1];
-  const std::int64_t classes = args.log_probs->sizes[2];
-  const std::int64_t steps = args.log_alpha->sizes[1];
-  const std::int64_t width = args.log_alpha->sizes[2];
-  const Loaded<std::int64_t> labels(args.targets);
-  const Loaded<std::int64_t> lengths(args.input_lengths);
-  const Loaded<std::int64_t> label_counts(args.target_lengths);
-  npu_status status =
-      check_ctc(*args.log_probs, *args.targets, lengths, label_counts, width);
-  status = status ? status : check_labels(labels, args.targets->numel, classes);
-  if (status != NPU_OK) {
-    return status;
+  const Batch batch(args);
+  if (batch.status != NPU_OK) {
+    return batch.status;
   }
   return with_float(args.log_probs->dtype, [&](auto type) -> npu_status {
     using T = decltype(type);
@@ -250,29 +271,23 @@ npu_status ctc_grad_run(const npu_call& call) {
     const Loaded<T> losses(args.losses);
     const Loaded<T> alpha(args.log_alpha);
     const Stored<T> out(args.grad_in, Stored<T>::kZero);
-    const Targets targets(labels, *args.targets, label_counts, samples);
+    const Targets targets(
+        batch.labels, *args.targets, batch.label_counts, batch.samples);
     const auto sample = [&](std::int64_t n) {
       if (args.attrs.zero_infinity && std::isinf(losses[n])) {
         return;
       }
-      const Sample<T> x{
-          log_probs.data() + n * classes,
-          samples * classes,
-          lengths[n],
-          targets[n],
-          2 * label_counts[n] + 1,
-          args.attrs.blank};
       backward(
-          x,
-          alpha.data() + n * steps * width,
-          width,
-          classes,
+          batch.sample(log_probs, targets, n),
+          alpha.data() + batch.alpha(n),
+          batch.width,
+          batch.classes,
           losses[n],
           grad[n],
-          out.data() + n * classes);
+          out.data() + n * batch.classes);
     };
     return finish(
-        for_each_item(samples, steps * width * 16, sample),
+        for_each_item(batch.samples, batch.work(), sample),
         grad,
         log_probs,
         losses,

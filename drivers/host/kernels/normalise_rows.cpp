@@ -187,28 +187,34 @@ npu_status normalise_grad(const Backward& args, const Rows& rows) {
   });
 }
 
+// Layers and groups have the same operands.
+template <class Args>
+Forward forward_of(const Args& a) {
+  return {a.out, a.mean, a.rstd, a.in, a.weight, a.bias, a.attrs.eps, true};
+}
+template <class Args>
+Backward backward_of(const Args& a) {
+  return {
+      a.grad_in,
+      a.grad_weight,
+      a.grad_bias,
+      a.grad_out,
+      a.in,
+      a.mean,
+      a.rstd,
+      a.weight};
+}
+
 }  // namespace
 
 npu_status layer_norm_run(const npu_call& call) {
   const npu_layer_norm_args a = npu_layer_norm_unpack(&call);
-  const double eps = a.attrs.eps;
-  return normalise(
-      {a.out, a.mean, a.rstd, a.in, a.weight, a.bias, eps, true},
-      rows_of_axes(*a.in, a.attrs.axes));
+  return normalise(forward_of(a), rows_of_axes(*a.in, a.attrs.axes));
 }
 
 npu_status layer_norm_grad_run(const npu_call& call) {
   const npu_layer_norm_grad_args a = npu_layer_norm_grad_unpack(&call);
-  return normalise_grad(
-      {a.grad_in,
-       a.grad_weight,
-       a.grad_bias,
-       a.grad_out,
-       a.in,
-       a.mean,
-       a.rstd,
-       a.weight},
-      rows_of_axes(*a.in, a.attrs.axes));
+  return normalise_grad(backward_of(a), rows_of_axes(*a.in, a.attrs.axes));
 }
 
 npu_status rms_norm_run(const npu_call& call) {
@@ -235,24 +241,12 @@ npu_status rms_norm_grad_run(const npu_call& call) {
 
 npu_status group_norm_run(const npu_call& call) {
   const npu_group_norm_args a = npu_group_norm_unpack(&call);
-  const double eps = a.attrs.eps;
-  return normalise(
-      {a.out, a.mean, a.rstd, a.in, a.weight, a.bias, eps, true},
-      rows_of_groups(*a.in, a.attrs.groups));
+  return normalise(forward_of(a), rows_of_groups(*a.in, a.attrs.groups));
 }
 
 npu_status group_norm_grad_run(const npu_call& call) {
   const npu_group_norm_grad_args a = npu_group_norm_grad_unpack(&call);
-  return normalise_grad(
-      {a.grad_in,
-       a.grad_weight,
-       a.grad_bias,
-       a.grad_out,
-       a.in,
-       a.mean,
-       a.rstd,
-       a.weight},
-      rows_of_groups(*a.in, a.attrs.groups));
+  return normalise_grad(backward_of(a), rows_of_groups(*a.in, a.attrs.groups));
 }
 
 }  // namespace npu::host
