@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What op_tools cost: a training step with a tool on against the plain step, turn by turn.
 
-    python -m benchmarks.optools [--model gpt-tiny] [--device cpu,npu] [--pairs 60]
+    python -m benchmarks.optools [--model gpt-tiny] [--device cpu,npu] [--pairs 60] [--clock cpu]
 
 Taps go in and out of the dispatch table between the two sides of a pair, so start and stop are
 not part of the ratio; they are timed on their own. ditorch's figures are printed beside ours.
@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 
 from benchmarks import models
-from benchmarks.measure import Ratio, _bootstrap, pairs
+from benchmarks.measure import Ratio, _bootstrap
 
 # Slowdown of a step under DeepLink's op_tools (torch 1.13, one thread, forward and backward of a
 # GPT: 2 layers of width 64 / 4 layers of width 128), as measured by this project.
@@ -58,6 +58,15 @@ def tools() -> dict[str, Callable[[], object]]:
     }
 
 
+def measure_nothing(step: Callable[[], object], count: int) -> Ratio:
+    """The plain step against itself: how quiet the machine is."""
+    times = [(_timed(step), _timed(step)) for _ in range(count)]
+    ratios = [a / b for a, b in times]
+    low, high = _bootstrap(ratios)
+    ours, theirs = (statistics.median(side) * 1e6 for side in zip(*times))
+    return Ratio(statistics.median(ratios), low, high, ours, theirs)
+
+
 def measure(
     step: Callable[[], object], start: Callable[[], object], count: int
 ) -> tuple[Ratio, float]:
@@ -92,10 +101,15 @@ def measure(
     )  # fmt: skip
 
 
+# On a busy machine processor time of this process tells more than the wall clock.
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+_clock = time.perf_counter
+
+
 def _timed(step: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = _clock()
     step()
-    return time.perf_counter() - start
+    return _clock() - start
 
 
 def main() -> None:
@@ -103,8 +117,13 @@ def main() -> None:
     parser.add_argument("--model", default="gpt-tiny")
     parser.add_argument("--device", default="cpu,npu")
     parser.add_argument("--pairs", type=int, default=60)
-    parser.add_argument("--tools", default="")
+    parser.add_argument("--tools", default="", help="comma-separated; all by default")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
     asked = parser.parse_args()
+    global _clock
+    _clock = CLOCKS[asked.clock]
+    torch.set_num_threads(asked.threads)
     for device in asked.device.split(","):
         if device == "npu":
             import torch_npu  # noqa: F401
@@ -113,11 +132,14 @@ def main() -> None:
         step = case.to(device)
         for _ in range(3):
             step()
-        quiet = pairs(step, step, asked.pairs)
-        print(f"{asked.model} on {device}, {torch.get_num_threads()} threads; A/A {quiet}")
+        quiet = measure_nothing(step, asked.pairs)
+        print(
+            f"{asked.model} on {device}, {asked.threads} threads, {asked.clock} time; A/A {quiet}",
+            flush=True,
+        )
         size = 0 if "tiny" in asked.model else 1
         for name, start in tools().items():
-            if asked.tools and name not in asked.tools.split(","):
+            if asked.tools and name.split(",")[0] not in asked.tools.split(","):
                 continue
             with contextlib.redirect_stdout(io.StringIO()):
                 ratio, switch = measure(step, start, asked.pairs)

@@ -2,6 +2,8 @@
 """The core: what is seen, what is left behind, order, threads, phases."""
 
 import os
+import subprocess
+import sys
 import threading
 
 import op_tools
@@ -262,6 +264,59 @@ def test_torchscript_is_seen(device):
     with tool:
         f(x)
     assert "aten::sin" in ops(tool)
+
+
+@pytest.mark.parametrize("names", [".*", "torch.add"])
+def test_compiled_regions_do_not_break(device, monkeypatch, names):
+    monkeypatch.setenv("OP_OBSERVE_LIST", names)
+    x = torch.randn(4, device=device)
+    compiled = torch.compile(lambda t: torch.add(t.sin(), 1), backend="aot_eager")
+    with op_tools.OpObserve():
+        result = compiled(x)
+    torch.testing.assert_close(result, x.sin() + 1)
+
+
+COLLECTIVE = """
+import os, sys
+import torch, torch.distributed as dist
+os.environ["OP_TOOLS_DEVICE"] = "cpu"
+import op_tools
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
+x = torch.full((4,), float(dist.get_rank() + 1))
+observe, timing = op_tools.OpObserve(), op_tools.OpTimeMeasure()
+with observe, timing:
+    dist.all_reduce(x)
+    y = torch.ops._c10d_functional.all_reduce(x, "sum", "0")
+    y = torch.ops._c10d_functional.wait_tensor(y)
+assert x.tolist() == [3.0] * 4, x
+assert y.tolist() == [6.0] * 4, y
+seen = {r["op"] for r in observe.records()}
+assert {"c10d::allreduce_", "_c10d_functional::all_reduce"} <= seen, seen
+assert any(s.op == "c10d::allreduce_" for s in timing.samples())
+dist.destroy_process_group()
+"""
+
+
+def test_collectives_are_seen(tmp_path):
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", COLLECTIVE, str(tmp_path / "rendezvous"), str(rank)],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        assert rank.wait(timeout=120) == 0, rank.stderr.read()
+
+
+def test_data_loader_workers(device):
+    data = torch.utils.data.TensorDataset(torch.arange(8.0))
+    with op_tools.OpObserve():
+        loader = torch.utils.data.DataLoader(data, batch_size=4, num_workers=2)
+        batches = [batch for (batch,) in loader]
+    assert torch.cat(batches).tolist() == list(range(8))
 
 
 def test_the_result_is_bit_equal(device):

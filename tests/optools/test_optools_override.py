@@ -105,6 +105,16 @@ def test_fallback_list(monkeypatch):
     torch.testing.assert_close(w.grad.cpu(), (2 * x).sum(0).expand(4, 3).cpu())
 
 
+def test_fallback_of_what_the_cpu_lacks_runs_on_the_device():
+    """Attention on a PrivateUse1 device is an operator the CPU only has a placeholder for."""
+    q = torch.randn(1, 2, 8, 16, device="npu")
+    plain = nn.functional.scaled_dot_product_attention(q, q, q)
+    tool = op_tools.OpFallback()
+    with tool:
+        fallen = nn.functional.scaled_dot_product_attention(q, q, q)
+    torch.testing.assert_close(plain.cpu(), fallen.cpu())
+
+
 def test_observe_sees_what_falls_back():
     x = torch.ones(3, device="npu")
     observe, fallback = op_tools.OpObserve(), op_tools.OpFallback()

@@ -44,7 +44,7 @@ class Patterns:
         return self.everything or any(c.fullmatch(name) for _, c in self.apis)
 
     def operator_numbers(self) -> list[int]:
-        names = _C.operator_names()
+        names = _C.operator_names() if self.operators else []
         found = []
         for piece, pattern in self.operators:
             hits = [

@@ -26,17 +26,6 @@ constexpr std::array<DispatchKey, kFunctionalities> kKinds = {
     DispatchKey::Quantized,
     DispatchKey::NestedTensor};
 
-constexpr size_t kKeyLimit = 256;
-
-std::array<int8_t, kKeyLimit> make_slots() {
-  std::array<int8_t, kKeyLimit> slots;
-  slots.fill(-1);
-  for (int slot = 0; slot < kKeySlots; ++slot) {
-    slots[static_cast<size_t>(slot_key(slot))] = static_cast<int8_t>(slot);
-  }
-  return slots;
-}
-
 // Address of an operator's name -> Operator. Open addressing; published whole
 // and never freed: it is rebuilt only when operators have been added.
 struct Index {
@@ -103,13 +92,12 @@ Operator::Operator(c10::OperatorHandle h, uint32_t i)
   random = handle.hasTag(at::Tag::nondeterministic_seeded);
 }
 
-int key_slot(DispatchKey key) {
-  static const auto slots = make_slots();
-  const auto at = static_cast<size_t>(key);
-  return at < kKeyLimit ? slots[at] : -1;
-}
-
 DispatchKey slot_key(int slot) {
+  if (slot >= kRuntimeSlots) {
+    return slot == kRuntimeSlots
+               ? DispatchKey::CompositeExplicitAutograd
+               : DispatchKey::CompositeExplicitAutogradNonFunctional;
+  }
   return c10::toRuntimePerBackendFunctionalityKey(
       kKinds[slot / kBackends], kComponents[slot % kBackends]);
 }

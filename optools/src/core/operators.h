@@ -13,10 +13,12 @@
 
 namespace optools {
 
-// Backends x functionalities a tap can stand on; see key_slot().
+// Keys a tap can stand on: backends x functionalities, then the two alias keys
+// of kernels written for every backend.
 inline constexpr int kBackends = 8;
 inline constexpr int kFunctionalities = 5;
-inline constexpr int kKeySlots = kBackends * kFunctionalities;
+inline constexpr int kRuntimeSlots = kBackends * kFunctionalities;
+inline constexpr int kKeySlots = kRuntimeSlots + 2;
 
 struct Operator {
   Operator(c10::OperatorHandle h, uint32_t i);
@@ -39,8 +41,6 @@ struct Operator {
   std::array<std::atomic<const c10::SafeKernelFunction*>, kKeySlots> kernels{};
 };
 
-// -1 for a key no tap stands on.
-int key_slot(c10::DispatchKey key);
 c10::DispatchKey slot_key(int slot);
 
 // The operator of a handle, or null when it appeared after the last refresh().

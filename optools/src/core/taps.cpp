@@ -33,6 +33,20 @@ struct Leave {
   }
 };
 
+// A key's device is its own. A kernel written for every backend has its
+// arguments' device: `meta` (which nobody selects) where there is none.
+c10::DeviceType device_of(int slot, c10::DispatchKeySet keys) {
+  if (slot < kRuntimeSlots) {
+    return c10::dispatchKeyToDeviceType(slot_key(slot));
+  }
+  const auto backend = keys.highestBackendKey();
+  if (backend == c10::BackendComponent::InvalidBit) {
+    return c10::DeviceType::Meta;
+  }
+  return c10::dispatchKeyToDeviceType(
+      c10::toRuntimePerBackendFunctionalityKey(DispatchKey::Dense, backend));
+}
+
 // Note [Torn reads]: PyTorch writes a dispatch table entry word by word while
 // other threads read it. A thread may therefore come here with another
 // kernel's functor, so the tap has none: it finds its state by the operator's
@@ -40,16 +54,16 @@ struct Leave {
 // with our empty functor) is harmless for kernels that are plain functions,
 // which is how PyTorch and its backends register theirs.
 void tap(
+    int slot,
     const c10::OperatorHandle& handle,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
-  const auto key = keys.highestPriorityTypeId();
   Operator* op = find_operator(handle);
-  const int slot = key_slot(key);
-  const Kernel* kernel = op != nullptr && slot >= 0
-                             ? op->kernels[slot].load(std::memory_order_acquire)
-                             : nullptr;
-  TORCH_INTERNAL_ASSERT(kernel != nullptr, "op_tools: no kernel for ", key);
+  const Kernel* kernel =
+      op == nullptr ? nullptr
+                    : op->kernels[slot].load(std::memory_order_acquire);
+  TORCH_INTERNAL_ASSERT(
+      kernel != nullptr, "op_tools: no kernel for ", slot_key(slot));
   auto& thread = this_thread();
   const bool outermost =
       thread.inside.load(std::memory_order_relaxed) == nullptr;
@@ -73,7 +87,7 @@ void tap(
       .keys = keys,
       .stack = *stack,
       .thread = thread,
-      .device = c10::dispatchKeyToDeviceType(key),
+      .device = device_of(slot, keys),
       .phase = Phase::kForward,
       .number = 0,
       .step = Engine::get().step(),
@@ -103,6 +117,24 @@ void tap(
   } else {
     kernel->callBoxed(handle, keys, stack);
   }
+}
+
+// Which key a tap stands on is part of its code: torch.compile's Python
+// dispatcher calls kernels of a key with a key set that says otherwise.
+template <int slot>
+void tap_at(
+    const c10::OperatorHandle& handle,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  tap(slot, handle, keys, stack);
+}
+
+template <int... slots>
+c10::KernelFunction make_tap(int slot, std::integer_sequence<int, slots...>) {
+  using Make = c10::KernelFunction (*)();
+  static constexpr Make kMake[] = {
+      &c10::KernelFunction::makeFromBoxedFunction<&tap_at<slots>>...};
+  return kMake[slot]();
 }
 
 // By key slot and operator; an empty list is a key without taps.
@@ -137,24 +169,47 @@ bool has_backend(c10::DeviceType type) {
   return type == c10::DeviceType::CPU || c10::impl::hasDeviceGuardImpl(type);
 }
 
-// An operator that is a composition under autograd must stay one: a backend
-// kernel would hide its parts from autograd.
+bool explicit_composite(const c10::OperatorHandle& handle) {
+  return handle.hasKernelForDispatchKey(
+             DispatchKey::CompositeExplicitAutograd) ||
+         handle.hasKernelForDispatchKey(
+             DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
+
+bool implicit_composite(const c10::OperatorHandle& handle) {
+  return handle.hasKernelForDispatchKey(
+             DispatchKey::CompositeImplicitAutograd) ||
+         handle.hasKernelForDispatchKey(
+             DispatchKey::CompositeImplicitAutogradNestedTensor);
+}
+
+// A tap stands on a key that has a kernel of its own, so that the set of keys
+// with kernels stays what it is: autograd, functionalisation and the Python
+// dispatcher's caches (which outlive the tap) decide by it. The exception is
+// an operator a backend's fallback serves, where they come out the same.
+// Compositions under autograd are never tapped: their parts are.
 bool may_tap(const Operator& op, int slot, DispatchKey key) {
   const auto& handle = op.handle;
-  if (!handle.hasComputedKernelForDispatchKey(key)) {
-    return false;
-  }
-  // Of sparse, quantised and nested tensors: what was written for them.
-  if (slot >= kBackends && !handle.hasKernelForDispatchKey(key)) {
-    return false;
-  }
   if (handle.hasKernelForDispatchKey(key)) {
     return !handle.isKernelFallthroughKernel(key);
   }
-  return !handle.hasKernelForDispatchKey(
-             DispatchKey::CompositeImplicitAutograd) &&
-         !handle.hasKernelForDispatchKey(
-             DispatchKey::CompositeImplicitAutogradNestedTensor);
+  return slot < kBackends && handle.hasComputedKernelForDispatchKey(key) &&
+         !explicit_composite(handle) && !implicit_composite(handle);
+}
+
+// A runtime key where the kernel of the slot's key is the one that runs.
+std::optional<DispatchKey> runtime_key(const Operator& op, int slot) {
+  if (slot < kRuntimeSlots) {
+    return slot_key(slot);
+  }
+  for (int other = 0; other < kBackends; ++other) {
+    const auto key = slot_key(other);
+    if (!op.handle.hasKernelForDispatchKey(key) &&
+        op.handle.hasComputedKernelForDispatchKey(key)) {
+      return key;
+    }
+  }
+  return std::nullopt;  // every backend has one of its own
 }
 
 // Control, not computation: `prim` is TorchScript's own, `profiler` opens and
@@ -176,15 +231,28 @@ void save_kernel(Operator& op, int slot, DispatchKey key) {
   op.kernels[slot].store(new Kernel(std::move(fresh)));
 }
 
-c10::RegistrationHandleRAII install(Operator& op, int slot, DispatchKey key) {
-  save_kernel(op, slot, key);
+std::optional<c10::RegistrationHandleRAII> install(
+    Operator& op, int slot, DispatchKey key) {
+  const auto runs_at = runtime_key(op, slot);
+  if (!runs_at) {
+    return std::nullopt;
+  }
+  save_kernel(op, slot, *runs_at);
   return c10::Dispatcher::singleton().registerImpl(
       op.handle.operator_name(),
       key,
-      c10::KernelFunction::makeFromBoxedFunction<&tap>(),
+      make_tap(slot, std::make_integer_sequence<int, kKeySlots>()),
       std::nullopt,
       nullptr,
       "op_tools");
+}
+
+bool slot_in_use(int slot, uint64_t devices) {
+  if (slot >= kRuntimeSlots) {
+    return devices != 0;
+  }
+  const auto device = c10::dispatchKeyToDeviceType(slot_key(slot));
+  return (devices >> static_cast<int>(device) & 1) != 0 && has_backend(device);
 }
 
 void set_taps_of_key(int slot, const std::vector<ToolMask>& wanted) {
@@ -198,7 +266,7 @@ void set_taps_of_key(int slot, const std::vector<ToolMask>& wanted) {
     if (!want) {
       tap.reset();
     } else if (!tap && may_tap(*op, slot, key)) {
-      tap.emplace(install(*op, slot, key));
+      tap = install(*op, slot, key);
     }
   }
 }
@@ -208,8 +276,7 @@ void set_taps_of_key(int slot, const std::vector<ToolMask>& wanted) {
 void set_taps(const std::vector<ToolMask>& wanted, uint64_t devices) {
   QuietOverride quiet;
   for (int slot = 0; slot < kKeySlots; ++slot) {
-    const auto device = c10::dispatchKeyToDeviceType(slot_key(slot));
-    if ((devices >> static_cast<int>(device) & 1) != 0 && has_backend(device)) {
+    if (slot_in_use(slot, devices)) {
       set_taps_of_key(slot, wanted);
     } else {
       installed()[slot].clear();

@@ -14,6 +14,8 @@
 namespace optools {
 namespace {
 
+constexpr char kNoKernel[] = "PyTorch's CPU has no kernel for it";
+
 // Why this call cannot run on the CPU; null when it can.
 const char* obstacle(const Call& call) {
   if (call.device == c10::DeviceType::CPU) {
@@ -33,7 +35,7 @@ const char* obstacle(const Call& call) {
     return "moves data, computes nothing";
   }
   if (!call.op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) {
-    return "PyTorch has no CPU kernel for it";
+    return kNoKernel;
   }
   for (const auto& value : call.inputs()) {
     if (value.isGenerator()) {
@@ -166,13 +168,40 @@ at::Tensor to_device(
   return result.copy_(ours);
 }
 
+// The operator's results on the CPU; false when the CPU has no such kernel.
+bool compute(
+    const Call& call,
+    const Plan& plan,
+    Standins& standins,
+    torch::jit::Stack& results) {
+  try {
+    results = run_on_cpu(call, plan, standins);
+    return true;
+  } catch (const c10::NotImplementedError&) {
+    if (!plan.has_half) {
+      return false;
+    }
+  } catch (const c10::Error&) {
+    if (!plan.has_half) {
+      throw;
+    }
+  }
+  standins = Standins(true);  // no CPU kernel for half: compute in float
+  try {
+    results = run_on_cpu(call, plan, standins);
+    return true;
+  } catch (const c10::NotImplementedError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 void Fallback::around(Call& call, Chain& chain) {
   attempt([&] {
-    const char* why = obstacle(call);
-    count(call, why == nullptr ? "" : why);
-    if (why == nullptr) {
+    if (const char* why = obstacle(call)) {
+      count(call, why);
+    } else {
       call.executor = this;
     }
   });
@@ -180,20 +209,17 @@ void Fallback::around(Call& call, Chain& chain) {
 }
 
 void Fallback::execute(Call& call) {
-  Quiet quiet;
-  at::AutoDispatchBelowADInplaceOrView below;
   const Plan plan = plan_of(call);
   Standins standins(false);
   torch::jit::Stack results;
-  try {
-    results = run_on_cpu(call, plan, standins);
-  } catch (const c10::Error&) {
-    if (!plan.has_half) {
-      throw;
-    }
-    standins = Standins(true);  // no CPU kernel for half: compute in float
-    results = run_on_cpu(call, plan, standins);
+  Quiet quiet;
+  at::AutoDispatchBelowADInplaceOrView below;
+  if (!compute(call, plan, standins, results)) {
+    attempt([&] { count(call, kNoKernel); });
+    call.kernel.callBoxed(call.op.handle, call.keys, &call.stack);
+    return;
   }
+  attempt([&] { count(call, ""); });
   copy_back(call, plan, standins);
   torch::jit::drop(call.stack, call.op.arguments);
   for (const auto& value : results) {
