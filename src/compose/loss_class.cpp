@@ -131,7 +131,10 @@ void cross_entropy_grad(Builder& build) {
   } else if (attrs.reduction == NPU_CROSS_ENTROPY_REDUCTION_MEAN) {
     scale = build.div(scale, target.mass);
   }
-  build.copy(build.out(0), build.mul(slope, scale));
+  // Samples that do not count have no gradient, though the mean of none be NaN.
+  const Tensor zero = build.constant(x.dtype(), 0);
+  const Tensor idle = build.compare(NPU_COMPARE_EQ, whole, zero);
+  build.copy(build.out(0), build.where(idle, zero, build.mul(slope, scale)));
 }
 
 namespace {

@@ -346,6 +346,57 @@ ran(overload, overload + "_backward")
 """)
 
 
+def test_cross_entropy(script):
+    code = """
+classes = torch.tensor([0, 2, 4, 1])
+for dtype in DTYPES:
+    r = data(dtype)
+    for how in ("none", "mean", "sum"):
+        for smoothing in (0.0, 0.2):
+            options = dict(reduction=how, label_smoothing=smoothing)
+            same(lambda x, t: F.cross_entropy(x, t, **options), r(4, 5), classes)
+            same(lambda x, t, w: F.cross_entropy(x.t(), t, w.detach(), ignore_index=2, **options),
+                 r(5, 4), classes, r(5).abs())
+            same(lambda x, t: F.cross_entropy(x, t, **options), r(2, 5, 3), torch.randint(5, (2, 3)))
+            same(lambda x, t, w: F.cross_entropy(x, t.softmax(1).detach(), w.detach(), **options),
+                 r(2, 5, 3), r(2, 5, 3), r(5).abs())
+    same(lambda x, t: F.cross_entropy(x, t), r(5), torch.tensor(2))
+    same(lambda x, t: F.cross_entropy(x, t), r(0, 5), classes[:0])
+    same(lambda x, t: F.cross_entropy(x, t), r(4, 5), classes * 0 - 100)
+    same(lambda x, t: F.cross_entropy(x, t.softmax(1)), r(4, 5), r(4, 5))  # of the target too
+x = torch.randn(4, 5, dtype=torch.float64, device="npu", requires_grad=True)
+loss = lambda x: F.cross_entropy(x, classes.npu(), label_smoothing=0.1)
+assert torch.autograd.gradcheck(loss, x) and torch.autograd.gradgradcheck(loss, x)
+torch.testing.assert_close(
+    torch.func.vmap(torch.func.grad(lambda x, t: F.cross_entropy(x, t)))(x.detach(), classes.npu()).cpu(),
+    torch.func.vmap(torch.func.grad(lambda x, t: F.cross_entropy(x, t)))(x.detach().cpu(), classes))
+torch.func.jvp(loss, (x.detach(),), (x.detach(),))
+wanted, = torch.autograd.grad(loss(x), x)
+got, = torch.autograd.grad(torch.compile(loss, backend="aot_eager")(x), x)
+torch.testing.assert_close(got, wanted)
+with torch.autocast("npu", dtype=torch.bfloat16):
+    assert F.cross_entropy(x.detach().bfloat16(), classes.npu()).dtype == torch.float32
+from torch.fx.experimental.proxy_tensor import make_fx
+graph = make_fx(loss)(x.detach())
+assert any("log_softmax" in str(node.target) for node in graph.graph.nodes)
+for target in (classes + 9, classes[:3], classes.int()):
+    errors = []
+    for device in ("cpu", "npu"):
+        try:
+            F.cross_entropy(torch.zeros(4, 5, device=device), target.to(device))
+        except Exception as e:
+            errors.append(type(e))
+    assert len(errors) == 2 and errors[0] is errors[1], errors
+"""
+    kinds = """
+rows = {row["kind"]: row for row in _C._native_calls()["aten::cross_entropy_loss"] if row[RUNG]}
+assert set(rows) == {"cross_entropy", "cross_entropy_grad"}, rows
+"""
+    script(code + kinds.replace("RUNG", "1"))
+    script(code, NPU_HOST_KERNELS="fast")
+    script(code + kinds.replace("RUNG", "3"), NPU_DISABLE_KIND="cross_entropy,cross_entropy_grad")
+
+
 DROPPED_ATTENTION = """
 overload = "_scaled_dot_product_fused_attention_overrideable"
 pair = getattr(aten, overload)

@@ -4,6 +4,7 @@ set(NPU_ADAPTER_SOURCES
   arrange.cpp
   batch_norm.cpp
   batch_norm_grad.cpp
+  cross_entropy.cpp
   embed.cpp
   fast.cpp
   flip.cpp
