@@ -74,15 +74,15 @@ def measure(
     ratios, on_times, off_times, switch = [], [], [], []
     for i in range(count):
         off = _timed(step) if i % 2 else None
-        begin = time.perf_counter()
+        begin = _clock()
         tool = start()
-        started = time.perf_counter()
+        started = _clock()
         step()  # first use of a tool allocates its buffers
         on = _timed(step)
-        stopping = time.perf_counter()
+        stopping = _clock()
         core, tool.report = tool._core, lambda: None
         tool.stop()
-        switch.append(started - begin + time.perf_counter() - stopping)
+        switch.append(started - begin + _clock() - stopping)
         assert not core.failure, core.failure
         if off is None:
             step()
