@@ -56,10 +56,11 @@ def test_what_was_seen_runs_on_the_driver(host):
 def test_rungs_as_seen(host):
     """1: as it was; 2: mended for a driver that asks for it; 3: made of the kinds in `parts`."""
     rows = {row["overload"]: row for row in host["operators"]}
-    assert {1, 2, 3} <= set(rows["aten::flip"]["rungs"])
+    assert rows["aten::flip"]["rungs"] == [1, 3]
     assert "index_select" in rows["aten::flip"]["parts"]
-    assert {1, 2} <= set(rows["aten::mm"]["rungs"])
-    assert sum(3 in row.get("rungs", ()) for row in host["operators"]) >= 20
+    on = [row["rungs"] for row in host["operators"] if "rungs" in row]
+    assert sum(2 in rungs for rungs in on) >= 50
+    assert sum(3 in rungs for rungs in on) >= 20
 
 
 def test_an_operator_and_its_forms(host):
