@@ -284,7 +284,7 @@ Moments moments(const std::vector<double>& x) {
 }
 
 // Five standard errors of the mean, and a generous limit for the variance.
-void check_moments(const Draw& draw, double mean, double variance) {
+void check_moments(const RandomCall& draw, double mean, double variance) {
   const std::vector<double> x = draw.numbers();
   const auto n = static_cast<double>(x.size());
   const Moments m = moments(x);
@@ -296,7 +296,7 @@ void check_moments(const Draw& draw, double mean, double variance) {
 // Largest distance of the draws from a distribution function; at n = 20000
 // 0.0138 is exceeded once in a thousand.
 template <class Cdf>
-void check_distance(const Draw& draw, Cdf cdf) {
+void check_distance(const RandomCall& draw, Cdf cdf) {
   std::vector<double> x = draw.numbers();
   std::sort(x.begin(), x.end());
   const auto n = static_cast<double>(x.size());
@@ -347,8 +347,8 @@ double gamma_cdf(double alpha, double x) {
   return sum * std::exp(alpha * std::log(x) - x - log_gamma(alpha));
 }
 
-Draw reject(std::uint32_t code, npu_dtype dtype, double p, double q = 0) {
-  Draw draw{code, dtype, p, q};
+RandomCall reject(std::uint32_t code, npu_dtype dtype, double p, double q = 0) {
+  RandomCall draw{code, dtype, p, q};
   draw.n = 20000;
   draw.rng = {2024, 16, nullptr, nullptr};
   return draw;
@@ -358,14 +358,14 @@ TEST(random, Poisson) {
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_POISSON);
   for (const double lambda : {0.2, 3.0, 9.9, 10.1, 60.0}) {
     for (const npu_dtype dtype : {NPU_F32, NPU_F64, NPU_BF16}) {
-      const Draw draw = reject(NPU_RANDOM_POISSON, dtype, lambda);
+      const RandomCall draw = reject(NPU_RANDOM_POISSON, dtype, lambda);
       check_moments(draw, lambda, lambda);
     }
     check_distance(reject(NPU_RANDOM_POISSON, NPU_F32, lambda), [=](double k) {
       return poisson_cdf(lambda, k);
     });
   }
-  const Draw large = reject(NPU_RANDOM_POISSON, NPU_F64, 1e6);
+  const RandomCall large = reject(NPU_RANDOM_POISSON, NPU_F64, 1e6);
   check_moments(large, 1e6, 1e6);
   for (const double x : reject(NPU_RANDOM_POISSON, NPU_F32, 0).numbers()) {
     ASSERT_EQ(x, 0);
@@ -376,7 +376,7 @@ TEST(random, Gamma) {
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_GAMMA);
   for (const double alpha : {0.1, 0.5, 1.0, 2.5, 40.0}) {
     for (const npu_dtype dtype : {NPU_F32, NPU_F64}) {
-      const Draw draw = reject(NPU_RANDOM_GAMMA, dtype, alpha);
+      const RandomCall draw = reject(NPU_RANDOM_GAMMA, dtype, alpha);
       check_moments(draw, alpha, alpha);
       check_distance(draw, [=](double x) { return gamma_cdf(alpha, x); });
       for (const double x : draw.numbers()) {
@@ -413,7 +413,7 @@ TEST(random, RejectingKindsTakeTensors) {
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_POISSON);
   for (const std::uint32_t code :
        {NPU_RANDOM_POISSON, NPU_RANDOM_GAMMA, NPU_RANDOM_BINOMIAL}) {
-    Draw each = reject(code, NPU_F32, -1, -1);
+    RandomCall each = reject(code, NPU_F32, -1, -1);
     each.n = 300;
     each.p = [](std::int64_t i) { return i % 2 == 0 ? 4.0 : 32.0; };
     if (code == NPU_RANDOM_BINOMIAL) {
@@ -422,8 +422,8 @@ TEST(random, RejectingKindsTakeTensors) {
     if (!each.declared()) {
       continue;
     }
-    Draw even = reject(code, NPU_F32, 4, 0.25);
-    Draw odd = reject(code, NPU_F32, 32, 0.5);
+    RandomCall even = reject(code, NPU_F32, 4, 0.25);
+    RandomCall odd = reject(code, NPU_F32, 32, 0.5);
     even.n = odd.n = 300;
     const std::vector<double> mixed = each.numbers();
     const std::vector<double> a = even.numbers();

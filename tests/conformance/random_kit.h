@@ -11,7 +11,7 @@
 
 namespace npu::kit {
 
-struct Draw {
+struct RandomCall {
   std::uint32_t code = 0;
   npu_dtype dtype = NPU_F32;
   double a = 0;

@@ -34,7 +34,7 @@ constexpr npu_rng kSeeds[] = {
 
 // expected(words, i) is element i of a draw; compared bit for bit.
 void check_bits(
-    Draw draw,
+    RandomCall draw,
     const std::function<Value(const Words&, std::uint64_t)>& expected) {
   if (!draw.declared()) {
     return;
@@ -62,7 +62,7 @@ void check_bits(
 
 // The same within `limit` ulp, or `slack` in absolute value.
 void check_close(
-    Draw draw,
+    RandomCall draw,
     const std::function<double(const Words&, std::uint64_t)>& expected,
     double limit = 4,
     const std::function<double(double)>& slack = [](double) { return 0.0; }) {
@@ -163,7 +163,7 @@ TEST(random, BernoulliWithTensor) {
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_BERNOULLI);
   for (const npu_dtype p_dtype : kFloats) {
     for (const npu_dtype dtype : {NPU_F32, NPU_BOOL, NPU_I64, NPU_BF16}) {
-      Draw draw{NPU_RANDOM_BERNOULLI, dtype, 0, 0};
+      RandomCall draw{NPU_RANDOM_BERNOULLI, dtype, 0, 0};
       draw.p_dtype = p_dtype;
       draw.p = [](std::int64_t i) { return static_cast<double>(i % 17) / 16; };
       check_bits(draw, [=](const Words& words, std::uint64_t i) -> Value {
@@ -199,7 +199,7 @@ TEST(random, Integers) {
       if (dtype == NPU_F16 && (range.range == 0 || range.range > 2048)) {
         continue;  // beyond float16
       }
-      Draw draw{NPU_RANDOM_INT, dtype, 0, 0};
+      RandomCall draw{NPU_RANDOM_INT, dtype, 0, 0};
       draw.low = range.low;
       draw.range = range.range;
       check_bits(draw, [=](const Words& words, std::uint64_t i) -> Value {
@@ -290,7 +290,7 @@ TEST(random, Exponential) {
             return std::max(-std::log1p(-u), epsilon) / lambda;
           });
     }
-    Draw draw{NPU_RANDOM_EXPONENTIAL, dtype, 1e4, 0};
+    RandomCall draw{NPU_RANDOM_EXPONENTIAL, dtype, 1e4, 0};
     if (draw.declared()) {
       draw.n = 100000;
       for (const double x : draw.numbers()) {
@@ -324,7 +324,7 @@ TEST(random, Geometric) {
           // At an integer's edge the last bit decides.
           [=](double) { return step; });
     }
-    Draw draw{NPU_RANDOM_GEOMETRIC, dtype, 0.25, 0};
+    RandomCall draw{NPU_RANDOM_GEOMETRIC, dtype, 0.25, 0};
     if (draw.declared()) {
       draw.n = 20000;
       const std::vector<double> x = draw.numbers();
@@ -364,7 +364,7 @@ TEST(random, SameBitsForAnyNumberOfThreads) {
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_UNIFORM);
   for (std::uint32_t code = 0; code < NPU_RANDOM_CODES; ++code) {
     for (const npu_dtype dtype : {NPU_F32, NPU_F64, NPU_F16}) {
-      Draw draw{code, dtype, 0.4, 0.6};
+      RandomCall draw{code, dtype, 0.4, 0.6};
       if (!draw.declared()) {
         continue;
       }
@@ -390,7 +390,7 @@ TEST(random, ElementsDependOnTheirNumberOnly) {
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_NORMAL);
   for (const std::uint32_t code :
        {NPU_RANDOM_UNIFORM, NPU_RANDOM_NORMAL, NPU_RANDOM_EXPONENTIAL}) {
-    Draw draw{code, NPU_F32, 0.5, 1.5};
+    RandomCall draw{code, NPU_F32, 0.5, 1.5};
     draw.n = 10000;
     draw.rng = {99, 40, nullptr, nullptr};
     const Bytes all = draw.run();
@@ -405,7 +405,7 @@ TEST(random, ElementsDependOnTheirNumberOnly) {
 
 TEST(random, SeedAndOffsetFromDeviceMemory) {
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_UNIFORM);
-  Draw draw{NPU_RANDOM_UNIFORM, NPU_F32, 0, 1};
+  RandomCall draw{NPU_RANDOM_UNIFORM, NPU_F32, 0, 1};
   draw.n = 1000;
   draw.rng = {1234, 56, nullptr, nullptr};
   const Bytes plain = draw.run();
@@ -421,7 +421,7 @@ TEST(random, SeedAndOffsetFromDeviceMemory) {
 
 TEST(random, ManyThreadsAtOnce) {
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_NORMAL);
-  Draw draw{NPU_RANDOM_NORMAL, NPU_F32, 0, 1};
+  RandomCall draw{NPU_RANDOM_NORMAL, NPU_F32, 0, 1};
   draw.n = 70001;
   const Bytes expected = draw.run();
   set_threads(2);
