@@ -266,11 +266,6 @@ npu_verdict verdict_of_caps(
 bool fits_index32(const npu_tensor& tensor) noexcept {
   const auto bytes = static_cast<std::int64_t>(npu_dtype_bytes(tensor.dtype));
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  // Elements lie inside their storage.
-  if (tensor.storage_bytes != 0 &&
-      tensor.storage_bytes <= static_cast<std::uint64_t>(kMost)) {
-    return true;
-  }
   std::int64_t reach = bytes;
   for (std::uint32_t d = 0; d < tensor.ndim; ++d) {
     const std::int64_t size = tensor.sizes[d];
