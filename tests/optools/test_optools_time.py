@@ -23,7 +23,7 @@ def test_every_call_is_timed_in_its_phase(device, capsys):
     assert abs(sum(r["share"] for r in rows.values()) - 1) < 1e-6
     samples = tool.samples()
     assert all(s.took_ns >= 0 and s.launch_ns >= 0 for s in samples)
-    assert (max(s.device_ns for s in samples) >= 0) == (device == "npu")
+    assert (max(s.device_ns for s in samples) >= 0) == (device != "cpu")
     text = capsys.readouterr().out
     assert "aten::mm" in text and "op elasped info saved to" in text
 
@@ -78,5 +78,5 @@ def test_more_calls_than_events_in_the_pool(device):
             x.sin()
     samples = [s for s in tool.samples() if s.op == "aten::sin"]
     assert len(samples) == 2500
-    if device == "npu":
+    if device != "cpu":
         assert all(s.device_ns >= 0 for s in samples)
