@@ -14,13 +14,12 @@ import contextlib
 import io
 import os
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
 
-from benchmarks import models
-from benchmarks.measure import Ratio, _bootstrap
+from benchmarks import measure, models
+from benchmarks.measure import Ratio
 
 # Slowdown of a step under DeepLink's op_tools (torch 1.13, one thread, forward and backward of a
 # GPT: 2 layers of width 64 / 4 layers of width 128), as measured by this project.
@@ -58,58 +57,28 @@ def tools() -> dict[str, Callable[[], object]]:
     }
 
 
-def measure_nothing(step: Callable[[], object], count: int) -> Ratio:
-    """The plain step against itself: how quiet the machine is."""
-    times = [(_timed(step), _timed(step)) for _ in range(count)]
-    ratios = [a / b for a, b in times]
-    low, high = _bootstrap(ratios)
-    ours, theirs = (statistics.median(side) * 1e6 for side in zip(*times))
-    return Ratio(statistics.median(ratios), low, high, ours, theirs)
-
-
-def measure(
+def with_tool(
     step: Callable[[], object], start: Callable[[], object], count: int
 ) -> tuple[Ratio, float]:
     """Ratio of a step with the tool on; milliseconds of start + stop."""
-    ratios, on_times, off_times, switch = [], [], [], []
+    on_times, off_times, switch = [], [], []
     for i in range(count):
-        off = _timed(step) if i % 2 else None
-        begin = _clock()
+        off = measure.timed(step) if i % 2 else None
+        begin = measure.clock()
         tool = start()
-        started = _clock()
+        started = measure.clock()
         step()  # first use of a tool allocates its buffers
-        on = _timed(step)
-        stopping = _clock()
+        on_times.append(measure.timed(step))
+        stopping = measure.clock()
         core, tool.report = tool._core, lambda: None
         tool.stop()
-        switch.append(started - begin + _clock() - stopping)
+        switch.append(started - begin + measure.clock() - stopping)
         assert not core.failure, core.failure
         if off is None:
             step()
-            off = _timed(step)
-        ratios.append(on / off)
-        on_times.append(on)
+            off = measure.timed(step)
         off_times.append(off)
-    low, high = _bootstrap(ratios)
-    us = 1e6
-    return (
-        Ratio(
-            statistics.median(ratios), low, high,
-            statistics.median(on_times) * us, statistics.median(off_times) * us,
-        ),
-        statistics.median(switch) * 1e3,
-    )  # fmt: skip
-
-
-# On a busy machine processor time of this process tells more than the wall clock.
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-_clock = time.perf_counter
-
-
-def _timed(step: Callable[[], object]) -> float:
-    start = _clock()
-    step()
-    return _clock() - start
+    return measure.ratio_of(on_times, off_times), statistics.median(switch) / 1e6
 
 
 def main() -> None:
@@ -119,10 +88,9 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--tools", default="", help="comma-separated; all by default")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    parser.add_argument("--clock", choices=measure.CLOCKS, default="wall")
     asked = parser.parse_args()
-    global _clock
-    _clock = CLOCKS[asked.clock]
+    measure.use_clock(asked.clock)
     torch.set_num_threads(asked.threads)
     for device in asked.device.split(","):
         if device == "npu":
@@ -132,7 +100,7 @@ def main() -> None:
         step = case.to(device)
         for _ in range(3):
             step()
-        quiet = measure_nothing(step, asked.pairs)
+        quiet = measure.pairs(step, step, asked.pairs)
         print(
             f"{asked.model} on {device}, {asked.threads} threads, {asked.clock} time; A/A {quiet}",
             flush=True,
@@ -142,7 +110,7 @@ def main() -> None:
             if asked.tools and name.split(",")[0] not in asked.tools.split(","):
                 continue
             with contextlib.redirect_stdout(io.StringIO()):
-                ratio, switch = measure(step, start, asked.pairs)
+                ratio, switch = with_tool(step, start, asked.pairs)
             bar = BARS[name][size]
             theirs = f"ditorch {DITORCH[name][size]}x, " if name in DITORCH else ""
             verdict = "met" if ratio.meets(bar) else "MISSED"

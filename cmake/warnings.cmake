@@ -10,14 +10,10 @@ function(npu_warnings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Werror=return-type)
 endfunction()
 
-# Tests are compiled more often than run: their own code is not optimised, and
-# under the sanitizers it is watched for memory and threads only.
+# Tests are compiled more often than run: their own code is not optimised.
 function(npu_test_options target)
   npu_warnings(${target})
   target_compile_options(${target} PRIVATE -O0)
-  if("undefined" IN_LIST NPU_SANITIZE)
-    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
-  endif()
 endfunction()
 
 if(NPU_SANITIZE)

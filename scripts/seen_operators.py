@@ -38,11 +38,6 @@ from faulty import faulty_environment  # noqa: E402
 FILE = ROOT / "ops/seen_host.txt"
 DTYPES = "float32 float64 float16 bfloat16 complex64 int64 int32 uint8 bool".split()
 SAMPLES = 4
-# The kinds that src/compose makes of others.
-COMPOSED = (
-    "flip roll isin rms_norm rms_norm_grad weight_norm weight_norm_grad cross_entropy "
-    "cross_entropy_grad loss loss_grad margin margin_grad attention attention_grad"
-).split()
 HEAD = """# SPDX-License-Identifier: Apache-2.0
 # Measured: scripts/seen_operators.py (make seen-operators). Which operators the host driver was seen to
 # run with all its kernels in use: overload, kind[.code], rungs, dtypes of the first input. On rung 3 the
@@ -214,7 +209,7 @@ def collect(dtypes: list[str], seen: Seen) -> None:
     env |= {"NPU_FAULTY_TALLY": "1", "NPU_HOST_KERNELS": "all", "NPU_FALLBACK": "silent"}
     runs = [(name, {}) for name in dtypes]
     runs += [("float32", {"NPU_HOST_DECLINE": "50,1"})]  # calls are mended
-    runs += [("float32", {"NPU_DISABLE_KIND": ",".join(COMPOSED)})]
+    runs += [("float32", {"NPU_DISABLE_KIND": ",".join(torch_npu._C._composed_kinds())})]
     with tempfile.TemporaryDirectory() as folder:
         for name, lacks in runs:
             out = Path(folder) / name

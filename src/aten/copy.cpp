@@ -99,14 +99,13 @@ bool run_copy(
 }
 
 void copy_bytes_on_device(const at::Tensor& dst, const at::Tensor& src) {
-  static const Driver& driver = active_driver();
   void* const to = dst.data_ptr();
   const void* const from = src.data_ptr();
   if (to == from) {
     return;
   }
   check_driver(
-      driver.memory().copy_on_device(
+      active_driver().memory().copy_on_device(
           current_stream_handle(dst.device().index()), to, from, dst.nbytes()),
       "copy on the device");
 }

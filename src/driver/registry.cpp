@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <functional>
 #include <mutex>
 
 #include "driver/env.h"
@@ -25,7 +24,7 @@ constexpr std::string_view kSuffix = ".so";
 // Loads once; a failure is kept and thrown again at each use.
 class Choice {
  public:
-  Driver& get(const std::function<Driver*()>& load) {
+  Driver& get(Driver* (*load)()) {
     if (Driver* driver = driver_.load(std::memory_order_acquire)) {
       return *driver;
     }

@@ -5,6 +5,7 @@
 #include "aten/ladder/profile_facts.h"
 #include "aten/ladder/report.h"
 #include "aten/profile_gap.h"
+#include "compose/compose.h"
 #include "npu/kinds.h"
 #include "python/bindings.h"
 #include "python/call_site.h"
@@ -81,10 +82,22 @@ py::dict native_calls() {
   return calls;
 }
 
+// The kinds rung 3 can make of others.
+py::list composed_kinds() {
+  py::list out;
+  for (std::uint32_t slot = 1; slot < NPU_KIND_COUNT; ++slot) {
+    if (compose::has_decomposition(slot)) {
+      out.append(npu_kind_name(slot));
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 void bind_fallback(py::module_& m) {
   m.def("_native_calls", &native_calls);
+  m.def("_composed_kinds", &composed_kinds);
   m.def("_fallback_rows", &fallback_rows);
   m.def("_fallback_reset", [] {
     ladder::report_reset();

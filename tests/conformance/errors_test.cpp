@@ -150,6 +150,23 @@ TEST_F(errors, CopiesOutsideTheirMemory) {
   stream.synchronize();
 }
 
+TEST_F(errors, CopiesOfFreedMemory) {
+  Bytes host(4096);
+  Stream stream;
+  void* ptr = nullptr;
+  NPU_ASSERT_OK(memory_table().alloc(0, 4096, &ptr));
+  // A driver may remember where it copied last.
+  NPU_ASSERT_OK(memory_table().copy_to_device(
+      stream.get(), ptr, host.data(), host.size()));
+  stream.synchronize();
+  NPU_ASSERT_OK(memory_table().free(0, ptr));
+  expect_refused(
+      memory_table().copy_to_device(
+          stream.get(), ptr, host.data(), host.size()),
+      "copy to freed memory");
+  stream.synchronize();
+}
+
 TEST_F(errors, UnknownKinds) {
   std::uint32_t slot = 0;
   expect_refused(op_table().find("no.such.kind/1", &slot), "find");

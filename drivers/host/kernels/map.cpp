@@ -158,12 +158,12 @@ npu_dtype dtype_computed(const npu_call& call, const npu_tensor* in) {
 // line needs it, and there is work for one thread. False when it is another.
 bool run_plain(
     const npu_call& call,
-    const MapRow* row,
+    const MapRow& row,
     const npu_scalar* scalars,
     npu_status& status) {
-  const int type = row ? compute_type(call.compute_dtype) : -1;
-  if (type < 0 || !row->line[type] || row->out2[type] != NPU_ABSENT ||
-      call.n_in != static_cast<std::uint32_t>(row->n_in)) {
+  const int type = compute_type(call.compute_dtype);
+  if (type < 0 || !row.line[type] || row.out2[type] != NPU_ABSENT ||
+      call.n_in != static_cast<std::uint32_t>(row.n_in)) {
     return false;
   }
   constexpr std::uint32_t kFlags = NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_CONJ |
@@ -172,7 +172,7 @@ bool run_plain(
   MapLine line;
   line.scalars = scalars;
   line.out[0] = out.data;
-  bool plain = out.dtype == row->out[type] && out.numel <= kGrain &&
+  bool plain = out.dtype == row.out[type] && out.numel <= kGrain &&
                (out.flags & kFlags) == NPU_TENSOR_CONTIGUOUS;
   for (std::uint32_t i = 0; i < call.n_in; ++i) {
     const npu_tensor& in = call.tensors[call.n_out + i];
@@ -181,7 +181,7 @@ bool run_plain(
     line.in[i] = in.data;
   }
   if (plain) {
-    status = row->line[type](line, out.numel);
+    status = row.line[type](line, out.numel);
   }
   return plain;
 }
@@ -194,6 +194,10 @@ npu_status run_row(
     const npu_scalar* scalars) {
   if (!row) {
     return refuse(call, "no such code");
+  }
+  npu_status status = NPU_OK;
+  if (run_plain(call, *row, scalars, status)) {
+    return status;
   }
   const npu_dtype dtype = dtype_computed(call, ins[0]);
   const int type = compute_type(dtype);
@@ -221,14 +225,10 @@ npu_status run_row(
 }
 
 npu_status unary(const npu_call& call) {
-  const MapRow* const row = find_row<NPU_KIND_UNARY>(call.code);
-  npu_status status = NPU_OK;
-  if (run_plain(call, row, kNoScalars, status)) {
-    return status;
-  }
   const npu_unary_args args = npu_unary_unpack(&call);
   const npu_tensor* const outs[] = {args.out, args.out2};
-  return run_row(call, row, outs, &args.in, kNoScalars);
+  return run_row(
+      call, find_row<NPU_KIND_UNARY>(call.code), outs, &args.in, kNoScalars);
 }
 
 // The least and the greatest number of a dtype, as scalars.
@@ -287,11 +287,8 @@ npu_status binary(const npu_call& call) {
   const npu_tensor* const ins[] = {args.in, args.other};
   const npu_scalar scalars[] = {
       args.attrs.a, args.attrs.b, args.attrs.c, args.attrs.d};
-  const MapRow* const row = find_row<NPU_KIND_BINARY>(call.code);
-  npu_status status = NPU_OK;
-  return run_plain(call, row, scalars, status)
-             ? status
-             : run_row(call, row, &args.out, ins, scalars);
+  return run_row(
+      call, find_row<NPU_KIND_BINARY>(call.code), &args.out, ins, scalars);
 }
 
 npu_status compare(const npu_call& call) {

@@ -306,30 +306,6 @@ npu_status reduce_any(const ReduceCall& call) {
   }
 }
 
-// ---- one number from a line ----
-
-template <class T>
-npu_status reduce_line(const ReduceCall& call) {
-  const npu_tensor& in = *call.args.in;
-  const double all = sum(static_cast<const T*>(in.data), in.numel);
-  *static_cast<T*>(call.args.out->data) = static_cast<T>(
-      call.code == NPU_REDUCE_MEAN ? all / static_cast<double>(in.numel) : all);
-  return NPU_OK;
-}
-
-// A small sum or mean of everything, the elements one after another: what
-// losses end in.
-bool is_line(const ReduceCall& call, npu_dtype dtype) {
-  const npu_tensor& in = *call.args.in;
-  const npu_tensor& out = *call.args.out;
-  constexpr std::uint32_t kPlain =
-      NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_NEG | NPU_TENSOR_HOST_SCALAR;
-  return (call.code == NPU_REDUCE_SUM || call.code == NPU_REDUCE_MEAN) &&
-         in.dtype == dtype && out.dtype == dtype && out.numel == 1 &&
-         in.numel > 0 && in.numel <= kGrain &&
-         (in.flags & kPlain) == NPU_TENSOR_CONTIGUOUS;
-}
-
 // ---- entry points ----
 
 enum Group { kOrdered, kField, kAny };
@@ -369,12 +345,6 @@ npu_status run(const npu_call& frame) {
       frame.compute_dtype != NPU_ABSENT ? frame.compute_dtype
       : computes_in_output(frame.code)  ? call.args.out->dtype
                                         : call.args.in->dtype;
-  if (is_line(call, dtype) && dtype == NPU_F32) {
-    return reduce_line<float>(call);
-  }
-  if (is_line(call, dtype) && dtype == NPU_F64) {
-    return reduce_line<double>(call);
-  }
   switch (group_of(frame.code)) {
     case kOrdered:
       return with_real(dtype, [&](auto zero) {

@@ -23,7 +23,7 @@ void run_fast(
     const FastOperands& operands,
     const void* attrs,
     std::uint32_t attr_bytes) {
-  static const Driver& driver = active_driver();
+  const Driver& driver = active_driver();
   npu_call frame{};
   frame.size = sizeof(frame);
   frame.slot = site.slot();

@@ -19,11 +19,6 @@ namespace {
 constexpr int kMostInputs = 3;
 constexpr int kMostOutputs = 2;
 constexpr int kMostDims = 8;
-const Driver& driver() {
-  static const Driver& active = active_driver();
-  return active;
-}
-
 // The shape that several contiguous tensors broadcast to, and how each of them
 // lies in it: dimensions are merged where that holds for all.
 class Broadcast {
@@ -264,9 +259,9 @@ class FastCall {
   // dimensions, unless it is complex.
   bool add_number(const at::Tensor& tensor) {
     const npu_dtype dtype = number_dtype(caps_, dtype_);
-    const bool known =
-        (driver().table().tensor_flags_known & NPU_TENSOR_HOST_SCALAR) != 0 &&
-        (caps_.flags & NPU_CAP_HOST_SCALAR) != 0;
+    const bool known = (active_driver().table().tensor_flags_known &
+                        NPU_TENSOR_HOST_SCALAR) != 0 &&
+                       (caps_.flags & NPU_CAP_HOST_SCALAR) != 0;
     if (!known || first_->dim() == 0 || tensor.dim() != 0 ||
         tensor.is_complex() || tensor.is_conj() || tensor.is_neg() ||
         has_number_ || !store_number(number_, tensor, dtype)) {

@@ -34,11 +34,6 @@ Sites& sites() {
   return *instance;
 }
 
-const Driver& driver() {
-  static const Driver& active = active_driver();
-  return active;
-}
-
 // A driver may ask for one mending after another; more rounds than there are
 // sorts of them would be a driver that never has enough.
 constexpr int kMostMendings = 4;
@@ -81,7 +76,7 @@ npu_reason plan_frame(
     npu_reason& mended) {
   verdict = npu_verdict{};
   if (casts == 0) {
-    verdict = plan_call(call, driver(), device);
+    verdict = plan_call(call, active_driver(), device);
     if (C10_LIKELY(verdict.answer == NPU_VERDICT_YES)) {
       return NPU_REASON_NONE;
     }
@@ -99,7 +94,7 @@ npu_reason plan_frame(
       originals.restore();
       return reason_of(verdict);
     }
-    verdict = plan_call(call, driver(), device);
+    verdict = plan_call(call, active_driver(), device);
   }
   return NPU_REASON_NONE;
 }
@@ -112,7 +107,7 @@ npu_reason run_frame(
     std::uint64_t casts,
     npu_reason& mended) {
   npu_call& frame = call.frame();
-  Mender mender(driver(), device);
+  Mender mender(active_driver(), device);
   npu_verdict verdict;
   const npu_reason why =
       plan_frame(call, mender, driver_device(device), casts, verdict, mended);
@@ -132,7 +127,8 @@ npu_reason run_frame(
     frame.host_workspace = host_workspace.data();
     frame.host_workspace_bytes = verdict.host_workspace_bytes;
   }
-  check_driver(call.run(driver(), current_stream_handle(device)), frame.label);
+  check_driver(
+      call.run(active_driver(), current_stream_handle(device)), frame.label);
   mender.finish();
   return NPU_REASON_NONE;
 }
@@ -160,7 +156,7 @@ class PartRunner final : public compose::Runner {
 // kind off.
 bool composes(std::uint32_t slot, npu_reason why) {
   return compose::has_decomposition(slot) &&
-         (why == NPU_REASON_DISABLED || &driver() != &host_driver());
+         (why == NPU_REASON_DISABLED || &active_driver() != &host_driver());
 }
 
 npu_reason run_composed(
@@ -195,7 +191,7 @@ c10::OperatorHandle find_operator(const char* overload) {
 bool imitates_lack_of(const char* overload) {
   static const bool all =
       env::choice("NPU_HOST_KERNELS", {"fast", "all"}, 0) == 1;
-  return !all && std::string_view(driver().name()) == "host" &&
+  return !all && std::string_view(active_driver().name()) == "host" &&
          ladder::judge(find_operator(overload)).falls_back;
 }
 
@@ -209,7 +205,7 @@ NativeSite::NativeSite(
 }
 
 const npu_op_caps* NativeSite::find_caps() const {
-  const npu_op_caps* found = driver().caps(slot_, code_);
+  const npu_op_caps* found = active_driver().caps(slot_, code_);
   if (found == nullptr || imitates_lack_of(overload_)) {
     found = &kNoCaps;
   }
@@ -218,7 +214,7 @@ const npu_op_caps* NativeSite::find_caps() const {
 }
 
 const npu_op_caps* NativeSite::caps() const {
-  if (C10_UNLIKELY(driver().is_disabled(slot_))) {
+  if (C10_UNLIKELY(active_driver().is_disabled(slot_))) {
     return nullptr;
   }
   const npu_op_caps* const known = caps_.load(std::memory_order_acquire);
@@ -231,8 +227,9 @@ npu_reason NativeSite::wants_all(
     std::initializer_list<const at::Tensor*> tensors) const {
   const npu_op_caps* const can = caps();
   if (can == nullptr) {
-    const npu_reason why = driver().is_disabled(slot_) ? NPU_REASON_DISABLED
-                                                       : NPU_REASON_NO_KERNEL;
+    const npu_reason why = active_driver().is_disabled(slot_)
+                               ? NPU_REASON_DISABLED
+                               : NPU_REASON_NO_KERNEL;
     if (!composes(slot_, why)) {
       return why;
     }

@@ -55,6 +55,27 @@ at::Tensor dropout_backward(
   return site.cpu(why, &at::cpu::native_dropout_backward, grad, mask, scale);
 }
 
+// Two tensors of one dtype, in the order of the binary kind. `out` is made when
+// undefined.
+npu_reason run_two(
+    NativeSite& site,
+    const at::Tensor& x,
+    const at::Tensor& y,
+    at::Tensor& out) {
+  npu_reason why = site.wants(y, x);
+  if (takes(
+          is_float(y) && on_device(x, y) && x.scalar_type() == y.scalar_type(),
+          why)) {
+    npu_binary_attrs attrs{};
+    at::TensorIterator iter = map_iterator(MapRule::kBinary, out, {&x, &y});
+    why = run_map(site, iter, {&x, &y}, as_attrs(attrs));
+    if (why == NPU_REASON_NONE) {
+      out = iter.output(0);
+    }
+  }
+  return why;
+}
+
 // ---- prelu ----
 
 bool is_prelu(const at::Tensor& self, const at::Tensor& weight) {
@@ -65,17 +86,11 @@ bool is_prelu(const at::Tensor& self, const at::Tensor& weight) {
 at::Tensor prelu(const at::Tensor& self, const at::Tensor& weight) {
   static NativeSite site(
       "aten::_prelu_kernel", NPU_KIND_BINARY, NPU_BINARY_PRELU);
-  npu_reason why = site.wants(self, weight);
-  if (takes(is_prelu(self, weight), why)) {
-    npu_binary_attrs attrs{};
-    at::TensorIterator iter =
-        map_iterator(MapRule::kBinary, at::Tensor(), {&self, &weight});
-    why = run_map(site, iter, {&self, &weight}, as_attrs(attrs));
-    if (why == NPU_REASON_NONE) {
-      return iter.output(0);
-    }
-  }
-  return site.cpu(why, &at::cpu::_prelu_kernel, self, weight);
+  at::Tensor out;
+  const npu_reason why = run_two(site, self, weight, out);
+  return why == NPU_REASON_NONE
+             ? out
+             : site.cpu(why, &at::cpu::_prelu_kernel, self, weight);
 }
 
 using Two = std::tuple<at::Tensor, at::Tensor>;
@@ -112,26 +127,6 @@ Two prelu_backward(
 }
 
 // ---- log_sigmoid, mish ----
-
-// Two tensors of one dtype, in the order of the binary kind.
-npu_reason run_two(
-    NativeSite& site,
-    const at::Tensor& x,
-    const at::Tensor& y,
-    at::Tensor& out) {
-  npu_reason why = site.wants(y, x);
-  if (takes(
-          is_float(y) && on_device(x, y) && x.scalar_type() == y.scalar_type(),
-          why)) {
-    npu_binary_attrs attrs{};
-    at::TensorIterator iter = map_iterator(MapRule::kBinary, out, {&x, &y});
-    why = run_map(site, iter, {&x, &y}, as_attrs(attrs));
-    if (why == NPU_REASON_NONE) {
-      out = iter.output(0);
-    }
-  }
-  return why;
-}
 
 at::Tensor mish_backward(const at::Tensor& grad, const at::Tensor& self) {
   static NativeSite site(
@@ -251,7 +246,6 @@ Halves halves(const at::Tensor& self, std::int64_t dim) {
   return {self.narrow(dim, 0, size), self.narrow(dim, size, size)};
 }
 
-// `out` is made when undefined.
 npu_reason run_glu(
     NativeSite& site,
     const at::Tensor& self,
@@ -260,13 +254,7 @@ npu_reason run_glu(
   npu_reason why = site.wants(self, out);
   if (takes(is_float(self) && has_halves(self, dim), why)) {
     const Halves in = halves(self, dim);
-    npu_binary_attrs attrs{};
-    at::TensorIterator iter =
-        map_iterator(MapRule::kBinary, out, {&in.first, &in.second});
-    why = run_map(site, iter, {&in.first, &in.second}, as_attrs(attrs));
-    if (why == NPU_REASON_NONE) {
-      out = iter.output(0);
-    }
+    why = run_two(site, in.first, in.second, out);
   }
   return why;
 }

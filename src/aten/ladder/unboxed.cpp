@@ -31,9 +31,9 @@ bool is_timed(const Entry& entry) {
 
 // CPU kernels know no streams: what was queued before must have happened.
 void drain(c10::Device device) {
-  static const Driver& driver = active_driver();
   check_driver(
-      driver.stream().synchronize(current_stream_handle(device.index())),
+      active_driver().stream().synchronize(
+          current_stream_handle(device.index())),
       "wait for the current stream");
 }
 
