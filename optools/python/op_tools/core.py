@@ -29,11 +29,11 @@ _C.set_library_paths(
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """What runs inside is ours: no tool sees it."""
-    _C.quiet(True)
+    before = _C.quiet()
     try:
         yield
     finally:
-        _C.quiet(False)
+        _C.end_quiet(before)
 
 
 def location(site: int) -> str:

@@ -7,15 +7,28 @@ import os
 
 import torch
 
-VERBOSE_FORMS = ("", "ditorch")
+# What OP_TOOLS_VERBOSE may ask for: ditorch's newest lines, or those of August 2024.
+VERBOSE_FORMS = ("", "ditorch", "ditorch-2024-08")
+CAPTURE_FORMATS = ("native", "ditorch", "ditorch-2024-08")
+_shown: dict[str, str] = {}
+
+
+def _show(name: str, value: str) -> None:
+    """ditorch's `option:` line, when a value is met first or has changed."""
+    if os.environ.get("OP_TOOLS_VERBOSE") and _shown.get(name) != value:
+        _shown[name] = value
+        print(f"option: {name}={value}")
 
 
 def text(name: str, default: str = "") -> str:
-    return os.environ.get(name, default)
+    value = os.environ.get(name, default)
+    if value:
+        _show(name, value)
+    return value
 
 
 def number(name: str, default: int) -> int:
-    value = os.environ.get(name, "").strip()
+    value = text(name).strip()
     if not value:
         return default
     try:
@@ -24,13 +37,21 @@ def number(name: str, default: int) -> int:
         raise ValueError(f"{name}={value!r}: expected a whole number") from None
 
 
-def verbose() -> str:
-    value = text("OP_TOOLS_VERBOSE").strip()
-    if value not in VERBOSE_FORMS:
-        raise ValueError(
-            f"OP_TOOLS_VERBOSE={value!r}: expected nothing or one of {VERBOSE_FORMS[1:]}"
-        )
+def choice(name: str, allowed: tuple[str, ...]) -> str:
+    """One of `allowed`, the first by default."""
+    value = os.environ.get(name, "").strip() or allowed[0]
+    if value not in allowed:
+        names = [each for each in allowed if each]
+        raise ValueError(f"{name}={value!r}: expected nothing or one of {', '.join(names)}")
     return value
+
+
+def verbose() -> str:
+    return choice("OP_TOOLS_VERBOSE", VERBOSE_FORMS)
+
+
+def capture_format() -> str:
+    return choice("OP_CAPTURE_FORMAT", CAPTURE_FORMATS)
 
 
 def devices() -> list[str]:
@@ -50,3 +71,17 @@ def devices() -> list[str]:
                 f"OP_TOOLS_DEVICE={value!r}: {name!r} is no device; expected 'all' or names like cpu, cuda, npu"
             ) from None
     return [torch.device(name).type for name in names]
+
+
+def tolerance(name: str) -> tuple[float, float] | None:
+    """`atol,rtol`, or None where the variable is not set."""
+    value = text(name).strip()
+    if not value:
+        return None
+    try:
+        atol, rtol = (float(piece) for piece in value.split(","))
+    except ValueError:
+        raise ValueError(
+            f"{name}={value!r}: expected two numbers, atol,rtol, such as 1e-3,1e-3"
+        ) from None
+    return atol, rtol

@@ -95,6 +95,24 @@ PyObject* call_observed(
   return result;
 }
 
+// Calls a function as API number `api`; what it calls is part of it.
+PyObject* call_api(
+    PyObject* function, PyObject* args, PyObject* kwargs, uint32_t api) {
+  const uint64_t call = ++g_api_calls;
+  if (g_observer != nullptr) {
+    return call_observed(function, args, kwargs, api, call);
+  }
+  const Scope scope(api, call);
+  return PyObject_Call(function, args, kwargs);
+}
+
+// Does anyone ask which API this thread calls?
+bool is_asked() {
+  const ThreadState& thread = this_thread();
+  return thread.api == 0 && thread.busy != ~ToolMask{0} &&
+         (g_observer != nullptr || Engine::get().needs_origin());
+}
+
 // __torch_function__(function, types, args=(), kwargs=None)
 PyObject* handle(PyObject*, PyObject* const* argv, Py_ssize_t count) {
   if (count < 2) {
@@ -107,20 +125,11 @@ PyObject* handle(PyObject*, PyObject* const* argv, Py_ssize_t count) {
   PyObject* args = count > 2 ? argv[2] : (empty = PyTuple_New(0));
   PyObject* kwargs = count > 3 && argv[3] != Py_None ? argv[3] : nullptr;
   PyObject* result = nullptr;
-  const int64_t api = this_thread().api != 0 || !Engine::get().needs_origin()
-                          ? 0
-                          : api_number(function);
+  const int64_t api = is_asked() ? api_number(function) : 0;
   if (api == 0) {
     result = PyObject_Call(function, args, kwargs);
   } else if (api > 0) {
-    const uint64_t call = ++g_api_calls;
-    const auto number = static_cast<uint32_t>(api);
-    if (g_observer != nullptr) {
-      result = call_observed(function, args, kwargs, number, call);
-    } else {
-      const Scope scope(number, call);
-      result = PyObject_Call(function, args, kwargs);
-    }
+    result = call_api(function, args, kwargs, static_cast<uint32_t>(api));
   }
   Py_XDECREF(empty);
   return result;
@@ -157,6 +166,22 @@ void bind_api_mode(py::module_& m) {
   m.def("set_api_observer", [](py::object observer) {
     replace(g_observer, std::move(observer));
   });
+  m.def(
+      "call_api",
+      [](const py::object& function,
+         uint32_t api,
+         const py::tuple& args,
+         const py::dict& kwargs) {
+        PyObject* result =
+            is_asked()
+                ? call_api(function.ptr(), args.ptr(), kwargs.ptr(), api)
+                : PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr());
+        if (result == nullptr) {
+          throw py::error_already_set();
+        }
+        return py::reinterpret_steal<py::object>(result);
+      },
+      "function(*args, **kwargs) as the API of that number");
   m.def("api_number", [](const std::string& name) {
     return api_names().number(name);
   });

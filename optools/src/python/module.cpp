@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // op_tools._C: tools and what they select. Converts and calls.
+#include <utility>
+
 #include "core/engine.h"
 #include "core/taps.h"
 #include "python/bindings.h"
@@ -126,7 +128,9 @@ void bind_state(py::module_& m) {
   m.def("set_step", [](int64_t step) { Engine::get().set_step(step); });
   m.def("thread_number", [] { return this_thread().id; });
   // What Python code of ours computes is no call of the user's.
-  m.def("quiet", [](bool on) { this_thread().busy = on ? ~ToolMask{0} : 0; });
+  m.def(
+      "quiet", [] { return std::exchange(this_thread().busy, ~ToolMask{0}); });
+  m.def("end_quiet", [](ToolMask before) { this_thread().busy = before; });
   m.def("module_number", [](const std::string& name) {
     return module_names().number(name);
   });
