@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// One pass over a result and its reference: how far apart they are, in units
+// of what rounding allows. Plain loops, no PyTorch beyond its number types.
+#pragma once
+
+#include <cstdint>
+
+namespace optools {
+
+// allowed = out |ref| + acc M, and never less than `floor`.
+struct Allowance {
+  double out = 0;      // 2 u_out + 1.5 sqrt(K) u_acc
+  double acc = 0;      // 8 u_acc
+  double floor = 0;    // one smallest subnormal of the dtype
+  double largest = 0;  // finite number of the dtype
+  double scale = 1;    // of E: 1/2 where the reference has no more digits
+  double atol = 0;     // ditorch's columns
+  double rtol = 0;
+
+  double allowed(double ref, double m) const {
+    const double size = ref < 0 ? -ref : ref;
+    const double sum = out * size + acc * m;
+    return sum > floor ? sum : floor;
+  }
+};
+
+struct Tally {
+  double e = 0;           // worst
+  int64_t worst = -1;     // where; -1: no element differs
+  int64_t over = 0;       // elements with E > 1
+  int64_t not_close = 0;  // outside atol + rtol |ref|
+  int64_t nan_differs = 0;
+  int64_t inf_differs = 0;
+  int64_t overflowed = 0;  // beyond the dtype's range, in the reference too
+  int64_t finite = 0;      // elements finite on both sides
+  double max_abs = 0;
+  double max_rel = 0;
+  double sum_abs = 0;
+  double dot = 0, got2 = 0, ref2 = 0, diff2 = 0;
+};
+
+// T: float, double, c10::Half, c10::BFloat16. `majorant` null: |ref|.
+template <class T>
+Tally tally(
+    const T* got,
+    const double* ref,
+    const double* majorant,
+    int64_t count,
+    const Allowance& allowance);
+
+}  // namespace optools

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verdicts for Python: judging tensors that are at hand.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <pybind11/complex.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "core/thread.h"
+#include "core/verdict.h"
+#include "python/bindings.h"
+
+namespace optools {
+namespace {
+
+at::Tensor host_tensor(const py::object& object, const char* what) {
+  if (!THPVariable_Check(object.ptr())) {
+    throw py::type_error(
+        std::string("op_tools: ") + what + " has to be a tensor");
+  }
+  const at::Tensor& tensor = THPVariable_Unpack(object.ptr());
+  if (tensor.layout() != c10::kStrided || tensor.is_nested() ||
+      tensor.is_quantized()) {
+    throw py::value_error(
+        std::string("op_tools: ") + what +
+        " has to be dense: sparse, nested and quantised tensors are not "
+        "judged");
+  }
+  return tensor.detach().to(c10::kCPU);
+}
+
+py::object number(c10::complex<double> value, c10::ScalarType dtype) {
+  if (c10::isComplexType(dtype)) {
+    return py::cast(std::complex<double>(value.real(), value.imag()));
+  }
+  return py::cast(value.real());
+}
+
+py::dict details_dict(const Details& details) {
+  py::dict out;
+  out["max_ulp"] = details.max_ulp;
+  out["p999_ulp"] = details.p999_ulp;
+  out["over_ulp"] = details.over_ulp;
+  out["mean_rel"] = details.mean_rel;
+  out["bias"] = details.bias;
+  return out;
+}
+
+py::dict judge(
+    const py::object& got,
+    const py::object& reference,
+    const py::object& majorant,
+    int64_t terms,
+    std::optional<std::pair<double, double>> tolerance,
+    bool details) {
+  Quiet quiet;
+  at::AutoDispatchBelowADInplaceOrView below;
+  const at::Tensor mine = host_tensor(got, "got");
+  const at::Tensor truth = host_tensor(reference, "reference");
+  const at::Tensor bound =
+      majorant.is_none() ? at::Tensor() : host_tensor(majorant, "majorant");
+  if (mine.sizes() != truth.sizes() ||
+      (bound.defined() && bound.sizes() != truth.sizes())) {
+    throw py::value_error(
+        "op_tools: got, reference and majorant have to have the same sizes");
+  }
+  const auto chosen = tolerance ? Tolerance{tolerance->first, tolerance->second}
+                                : default_tolerance(mine.scalar_type());
+  py::dict out =
+      judgement_dict(judge_values(mine, truth, bound, terms, chosen));
+  if (details) {
+    out["details"] = details_dict(measure_details(mine, truth));
+  }
+  return out;
+}
+
+}  // namespace
+
+py::dict judgement_dict(const Judgement& j) {
+  py::dict out;
+  out["verdict"] = verdict_name(j.verdict);
+  out["reason"] = j.reason;
+  out["dtype"] = c10::toString(j.dtype);
+  out["elements"] = j.elements;
+  out["e"] = j.tally.e;
+  out["over"] = j.tally.over;
+  out["terms"] = j.terms;
+  out["worst"] = py::none();
+  if (!j.worst.empty() || j.tally.worst >= 0) {
+    out["worst"] = py::tuple(py::cast(j.worst));
+    out["got"] = number(j.got, j.dtype);
+    out["expected"] = number(j.expected, j.dtype);
+  }
+  out["max_abs_diff"] = j.tally.max_abs;
+  out["mean_abs_diff"] = j.mean_abs();
+  out["max_relative_diff"] = j.tally.max_rel;
+  out["cosine_similarity"] = j.cosine();
+  out["relative_l2"] = j.relative_l2();
+  out["nan_differs"] = j.tally.nan_differs;
+  out["inf_differs"] = j.tally.inf_differs;
+  out["allclose"] = j.allclose();
+  out["atol"] = j.tolerance.atol;
+  out["rtol"] = j.tolerance.rtol;
+  return out;
+}
+
+void bind_verdicts(py::module_& m) {
+  m.def(
+      "judge",
+      &judge,
+      py::arg("got"),
+      py::arg("reference"),
+      py::arg("majorant") = py::none(),
+      py::arg("terms") = 1,
+      py::arg("tolerance") = py::none(),
+      py::arg("details") = false);
+}
+
+}  // namespace optools
