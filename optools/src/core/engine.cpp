@@ -123,19 +123,21 @@ bool Engine::stop(const std::shared_ptr<Tool>& tool) {
 void Engine::publish() {
   const auto& operators = all_operators();
   std::unique_ptr<Program> program;
+  TapPlan plan;
   if (!tools_.empty()) {
     program = std::make_unique<Program>();
-    program->wanted.resize(operators.size());
+    plan.wanted.resize(operators.size());
+    plan.named.resize(operators.size());
   }
-  uint64_t devices = 0;
   bool needs_origin = false;
   for (const auto& tool : tools_) {
     const auto& selection = tool->selection;
     const auto bit = ToolMask{1} << tool->slot_;
     for (size_t i = 0; i < operators.size(); ++i) {
-      program->wanted[i] |= selection.may_want(i) ? bit : 0;
+      plan.wanted[i] |= selection.may_want(i) ? bit : 0;
+      plan.named[i] = plan.named[i] || selection.names(i);
     }
-    devices |= selection.devices;
+    plan.devices |= selection.devices;
     program->tools.push_back(tool.get());
     program->bits.push_back(bit);
     program->keep.push_back(tool);
@@ -146,14 +148,14 @@ void Engine::publish() {
   g_needs_origin = needs_origin;
   // Taps before the program: a tap without a program passes calls through.
   const Program* next = program.get();
-  static const std::vector<ToolMask> nothing;
   if (next != nullptr) {
-    set_taps(next->wanted, devices);
+    set_taps(plan);
+    program->wanted = std::move(plan.wanted);
     programs_.push_back(std::move(program));
     g_program.store(next);
   } else {
     g_program.store(nullptr);
-    set_taps(nothing, 0);
+    set_taps({});
   }
   reclaim();
 }

@@ -90,6 +90,7 @@ Operator::Operator(c10::OperatorHandle h, uint32_t i)
                   starts_with(name, "aten::resize") ||
                   starts_with(name, "aten::_empty");
   random = handle.hasTag(at::Tag::nondeterministic_seeded);
+  generated = handle.hasTag(at::Tag::generated);
 }
 
 DispatchKey slot_key(int slot) {

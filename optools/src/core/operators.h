@@ -34,6 +34,7 @@ struct Operator {
   bool writes = false;   // some argument is written in place
   bool uninitialised = false;  // the results' contents mean nothing yet
   bool random = false;
+  bool generated = false;     // by PyTorch's build, from another overload
   std::vector<bool> written;  // by argument
 
   // What the taps call. Never freed while a thread may still be on its way

@@ -57,7 +57,10 @@ struct Selection {
     if (op < refused.size() && refused[op]) {
       return false;
     }
-    return every_operator || by_api || (op < operators.size() && operators[op]);
+    return every_operator || by_api || names(op);
+  }
+  bool names(uint32_t op) const {
+    return op < operators.size() && operators[op];
   }
   bool needs_origin() const {
     return by_api || by_module || refuses_apis;

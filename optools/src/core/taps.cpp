@@ -12,6 +12,7 @@
 #include "core/call_site.h"
 #include "core/engine.h"
 #include "core/phase.h"
+#include "core/torch_compat.h"
 
 namespace optools {
 namespace {
@@ -197,19 +198,33 @@ bool may_tap(const Operator& op, int slot, DispatchKey key) {
          !explicit_composite(handle) && !implicit_composite(handle);
 }
 
-// A runtime key where the kernel of the slot's key is the one that runs.
-std::optional<DispatchKey> runtime_key(const Operator& op, int slot) {
+bool selected(DispatchKey key, uint64_t devices) {
+  const auto device = c10::dispatchKeyToDeviceType(key);
+  return (devices >> static_cast<int>(device) & 1) != 0;
+}
+
+// A runtime key of those devices where the kernel of the slot's key is the one
+// that runs; none where the devices have kernels of their own.
+std::optional<DispatchKey> runtime_key(
+    const Operator& op, int slot, uint64_t devices) {
   if (slot < kRuntimeSlots) {
     return slot_key(slot);
   }
-  for (int other = 0; other < kBackends; ++other) {
+  // The non-functional kind only prepares results for its `out=` overload,
+  // which has taps: what matters of it is plain tensors.
+  const auto alias = slot_key(slot);
+  const bool dense_only =
+      alias == DispatchKey::CompositeExplicitAutogradNonFunctional;
+  for (int other = 0; other < (dense_only ? kBackends : kRuntimeSlots);
+       ++other) {
     const auto key = slot_key(other);
-    if (!op.handle.hasKernelForDispatchKey(key) &&
+    if (selected(key, devices) && c10::isIncludedInAlias(key, alias) &&
+        !op.handle.hasKernelForDispatchKey(key) &&
         op.handle.hasComputedKernelForDispatchKey(key)) {
       return key;
     }
   }
-  return std::nullopt;  // every backend has one of its own
+  return std::nullopt;
 }
 
 // Control, not computation: `prim` is TorchScript's own, `profiler` opens and
@@ -220,24 +235,24 @@ bool is_control(const std::string& name) {
 
 // The kernel to call, kept from the last time when it is the same one. Those
 // that were replaced stay allocated: a thread may be on its way to them.
+struct SavedKernel : Kernel {
+  SavedKernel(const c10::OperatorHandle& handle, DispatchKey key)
+      : Kernel(handle.getComputedKernelForDispatchKey(key)),
+        in_table(table_kernel(handle, key)) {}
+  c10::KernelFunction in_table;
+};
+
 void save_kernel(Operator& op, int slot, DispatchKey key) {
-  auto fresh = op.handle.getComputedKernelForDispatchKey(key);
-  const Kernel* old = op.kernels[slot].load();
-  const bool from_python = fresh.debug().find(".py") != std::string::npos ||
-                           fresh.debug().find("/dev/null") != std::string::npos;
-  if (old != nullptr && !from_python && old->debug() == fresh.debug()) {
-    return;
+  const auto* old = static_cast<const SavedKernel*>(op.kernels[slot].load());
+  if (old == nullptr ||
+      !same_kernel(old->in_table, table_kernel(op.handle, key))) {
+    op.kernels[slot].store(new SavedKernel(op.handle, key));
   }
-  op.kernels[slot].store(new Kernel(std::move(fresh)));
 }
 
-std::optional<c10::RegistrationHandleRAII> install(
-    Operator& op, int slot, DispatchKey key) {
-  const auto runs_at = runtime_key(op, slot);
-  if (!runs_at) {
-    return std::nullopt;
-  }
-  save_kernel(op, slot, *runs_at);
+c10::RegistrationHandleRAII install(
+    Operator& op, int slot, DispatchKey key, DispatchKey runs_at) {
+  save_kernel(op, slot, runs_at);
   return c10::Dispatcher::singleton().registerImpl(
       op.handle.operator_name(),
       key,
@@ -251,33 +266,41 @@ bool slot_in_use(int slot, uint64_t devices) {
   if (slot >= kRuntimeSlots) {
     return devices != 0;
   }
-  const auto device = c10::dispatchKeyToDeviceType(slot_key(slot));
-  return (devices >> static_cast<int>(device) & 1) != 0 && has_backend(device);
+  const auto key = slot_key(slot);
+  return selected(key, devices) &&
+         has_backend(c10::dispatchKeyToDeviceType(key));
 }
 
-void set_taps_of_key(int slot, const std::vector<ToolMask>& wanted) {
+// Operators PyTorch's build made of others (`out=` from the functional one) are
+// compositions: their parts have taps, they themselves only when named.
+bool wants_tap(const Operator& op, int slot, const TapPlan& plan) {
+  return op.alive && plan.wanted[op.index] != 0 && !is_control(op.name) &&
+         (slot < kRuntimeSlots || !op.generated || plan.named[op.index]);
+}
+
+void set_taps_of_key(int slot, const TapPlan& plan) {
   const auto key = slot_key(slot);
   auto& taps = installed()[slot];
-  taps.resize(wanted.size());
+  taps.resize(plan.wanted.size());
   for (auto* op : all_operators()) {
-    const bool want =
-        op->alive && wanted[op->index] != 0 && !is_control(op->name);
     auto& tap = taps[op->index];
-    if (!want) {
+    if (!wants_tap(*op, slot, plan)) {
       tap.reset();
     } else if (!tap && may_tap(*op, slot, key)) {
-      tap = install(*op, slot, key);
+      if (const auto runs_at = runtime_key(*op, slot, plan.devices)) {
+        tap.emplace(install(*op, slot, key, *runs_at));
+      }
     }
   }
 }
 
 }  // namespace
 
-void set_taps(const std::vector<ToolMask>& wanted, uint64_t devices) {
+void set_taps(const TapPlan& plan) {
   QuietOverride quiet;
   for (int slot = 0; slot < kKeySlots; ++slot) {
-    if (slot_in_use(slot, devices)) {
-      set_taps_of_key(slot, wanted);
+    if (slot_in_use(slot, plan.devices)) {
+      set_taps_of_key(slot, plan);
     } else {
       installed()[slot].clear();
     }

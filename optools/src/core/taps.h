@@ -9,10 +9,16 @@
 
 namespace optools {
 
-// Makes the taps be exactly those on operators with a non-zero mask, on the
-// keys of the devices given (a bit per c10::DeviceType). With no devices the
-// dispatcher is as it was before. Call under the engine's lock.
-void set_taps(const std::vector<ToolMask>& wanted, uint64_t devices);
+struct TapPlan {
+  std::vector<ToolMask> wanted;  // by Operator::index: who may want it
+  std::vector<bool> named;       // by Operator::index: somebody's list has it
+  uint64_t devices = 0;          // a bit per c10::DeviceType
+};
+
+// Puts taps on the operators somebody may want, on the keys of the devices,
+// and takes others away. With an empty plan the dispatcher is as it was before
+// the first tap. Call under the engine's lock.
+void set_taps(const TapPlan& plan);
 
 size_t installed_taps();
 

@@ -30,7 +30,7 @@ bool Selection::wants(const Call& call) const {
     return false;
   }
   const auto op = call.op.index;
-  return every_operator || (op < operators.size() && operators[op]) ||
+  return every_operator || names(op) ||
          (by_api && apis.wanted(call.origin.api));
 }
 

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// All that leans on PyTorch's insides, and all that may differ between its
+// versions (2.11 to 2.13 agree on what is here): a change there is met here,
+// at compile time.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstring>
+#include <functional>
+
+namespace optools {
+struct DispatchTablePeek {};
+}  // namespace optools
+
+// OperatorHandle befriends std::hash, the one way to its table that leaves
+// nothing behind: getComputedKernelForDispatchKey() adds 64 bytes to the kernel
+// with every question, for ever.
+template <>
+struct std::hash<optools::DispatchTablePeek> {
+  static const c10::KernelFunction& kernel(
+      const c10::OperatorHandle& handle, c10::DispatchKey key) {
+    return handle.operatorDef_->op.lookup(c10::DispatchKeySet(key));
+  }
+};
+
+namespace optools {
+
+// The kernel a call with this runtime key comes to; there must be one.
+inline const c10::KernelFunction& table_kernel(
+    const c10::OperatorHandle& handle, c10::DispatchKey key) {
+  return std::hash<DispatchTablePeek>::kernel(handle, key);
+}
+
+// The same code with the same state? Both must be alive, so that addresses
+// mean something. A kernel is four addresses (state, boxed, unboxed, symbolic)
+// and its tokens, which are nobody's business.
+inline bool same_kernel(
+    const c10::KernelFunction& a, const c10::KernelFunction& b) {
+  static_assert(sizeof(c10::KernelFunction) == 5 * sizeof(void*));
+  return std::memcmp(
+             static_cast<const void*>(&a),
+             static_cast<const void*>(&b),
+             4 * sizeof(void*)) == 0;
+}
+
+}  // namespace optools
