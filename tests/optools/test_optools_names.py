@@ -119,18 +119,3 @@ def test_the_environment_is_never_written(device):
     with op_tools.OpObserve(), op_tools.OpOverflowCheck():
         torch.ones(2, device=device).sin()
     assert dict(os.environ) == before
-
-
-def test_ditorch_lines(device, monkeypatch, capsys):
-    monkeypatch.setenv("OP_TOOLS_VERBOSE", "ditorch")
-    monkeypatch.setenv("OP_OBSERVE_LIST", "torch.add")
-    x = torch.ones(2, 3, device=device)
-    with op_tools.OpObserve():
-        torch.add(x, x)
-        torch.sub(x, x)
-    text = capsys.readouterr().out
-    assert "torch.add  " in text and "torch.sub" not in text
-    assert "test_optools_names.py" in text
-    for column in ("name", "device", "dtype", "numel", "shape", "stride", "data_ptr"):
-        assert column in text
-    assert "inputs[0]" in text and "outputs" in text

@@ -10,9 +10,17 @@ nothing: the dispatcher is touched while a tool runs, and is as it was afterward
 
 from op_tools.dtype_cast import OpDtypeCast
 from op_tools.fallback import OpFallback
+from op_tools.features import apply_feature
 from op_tools.observe import OpObserve
 from op_tools.overflow_check import OpOverflowCheck
 from op_tools.time_measure import OpTimeMeasure
 
 __version__ = "0.1.0"
-__all__ = ["OpDtypeCast", "OpFallback", "OpObserve", "OpOverflowCheck", "OpTimeMeasure"]
+__all__ = [
+    "OpDtypeCast",
+    "OpFallback",
+    "OpObserve",
+    "OpOverflowCheck",
+    "OpTimeMeasure",
+    "apply_feature",
+]

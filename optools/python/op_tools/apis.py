@@ -22,6 +22,7 @@ _NOT_OPERATORS = {
 _lock = threading.RLock()
 _listeners: list[Callable[[str, int], None]] = []
 _mode_users: dict[int, int] = {}  # thread -> tools that asked there
+on_refused: Callable[[str], None] | None = None  # told of what is no operator
 
 
 class ApiNames(TorchFunctionMode):
@@ -34,28 +35,48 @@ _mode = ApiNames()
 
 
 def name_of(function: object) -> str | None:
-    """`torch.nn.functional.linear`, or None for what is no operator."""
+    """`torch.nn.functional.linear`, or None for what has no name."""
     name = resolve_name(function)
     if name is None:
         module = getattr(function, "__module__", None)
         own = getattr(function, "__name__", None)
         name = f"{module}.{own}" if module and own else None
-    if name is None or name in _NOT_OPERATORS or name.endswith((".__get__", ".__set__")):
-        return None
     return name
+
+
+def is_operator(name: str | None) -> bool:
+    """Is it a computation, and no question about a tensor?"""
+    return (
+        name is not None
+        and name not in _NOT_OPERATORS
+        and not name.endswith((".__get__", ".__set__"))
+    )
+
+
+def announce(name: str, number: int) -> None:
+    """Tells every tool that listens of a name and its number."""
+    with _lock:
+        for listener in _listeners:
+            listener(name, number)
 
 
 def _resolve(function: object) -> str | None:
+    """Called once per function and start of a talkative tool."""
     name = name_of(function)
-    if name is not None:
-        number = _C.api_number(name)
-        with _lock:
-            for listener in _listeners:
-                listener(name, number)
+    if not is_operator(name):
+        if name is not None and on_refused is not None:
+            on_refused(name)
+        return None
+    announce(name, _C.api_number(name))
     return name
 
 
-_C.set_api_resolver(_resolve)
+def meet_again() -> None:
+    """Every function is resolved once more when it is next called."""
+    _C.set_api_resolver(_resolve)
+
+
+meet_again()
 
 
 def _remove_mode() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from op_tools import options
 from op_tools.core import _C, location
-from op_tools.printing import describe_tensors, print_api_call
+from op_tools.printing import describe_tensors
 from op_tools.tool import OpTool
 
 
@@ -25,9 +25,6 @@ class OpObserve(OpTool):
         for op, phase, count in self._last.counts():
             out.setdefault(op, {})[phase] = count
         return out
-
-    def observe_api(self, name, call, args, kwargs):
-        return print_api_call(name, call, args, kwargs, f"{name}  {call}")
 
     def report(self) -> None:
         if self._verbose:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from op_tools import options
 from op_tools.core import _C, location
-from op_tools.printing import describe_tensors, print_overflow
+from op_tools.printing import describe_tensors
 from op_tools.tool import OpTool
 
 
@@ -33,9 +33,6 @@ class OpOverflowCheck(OpTool):
     def history(self) -> list[dict]:
         """The calls before and at first()."""
         return self._last.history()
-
-    def observe_api(self, name, call, args, kwargs):
-        return print_overflow(name, call, args, kwargs)
 
     def report(self) -> None:
         core = self._last

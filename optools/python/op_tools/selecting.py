@@ -109,14 +109,25 @@ class Lists:
     def needs_apis(self) -> bool:
         return bool(self.wanted.apis and not self.wanted.everything) or bool(self.refused.apis)
 
-    def apply(self, tool: _C.Tool) -> None:
+    def takes_api(self, name: str) -> bool:
+        refused = any(c.fullmatch(name) for _, c in self.refused.apis)
+        return self.wanted.match_api(name) and not refused
+
+    def apply(self, tool: _C.Tool, nothing: bool = False) -> None:
+        """With `nothing`, only what set_api() names."""
         wanted, refused = self.wanted, self.refused
         wanted.check_apis()
         refused.check_apis()
         tool.select(
             devices=options.devices(),
-            operators=None if wanted.everything else wanted.operator_numbers(),
+            operators=_operators(wanted, nothing),
             refused=refused.operator_numbers(),
-            by_api=bool(wanted.apis) and not wanted.everything,
+            by_api=nothing or (bool(wanted.apis) and not wanted.everything),
             refuses_apis=bool(refused.apis),
         )
+
+
+def _operators(wanted: Patterns, nothing: bool) -> list[int] | None:
+    if nothing:
+        return []
+    return None if wanted.everything else wanted.operator_numbers()

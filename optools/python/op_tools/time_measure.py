@@ -44,6 +44,14 @@ class OpTimeMeasure(OpTool):
     def make_core(self) -> _C.Timing:
         return _C.Timing(options.number("OP_TIME_MEASURE_LIMIT", 1_000_000))
 
+    def start(self) -> OpTimeMeasure:
+        self._described: dict[int, dict] = {}
+        return super().start()
+
+    def describe(self, call: int, **columns: object) -> None:
+        """Texts of an API call's columns in the CSV file."""
+        self._described.setdefault(call, {}).update(columns)
+
     def samples(self) -> list[Sample]:
         """One per call, in the order calls began; after stop()."""
         return [Sample(*fields) for fields in self._last.samples()]
@@ -128,7 +136,7 @@ class OpTimeMeasure(OpTool):
                         _ms(row["backward"]),
                         "ms",
                     ]
-                    + ["-"] * 4
+                    + [self._described.get(row["forward_id"], {}).get(c, "-") for c in COLUMNS[5:]]
                 )
         return path
 

@@ -8,7 +8,7 @@ import re
 import threading
 import warnings
 
-from op_tools import apis, modules, options
+from op_tools import apis, modules, options, speaking
 from op_tools.core import _C
 from op_tools.selecting import Lists
 
@@ -32,6 +32,8 @@ class OpTool:
         self.modules: str | None = None  # a regular expression of module paths
         self.thread: int | None = None  # _C.thread_number() of the only thread to watch
         self.call_sites = False
+        # Of apply_feature(): names of the calls this tool acts on, and on nothing else.
+        self.applied: set[str] | None = None
 
     # ---- for sub-classes -----------------------------------------------------
     def make_core(self) -> _C.Tool:
@@ -40,9 +42,15 @@ class OpTool:
     def report(self) -> None:
         """Prints what was found; called once the tool has stopped."""
 
-    def observe_api(self, name: str, call: int, args: tuple, kwargs: dict | None):
-        """With OP_TOOLS_VERBOSE: before each wanted API call; returns what takes the result."""
-        return None
+    # ---- ditorch's forms; see speaking.py --------------------------------------
+    @property
+    def speaks(self) -> bool:
+        """Does a hook follow each API call?"""
+        return bool(self._verbose)
+
+    @property
+    def is_running(self) -> bool:
+        return self._core is not None
 
     # ---- life ----------------------------------------------------------------
     def start(self) -> OpTool:
@@ -50,6 +58,7 @@ class OpTool:
             raise RuntimeError(f"{type(self).__name__} was started already: stop() it first")
         self._verbose = options.verbose()
         self._lists = Lists(self.family)
+        self.gave_up = False
         core = self.make_core()
         self._select(core)
         if self._needs_apis:
@@ -64,7 +73,7 @@ class OpTool:
             raise
         self._core = core
         _running.append(self)
-        _refresh_observer()
+        speaking.refresh(_running, started=self)
         return self
 
     def stop(self) -> None:
@@ -74,7 +83,7 @@ class OpTool:
         self._last = core
         if self in _running:
             _running.remove(self)
-        _refresh_observer()
+        speaking.refresh(_running)
         was_running = core.stop()
         self._forget()
         if core.failure:
@@ -96,7 +105,9 @@ class OpTool:
     # ---- selection -----------------------------------------------------------
     @property
     def _needs_apis(self) -> bool:
-        return self._lists.needs_apis or bool(self._verbose)
+        if self.applied is not None:
+            return False
+        return self._lists.needs_apis or self.speaks
 
     @property
     def _wants_modules(self) -> bool:
@@ -104,7 +115,7 @@ class OpTool:
 
     def _select(self, core: _C.Tool) -> None:
         self._tool = core
-        self._lists.apply(core)
+        self._lists.apply(core, nothing=self.applied is not None)
         core.wants_sites = self.call_sites or bool(self._verbose)
         core.restrict(
             phases=sum(1 << ("forward", "backward", "optimizer").index(p) for p in self.phases),
@@ -116,47 +127,18 @@ class OpTool:
             self._module_pattern = re.compile(self.modules)
 
     def _on_api(self, name: str, number: int) -> None:
-        lists = self._lists
+        lists, name = self._lists, speaking.plain(name)
         refused = any(c.fullmatch(name) for _, c in lists.refused.apis)
         self._tool.set_api(number, lists.wanted.match_api(name), refused)
 
     def _on_module(self, path: str, number: int) -> None:
         self._tool.set_module(number, bool(self._module_pattern.fullmatch(path)))
 
-    def wants_api(self, name: str) -> bool:
-        lists = self._lists
-        refused = any(c.fullmatch(name) for _, c in lists.refused.apis)
-        return lists.wanted.match_api(name) and not refused
-
     def _forget(self) -> None:
         if self._needs_apis:
             apis.forget(self._on_api, self._api_thread)
         if self._wants_modules:
             modules.forget(self._on_module)
-
-
-def _observe(name: str, call: int, args: tuple, kwargs: dict | None):
-    """Before an API call: every talkative tool that wants it, the last entered first."""
-    after = [
-        then
-        for tool in reversed(_running)
-        if tool._verbose and tool.wants_api(name)
-        for then in [tool.observe_api(name, call, args, kwargs)]
-        if then is not None
-    ]
-    if not after:
-        return None
-
-    def done(result: object) -> None:
-        for then in after:
-            then(result)
-
-    return done
-
-
-def _refresh_observer() -> None:
-    talks = any(tool._verbose for tool in _running)
-    _C.set_api_observer(_observe if talks else None)
 
 
 @atexit.register

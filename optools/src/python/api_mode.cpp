@@ -2,6 +2,7 @@
 // The handler of the TorchFunctionMode that knows Python API names: it marks
 // the running thread as inside an API call, and calls the function.
 #include <atomic>
+#include <utility>
 
 #include "core/engine.h"
 #include "python/bindings.h"
@@ -16,7 +17,8 @@ std::atomic<uint64_t> g_api_calls{0};
 PyObject* g_known = nullptr;
 // resolver(function) -> name or None; called once per function.
 PyObject* g_resolver = nullptr;
-// observer(name, call, args, kwargs) -> what to call with the result, or None.
+// observer(name, call, function, args, kwargs) -> what to call with the result,
+// or None.
 PyObject* g_observer = nullptr;
 
 // -1 with a Python error set.
@@ -50,17 +52,19 @@ int64_t api_number(PyObject* function) {
 // Inside an API call until it is destroyed.
 class Scope {
  public:
-  Scope(uint32_t api, uint64_t call) : thread_(this_thread()) {
-    thread_.api = api;
-    thread_.api_call = call;
-  }
+  Scope(uint32_t api, uint64_t call)
+      : thread_(this_thread()),
+        outer_api_(std::exchange(thread_.api, api)),
+        outer_call_(std::exchange(thread_.api_call, call)) {}
   ~Scope() {
-    thread_.api = 0;
-    thread_.api_call = 0;
+    thread_.api = outer_api_;
+    thread_.api_call = outer_call_;
   }
 
  private:
   ThreadState& thread_;
+  const uint32_t outer_api_;
+  const uint64_t outer_call_;
 };
 
 PyObject* call_observed(
@@ -71,9 +75,10 @@ PyObject* call_observed(
     uint64_t call) {
   PyObject* after = PyObject_CallFunction(
       g_observer,
-      "sKOO",
+      "sKOOO",
       api_names().name(api).c_str(),
       static_cast<unsigned long long>(call),
+      function,
       args,
       kwargs == nullptr ? Py_None : kwargs);
   if (after == nullptr) {
@@ -108,8 +113,7 @@ PyObject* call_api(
 
 // Does anyone ask which API this thread calls?
 bool is_asked() {
-  const ThreadState& thread = this_thread();
-  return thread.api == 0 && thread.busy != ~ToolMask{0} &&
+  return this_thread().busy != ~ToolMask{0} &&
          (g_observer != nullptr || Engine::get().needs_origin());
 }
 
@@ -125,7 +129,9 @@ PyObject* handle(PyObject*, PyObject* const* argv, Py_ssize_t count) {
   PyObject* args = count > 2 ? argv[2] : (empty = PyTuple_New(0));
   PyObject* kwargs = count > 3 && argv[3] != Py_None ? argv[3] : nullptr;
   PyObject* result = nullptr;
-  const int64_t api = is_asked() ? api_number(function) : 0;
+  // A function called by another one is part of that.
+  const bool outermost = this_thread().api == 0;
+  const int64_t api = outermost && is_asked() ? api_number(function) : 0;
   if (api == 0) {
     result = PyObject_Call(function, args, kwargs);
   } else if (api > 0) {
@@ -182,6 +188,7 @@ void bind_api_mode(py::module_& m) {
         return py::reinterpret_steal<py::object>(result);
       },
       "function(*args, **kwargs) as the API of that number");
+  m.def("next_api_call", [] { return ++g_api_calls; });
   m.def("api_number", [](const std::string& name) {
     return api_names().number(name);
   });

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OP_CAPTURE_FORMAT=ditorch: its folders of .pth and .json files, one per API call."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from op_tools import options
+from op_tools.base_hook import BaseHook
+from op_tools.hooks import argument_rows
+from op_tools.pretty_print import dict_data_list_to_table
+from op_tools.save_op_args import FOLDER, serialize_args_to_dict, write_args
+
+OLD_FOLDER = "op_capture_result"
+_old_start = ""
+
+
+def _newest(name: str, number: int, part: str) -> tuple[str, str]:
+    """(folder, identifier) of a call."""
+    stamp = time.strftime("%Y-%m-%d-%H-%M-%S")
+    identifier = os.path.join(*filter(None, (part, str(number), stamp)))
+    return os.path.join(FOLDER, name, str(os.getpid()), identifier), identifier
+
+
+def _of_2024_08(name: str, number: int, part: str) -> tuple[str, str]:
+    global _old_start
+    _old_start = _old_start or time.strftime("%Y-%m-%d--%H-%M")
+    rank = options.text("RANK", "0")
+    return os.path.join(OLD_FOLDER, rank, _old_start, name, str(number)), str(number)
+
+
+class CallFolder:
+    """Where one call's files go."""
+
+    def __init__(self, name: str, number: int, part: str = "", layout: str = "ditorch") -> None:
+        place = _of_2024_08 if layout == "ditorch-2024-08" else _newest
+        self.name = name
+        self.path, self.identifier = place(name, number, part)
+
+    def save(self, what: str, args: tuple, kwargs: dict | None = None) -> None:
+        path = os.path.join(self.path, what)
+        write_args(path, self.name, os.path.join(self.identifier, what), args, kwargs or {})
+        print(f"{path}.pth saved")
+
+
+class OpCaptureHook(BaseHook):
+    family = "CAPTURE"
+    label = "OpCaptureHook"
+
+    def before_call_op(self, *args, **kwargs):
+        layout = options.capture_format()
+        self.is_old = layout == "ditorch-2024-08"
+        self.folder = CallFolder(self.name, self.forward_id, layout=layout)
+        self.given = serialize_args_to_dict(*args, **kwargs)
+        self._save("input", args, kwargs)
+
+    def after_call_op(self, result):
+        self._save("output", (result,))
+        made = serialize_args_to_dict(result)
+        self._tell(f"    {self.place}", ("inputs", self.given), ("outputs", made))
+
+    def backward(self, grad_inputs, grad_outputs):
+        self._save("grad_inputs", grad_inputs)
+        self._save("grad_outputs", grad_outputs)
+        self._tell(
+            "",
+            ("grad_output", serialize_args_to_dict(*grad_outputs)),
+            ("grad_inputs", serialize_args_to_dict(*grad_inputs)),
+        )
+
+    def _save(self, what: str, args: tuple, kwargs: dict | None = None) -> None:
+        if self.tool is not None and self.tool.gave_up:
+            return
+        try:
+            self.folder.save(what, args, kwargs)
+        except OSError as error:  # the disk: one message, and training goes on
+            print(f"OpCapture: stopped writing, {error}; what was written so far is whole")
+            if self.tool is not None:
+                self.tool.gave_up = True
+        except Exception as error:  # a value that torch.save cannot write
+            print(f"{self.name}: {what} could not be saved to {self.folder.path}: {error}")
+
+    def _tell(self, place: str, *parts: tuple[str, dict]) -> None:
+        if self.is_old or not options.verbose():
+            return
+        between = "    " if place else " "
+        print(f"{self.name}{between}forward_id:{self.folder.identifier}{place}")
+        print(dict_data_list_to_table(argument_rows(*parts)))

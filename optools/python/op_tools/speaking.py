@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tools that speak ditorch: a hook per API call, made by what stands around the call."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+from op_tools import apis
+from op_tools.core import _C
+
+# The name of a call made for apply_feature() ends in ` (feature)`.
+_tools: list = []
+
+
+def alias(name: str, feature: str) -> str:
+    return f"{name} ({feature})"
+
+
+def plain(name: str) -> str:
+    """The API's own name."""
+    return name.partition(" (")[0]
+
+
+def _hook(tool) -> type:
+    from op_tools import base_hook
+
+    return getattr(base_hook, f"{type(tool).__name__}Hook")
+
+
+def _takes(tool, name: str) -> bool:
+    """Calls of a feature are for its tool; other tools see them under the plain name."""
+    return tool.applied is None or name in tool.applied
+
+
+def _begin(tool, name: str, call: int, function, args: tuple, kwargs: dict):
+    """Never raises into user code: a tool whose hook fails goes silent and says why."""
+    if not tool.speaks or tool.gave_up or not _takes(tool, name):
+        return None
+    hook = _hook(tool)(plain(name), function)
+    hook.forward_id, hook.lists, hook.tool = call, tool._lists, tool
+    try:
+        return hook.begin(args, kwargs)
+    except Exception as error:
+        _give_up(tool, name, error)
+        return None
+
+
+def _give_up(tool, name: str, error: Exception) -> None:
+    tool.gave_up = True
+    warnings.warn(
+        f"{type(tool).__name__} says no more of single calls after an error of its own at "
+        f"{plain(name)}: {type(error).__name__}: {error}",
+        stacklevel=3,
+    )
+
+
+def _observe(name: str, call: int, function, args: tuple, kwargs: dict | None):
+    """Before an API call: every tool that speaks, the last entered first."""
+    after = []
+    for tool in reversed(_tools):
+        done = _begin(tool, name, call, function, args, kwargs or {})
+        if done is not None:
+            after.append((tool, done))
+    if not after:
+        return None
+
+    def finish(result: object) -> None:
+        for tool, done in after:
+            try:
+                done(result)
+            except Exception as error:
+                _give_up(tool, name, error)
+
+    return finish
+
+
+def _refused(name: str) -> None:
+    from op_tools.base_hook import say_refused
+
+    for tool in _tools:
+        if tool.speaks:
+            say_refused(_hook(tool), name)
+
+
+def refresh(running: list, started: object = None) -> None:
+    """Called whenever a tool has started or stopped."""
+    _tools[:] = running
+    speaks = any(tool.speaks for tool in running)
+    observer: Callable | None = _observe if speaks else None
+    _C.set_api_observer(observer)
+    apis.on_refused = _refused if speaks else None
+    if started is not None and started.speaks:
+        from op_tools.base_hook import forget_said
+
+        forget_said()
+        apis.meet_again()

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OP_TOOLS_VERBOSE: ditorch's lines, of the newest form and of August 2024."""
+
+import csv
+import re
+from pathlib import Path
+
+import op_tools
+import pytest
+import torch
+from op_tools.base_hook import BaseHook, DisableHookGuard, OpObserveHook, forget_said
+from torch.nn import functional as F
+
+
+def step(device, dtype=torch.float32):
+    """A linear of several autograd nodes, an in-place operator, a reduction; backward."""
+    x = torch.randn(2, 3, 4, device=device, dtype=dtype, requires_grad=True)
+    w = torch.randn(5, 4, device=device, dtype=dtype, requires_grad=True)
+    y = F.linear(x, w)
+    y.add_(1).sum().backward()
+    return x, w
+
+
+def lines(tool, form, capsys, monkeypatch, run):
+    monkeypatch.setenv("OP_TOOLS_VERBOSE", form)
+    with tool:
+        run()
+    return capsys.readouterr().out
+
+
+def test_observe(device, capsys, monkeypatch):
+    text = lines(op_tools.OpObserve(), "ditorch", capsys, monkeypatch, lambda: step(device))
+    assert "apply OpObserveHook on torch.nn.functional.linear\n" in text
+    assert "skip OpObserveHook on torch.Tensor.backward\n" in text
+    assert re.search(r"^torch\.Tensor\.sum  \d+$", text, re.M)
+    assert f"{__file__}:" in text and "step: y = F.linear(x, w)" in text
+    for column in "name device dtype numel shape stride requires_grad layout data_ptr".split():
+        assert column in text
+    assert "inputs[0]" in text and "outputs" in text
+    assert "option: OP_TOOLS_DEVICE=" in text
+
+
+def test_apply_and_skip_are_said_once_in_the_newest_form(device, capsys, monkeypatch):
+    monkeypatch.setenv("OP_OBSERVE_LIST", "torch.add")
+    x = torch.ones(2, device=device)
+
+    def run():
+        for _ in range(2):
+            torch.add(x, x)
+            torch.sub(x, x)
+
+    text = lines(op_tools.OpObserve(), "ditorch", capsys, monkeypatch, run)
+    assert text.count("apply OpObserveHook on torch.add") == 1
+    assert text.count("skip OpObserveHook on torch.sub") == 1
+    assert len(re.findall(r"^torch\.add  \d+$", text, re.M)) == 2
+    text = lines(op_tools.OpObserve(), "ditorch-2024-08", capsys, monkeypatch, run)
+    assert text.count("apply OpObserveHook on torch.add") == 1
+    assert text.count("skip OpObserveHook on torch.sub") == 2
+
+
+def test_calls_of_other_devices_are_not_told(accelerator, capsys, monkeypatch):
+    host = torch.ones(2)
+    text = lines(
+        op_tools.OpObserve(), "ditorch", capsys, monkeypatch, lambda: torch.add(host, host)
+    )
+    assert "torch.add" not in text
+
+
+def test_overflow_tells_backward_of_every_argument(device, capsys, monkeypatch):
+    text = lines(op_tools.OpOverflowCheck(), "ditorch", capsys, monkeypatch, lambda: step(device))
+    call = re.search(r"^torch\.nn\.functional\.linear    forward_id: (\d+)$", text, re.M)
+    assert len(re.findall(rf"forward_id: {call[1]}$", text, re.M)) == 2
+    for column in "name inf_or_nan min max mean std norm".split():
+        assert column in text
+    after = text[text.rindex(call[0]) :]
+    # The weight's gradient, which comes from another node than the result's.
+    assert "grad_inputs[1]" in after and "(5, 4)" in after
+
+
+def test_fallback(accelerator, capsys, monkeypatch):
+    text = lines(op_tools.OpFallback(), "ditorch", capsys, monkeypatch, lambda: step(accelerator))
+    assert re.search(r"^fallback    torch\.nn\.functional\.linear    forward_id: \d+", text, re.M)
+    for label in ("input(device)[0]", "input(cpu)[0]", "output(device)", "output(cpu)"):
+        assert label in text
+    old = lines(
+        op_tools.OpFallback(), "ditorch-2024-08", capsys, monkeypatch, lambda: step(accelerator)
+    )
+    head = r"^OpFallbackHook: torch\.nn\.functional\.linear {24}"
+    assert re.search(head + r" input: \{'args': \(\{'shape': torch\.Size\(\[2, 3, 4\]\)", old, re.M)
+    assert re.search(head + r" output: .* cpu output: .* dtype_convert_back_dict:\{\}$", old, re.M)
+
+
+def test_cast(device, capsys, monkeypatch):
+    run = lambda: step(device, torch.float16)  # noqa: E731
+    text = lines(op_tools.OpDtypeCast(), "ditorch", capsys, monkeypatch, run)
+    assert re.search(r"^cast_dtype    torch\.nn\.functional\.linear   forward_id: \d+$", text, re.M)
+    assert "torch.float16 -> torch.float32" in text and "torch.float32 -> torch.float16" in text
+    assert "input[1]" in text and "output[0]" in text
+    run = lambda: step(device)  # noqa: E731
+    assert "cast_dtype    " not in lines(
+        op_tools.OpDtypeCast(), "ditorch", capsys, monkeypatch, run
+    )
+
+
+def test_time(device, capsys, monkeypatch):
+    text = lines(op_tools.OpTimeMeasure(), "ditorch", capsys, monkeypatch, lambda: step(device))
+    assert "forward_elasped" in text and "backward_elasped" in text
+    path = re.search(r"^op elasped info saved to (.*)$", text, re.M)[1]
+    rows = list(csv.DictReader(Path(path).read_text().splitlines()))
+    row = next(row for row in rows if row["name"] == "torch.nn.functional.linear")
+    assert float(row["forward_elasped"]) > 0 and float(row["backward_elasped"]) > 0
+    for column in ("input", "output", "grad_inputs", "grad_outputs"):
+        assert "'shape'" in row[column]
+    old = lines(
+        op_tools.OpTimeMeasure(), "ditorch-2024-08", capsys, monkeypatch, lambda: step(device)
+    )
+    number = r"\d+\.\d{8} ms     "
+    assert re.search(
+        rf"^OpTimeMeasureHook: torch\.Tensor\.sum {{15}}forward elasped:  {number}input: "
+        r"\{.*\} output: \{'args'",
+        old,
+        re.M,
+    )
+    assert re.search(
+        rf"^OpTimeMeasureHook: torch\.Tensor\.sum {{15}}backward elasped: {number}grad_inputs: "
+        r"\{'args': \(\(\{.*\} output: \{'args': \(\(\{",
+        old,
+        re.M,
+    )
+
+
+def test_nothing_is_kept_alive_by_lines(device, capsys, monkeypatch):
+    import gc
+    import weakref
+
+    monkeypatch.setenv("OP_TOOLS_VERBOSE", "ditorch")
+    with op_tools.OpTimeMeasure():
+        x = torch.ones(3, device=device, requires_grad=True)
+        y = torch.sin(x)
+        seen = weakref.ref(y)
+        del y
+        gc.collect()
+        assert seen() is None
+
+
+def test_a_hook_that_fails_does_not_reach_user_code(device, capsys, monkeypatch):
+    monkeypatch.setenv("OP_TOOLS_VERBOSE", "ditorch")
+
+    def broken(self, result):
+        raise ZeroDivisionError("of the tool")
+
+    monkeypatch.setattr(OpObserveHook, "after_call_op", broken)
+    x = torch.ones(2, device=device)
+    tool = op_tools.OpObserve()
+    with pytest.warns(UserWarning, match="OpObserve says no more.*torch.add.*of the tool"), tool:
+        assert torch.add(x, x).cpu().tolist() == [2, 2]
+        torch.add(x, x)
+    assert len(tool.records()) >= 2
+
+
+def test_a_hook_can_be_called(device, capsys):
+    forget_said()
+    x = torch.ones(2, device=device)
+    hook = OpObserveHook("torch.add", torch.add)
+    assert hook(x, x).cpu().tolist() == [2, 2]
+    assert "apply OpObserveHook on torch.add" in capsys.readouterr().out
+    hook.add_condition_func(lambda a, b: False)
+    hook(x, x)
+    assert "skip OpObserveHook on torch.add" in capsys.readouterr().out
+    with DisableHookGuard():
+        hook(x, x)
+    assert capsys.readouterr().out == ""
+    assert BaseHook.class_name() == "BaseHook"
+
+
+def test_a_hook_passes_exceptions_on(device, capsys):
+    hook = OpObserveHook("torch.add", torch.add)
+    with pytest.raises(RuntimeError):
+        hook(torch.ones(2, device=device), torch.ones(3, device=device))
+    assert isinstance(hook.exception, RuntimeError)
+
+
+def test_a_called_hook_falls_back(accelerator, capsys):
+    from op_tools.base_hook import OpFallbackHook
+
+    x = torch.ones(2, device=accelerator)
+    assert OpFallbackHook("torch.add", torch.add)(x, x).cpu().tolist() == [2, 2]
+    text = capsys.readouterr().out
+    assert "aten::add.Tensor" in text and "ran on the cpu" in text
