@@ -8,6 +8,7 @@ Each tool is a context manager with start(), stop() and end(). Importing this pa
 nothing: the dispatcher is touched while a tool runs, and is as it was afterwards.
 """
 
+from op_tools.capture import OpCapture
 from op_tools.dtype_cast import OpDtypeCast
 from op_tools.fallback import OpFallback
 from op_tools.features import apply_feature
@@ -17,6 +18,7 @@ from op_tools.time_measure import OpTimeMeasure
 
 __version__ = "0.1.0"
 __all__ = [
+    "OpCapture",
     "OpDtypeCast",
     "OpFallback",
     "OpObserve",

@@ -46,6 +46,17 @@ def choice(name: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
+def steps(name: str) -> tuple[int, int] | None:
+    """`3` or `3-7`: first and last step."""
+    value = text(name).strip()
+    if not value:
+        return None
+    first, _, last = value.partition("-")
+    if not first.isdigit() or (last and not last.isdigit()) or int(last or first) < int(first):
+        raise ValueError(f"{name}={value!r}: expected a step like 3 or a range like 3-7")
+    return int(first), int(last or first)
+
+
 def verbose() -> str:
     return choice("OP_TOOLS_VERBOSE", VERBOSE_FORMS)
 

@@ -30,6 +30,7 @@ class OpTool:
         self.phases: tuple[str, ...] = ("forward", "backward", "optimizer")
         self.steps: tuple[int, int] | None = None
         self.modules: str | None = None  # a regular expression of module paths
+        self.module_paths = False  # know the paths, whether or not they select
         self.thread: int | None = None  # _C.thread_number() of the only thread to watch
         self.call_sites = False
         # Of apply_feature(): names of the calls this tool acts on, and on nothing else.
@@ -111,7 +112,7 @@ class OpTool:
 
     @property
     def _wants_modules(self) -> bool:
-        return self.modules is not None
+        return self.modules is not None or self.module_paths
 
     def _select(self, core: _C.Tool) -> None:
         self._tool = core
@@ -119,12 +120,11 @@ class OpTool:
         core.wants_sites = self.call_sites or bool(self._verbose)
         core.restrict(
             phases=sum(1 << ("forward", "backward", "optimizer").index(p) for p in self.phases),
-            steps=self.steps or (0, 2**62),
-            by_module=self._wants_modules,
+            steps=self.steps or options.steps(f"OP_{self.family}_STEPS") or (0, 2**62),
+            by_module=self.modules is not None,
             thread=self.thread or 0,
         )
-        if self.modules is not None:
-            self._module_pattern = re.compile(self.modules)
+        self._module_pattern = re.compile(self.modules or "")
 
     def _on_api(self, name: str, number: int) -> None:
         lists, name = self._lists, speaking.plain(name)

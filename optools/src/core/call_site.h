@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 namespace optools {
 
@@ -15,6 +16,16 @@ inline std::atomic<SiteFinder> g_site_finder{nullptr};
 inline uint32_t call_site() {
   const SiteFinder find = g_site_finder.load(std::memory_order_relaxed);
   return find == nullptr ? 0 : find();
+}
+
+using SiteDescriber = std::string (*)(uint32_t);
+inline std::atomic<SiteDescriber> g_site_describer{nullptr};
+
+// "file:line function"; takes Python's lock.
+inline std::string site_text(uint32_t site) {
+  const SiteDescriber describe =
+      g_site_describer.load(std::memory_order_relaxed);
+  return describe == nullptr ? std::string() : describe(site);
 }
 
 }  // namespace optools

@@ -5,6 +5,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <string_view>
+
 namespace py = pybind11;
 
 namespace optools {
@@ -15,7 +17,16 @@ struct Judgement;
 void bind_call_site(py::module_& m);
 void bind_api_mode(py::module_& m);
 void bind_results(py::module_& m);
+void bind_capture(py::module_& m);
 void bind_verdicts(py::module_& m);
+
+// MessagePack -> Python values. Extensions become tuples (code, value); arrays
+// are lists, so that nothing else is a tuple. Throws ValueError for bytes that
+// are no such value.
+py::object unpack_value(std::string_view bytes);
+// The "number" of a record, which is a map that begins with it; 0 where it
+// does not.
+uint64_t record_number(std::string_view bytes);
 
 py::dict judgement_dict(const Judgement& judgement);
 

@@ -132,10 +132,25 @@ py::object describe(uint32_t site) {
       object.attr("co_filename"), line, object.attr("co_name"));
 }
 
+std::string describe_text(uint32_t site) {
+  if (!Py_IsInitialized() || python_is_ending()) {
+    return {};
+  }
+  const py::gil_scoped_acquire gil;
+  const py::object found = describe(site);
+  if (found.is_none()) {
+    return {};
+  }
+  const auto parts = found.cast<std::tuple<std::string, int, std::string>>();
+  return std::get<0>(parts) + ":" + std::to_string(std::get<1>(parts)) + " " +
+         std::get<2>(parts);
+}
+
 }  // namespace
 
 void bind_call_site(py::module_& m) {
   g_site_finder = &find_site;
+  g_site_describer = &describe_text;
   m.def(
       "site",
       &describe,

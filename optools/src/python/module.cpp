@@ -154,6 +154,7 @@ PYBIND11_MODULE(_C, m) {
   bind_call_site(m);
   bind_api_mode(m);
   bind_results(m);
+  bind_capture(m);
   bind_verdicts(m);
 }
 

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpCapture: every operator's arguments and results, in files that op_tools.captures reads."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import torch
+
+from op_tools import options
+from op_tools.core import _C
+from op_tools.tool import OpTool
+
+FOLDER = os.path.join("op_tools_results", "op_capture")
+CONTENTS = ("none", "hash", "full")
+MIB = 1 << 20
+
+
+class OpCapture(OpTool):
+    """Captures into `folder`, a new one per start().
+
+    Set before start(), or by the variable named: `content` (OP_CAPTURE_CONTENT: full, hash or
+    none), `max_mb` of files (OP_CAPTURE_MAX_MB), `max_tensor_mb` (OP_CAPTURE_MAX_TENSOR_MB:
+    larger tensors without their contents), `max_calls` of one operator (OP_CAPTURE_MAX_CALLS),
+    `min_free_mb` the disk keeps (OP_CAPTURE_MIN_FREE_MB), `steps` (OP_CAPTURE_STEPS: 3 or 3-7).
+    OP_CAPTURE_DIR is where folders are made.
+    """
+
+    family = "CAPTURE"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder: str | None = None
+        self.call_sites = True
+        self.module_paths = True
+        self.content: str | None = None
+        self.max_mb: int | None = None
+        self.max_tensor_mb: int | None = None
+        self.max_calls: int | None = None
+        self.min_free_mb: int | None = None
+
+    def make_core(self) -> _C.Capture:
+        content = self.content or options.text("OP_CAPTURE_CONTENT", "full").strip()
+        if content not in CONTENTS:
+            raise ValueError(f"OP_CAPTURE_CONTENT={content!r}: expected one of {CONTENTS}")
+
+        def limit(value: int | None, name: str, default: int) -> int:
+            return options.number(name, default) if value is None else value
+
+        limits = {
+            "max_bytes": limit(self.max_mb, "OP_CAPTURE_MAX_MB", 0) * MIB,
+            "max_tensor_bytes": limit(self.max_tensor_mb, "OP_CAPTURE_MAX_TENSOR_MB", 0) * MIB,
+            "max_calls": limit(self.max_calls, "OP_CAPTURE_MAX_CALLS", 0),
+            "min_free": limit(self.min_free_mb, "OP_CAPTURE_MIN_FREE_MB", 1024) * MIB,
+            "queue_bytes": options.number("OP_CAPTURE_QUEUE_MB", 256) * MIB,
+            "pack_bytes": options.number("OP_CAPTURE_PACK_MB", 256) * MIB,
+        }
+        self.folder = new_folder()
+        return _C.Capture(
+            self.folder,
+            head(content=content, devices=",".join(options.devices())),
+            content=CONTENTS.index(content),
+            **limits,
+        )
+
+    def totals(self) -> dict[str, int]:
+        """records, refused, seen_bytes, blob_bytes, log_bytes, blobs, packs."""
+        return (self._core or self._last).totals()
+
+    def unread(self) -> dict[str, int]:
+        """Tensors recorded without contents: reason -> count; after stop()."""
+        return self._last.unread()
+
+    def report(self) -> None:
+        core = self._last
+        totals = core.totals()
+        written = (totals["blob_bytes"] + totals["log_bytes"]) / MIB
+        share = totals["blob_bytes"] / totals["seen_bytes"] if totals["seen_bytes"] else 0
+        for why, count in sorted(core.unread().items()):
+            print(f"OpCapture: {count} tensors without contents: {why}")
+        if totals["refused"]:
+            print(f"OpCapture: {totals['refused']} calls not captured: {core.why_closed}")
+        print(
+            f"OpCapture: {totals['records']} calls in {self.folder}, {written:.1f} MiB "
+            f"({share:.0%} of the bytes seen)"
+        )
+
+
+def rank() -> str | None:
+    """This process's rank, where there is more than one."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return str(torch.distributed.get_rank())
+    return os.environ.get("RANK")
+
+
+def new_folder(parent: str | None = None) -> str:
+    """A folder that did not exist: <time>-pid<pid>[-rank<rank>][.n]."""
+    parent = parent or options.text("OP_CAPTURE_DIR").strip() or FOLDER
+    os.makedirs(parent, exist_ok=True)
+    name = f"{time.strftime('%Y-%m-%d-%H-%M-%S')}-pid{os.getpid()}"
+    if rank() is not None:
+        name += f"-rank{rank()}"
+    for n in range(1_000_000):
+        path = os.path.join(parent, name if n == 0 else f"{name}.{n}")
+        try:
+            os.mkdir(path)
+            return path
+        except FileExistsError:
+            continue
+    raise FileExistsError(f"no free name for a capture in {parent}")
+
+
+def head(**more: str) -> dict[str, str]:
+    """What a capture says about itself."""
+    made = {
+        "format": "op_tools capture",
+        "version": "1",
+        "torch": torch.__version__,
+        "pid": str(os.getpid()),
+        "time": f"{time.time():.3f}",
+        **more,
+    }
+    if rank() is not None:
+        made["rank"] = rank()
+    return made

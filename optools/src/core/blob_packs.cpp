@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packs. The header of a safetensors file comes first and lists everything in
+// it; room for it is reserved when the pack is opened and filled when it is
+// closed. Until then the record log alone knows where blobs are.
+#include "core/blob_packs.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+
+#include "core/frame_log.h"
+
+namespace optools {
+namespace {
+
+// Small captures stay small: the first header has room for some 400 blobs.
+constexpr size_t kFirstHead = 64 * 1024;
+constexpr size_t kLargestHead = 1024 * 1024;
+// "<32 digits>":{"dtype":"U8","shape":[n],"data_offsets":[a,b]}, with numbers
+// of up to 20 digits.
+constexpr size_t kEntryBytes = 160;
+constexpr char kMetadata[] =
+    R"({"__metadata__":{"format":"op_tools capture 1"})";
+
+}  // namespace
+
+BlobPacks::BlobPacks(std::string folder, uint64_t pack_bytes)
+    : folder_(std::move(folder)), pack_bytes_(pack_bytes) {}
+
+BlobPacks::~BlobPacks() {
+  if (file_ >= 0) {
+    ::close(file_);
+  }
+}
+
+size_t BlobPacks::max_entries() const {
+  return (head_ - sizeof(kMetadata) - 16) / kEntryBytes;
+}
+
+void BlobPacks::open() {
+  char name[32];
+  std::snprintf(name, sizeof(name), "/pack-%05u", next_);
+  path_ = folder_ + name;
+  const std::string part = path_ + ".part";
+  file_ = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (file_ < 0) {
+    throw std::system_error(errno, std::generic_category(), "creating " + part);
+  }
+  head_ = std::min(kFirstHead << std::min(next_, 16u), kLargestHead);
+  ++next_;
+  entries_.clear();
+  end_ = written_ = 0;
+  // Written, not skipped: closing must not need room on a full disk.
+  std::string head(head_ - 8, ' ');
+  std::memcpy(head.data(), "{}", 2);
+  const uint64_t length = head.size();
+  head.insert(0, reinterpret_cast<const char*>(&length), sizeof(length));
+  try {
+    write_at(file_, head, 0, part);
+  } catch (...) {
+    ::unlink(part.c_str());
+    ::close(file_);
+    file_ = -1;
+    throw;
+  }
+}
+
+BlobPacks::Place BlobPacks::write(
+    const BlobHash& hash, std::string_view bytes) {
+  if (file_ >= 0 && (entries_.size() >= max_entries() ||
+                     (end_ != 0 && end_ + bytes.size() > pack_bytes_))) {
+    close();
+  }
+  if (file_ < 0) {
+    open();
+  }
+  const Place place{next_ - 1, head_ + end_};
+  if (bytes.size() < kBuffer) {
+    buffer_.append(bytes);
+    if (buffer_.size() >= kBuffer) {
+      flush();
+    }
+  } else {
+    flush();
+    write_at(file_, bytes, head_ + written_, path_);
+    written_ += bytes.size();
+  }
+  entries_.push_back({hash, end_, end_ + bytes.size()});
+  end_ += bytes.size();
+  total_ += bytes.size();
+  return place;
+}
+
+void BlobPacks::flush() {
+  if (!buffer_.empty()) {
+    write_at(file_, buffer_, head_ + written_, path_);
+    written_ += buffer_.size();
+    buffer_.clear();
+  }
+}
+
+void BlobPacks::close() {
+  if (file_ < 0) {
+    return;
+  }
+  try {
+    flush();
+  } catch (const std::system_error&) {
+    buffer_.clear();  // the disk is full: keep what is whole
+  }
+  while (!entries_.empty() && entries_.back().end > written_) {
+    entries_.pop_back();
+  }
+  const uint64_t data = entries_.empty() ? 0 : entries_.back().end;
+  std::string head = kMetadata;
+  for (const auto& entry : entries_) {
+    head += ",\"" + entry.hash.hex() + R"(":{"dtype":"U8","shape":[)" +
+            std::to_string(entry.end - entry.begin) + R"(],"data_offsets":[)" +
+            std::to_string(entry.begin) + "," + std::to_string(entry.end) +
+            "]}";
+  }
+  head += "}";
+  head.resize(head_ - 8, ' ');
+  const std::string part = path_ + ".part";
+  const int file = file_;
+  file_ = -1;
+  try {
+    write_at(file, head, 8, part);
+  } catch (...) {
+    ::close(file);
+    throw;
+  }
+  const bool cut = ::ftruncate(file, static_cast<off_t>(head_ + data)) == 0;
+  ::close(file);
+  if (!cut || ::rename(part.c_str(), (path_ + ".safetensors").c_str()) != 0) {
+    throw std::system_error(errno, std::generic_category(), "closing " + part);
+  }
+}
+
+}  // namespace optools

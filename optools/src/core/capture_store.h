@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// A capture's files: records and blobs go in from any thread, one thread of
+// its own writes them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "core/blob_packs.h"
+#include "core/frame_log.h"
+
+namespace optools {
+
+// Kinds of frames in the record log; see docs/capture-format.md.
+enum class FrameKind : uint8_t {
+  kHead = 1,
+  kDefinition = 2,
+  kBlob = 3,
+  kRecord = 4,
+  kLate = 5,
+  kEnd = 6,
+};
+
+struct CaptureLimits {
+  uint64_t queue_bytes = 256ull << 20;
+  uint64_t pack_bytes = 256ull << 20;
+  uint64_t max_bytes = 0;  // of files; 0: no limit
+  uint64_t min_free = 0;   // bytes the disk must keep free
+};
+
+class CaptureStore {
+ public:
+  // Makes the folder's files; the folder exists and holds no capture.
+  CaptureStore(std::string folder, const CaptureLimits& limits);
+  ~CaptureStore();
+  CaptureStore(const CaptureStore&) = delete;
+  CaptureStore& operator=(const CaptureStore&) = delete;
+
+  // Deletes a store, except in a forked child: it has neither the thread nor a
+  // say in the files.
+  struct Forget {
+    void operator()(CaptureStore* store) const;
+  };
+
+  // Stores the bytes unless they are stored already; copies them before it
+  // returns. Waits while the queue is full.
+  void add_blob(const BlobHash& hash, std::string_view bytes);
+
+  struct Frame {
+    FrameKind kind;
+    std::string payload;
+  };
+  // A record and what it needs defined first. When its step is another one
+  // than the last record's, all that came before is in the files when this
+  // returns.
+  void add_record(std::vector<Frame> frames, int64_t step);
+
+  // Waits until everything is in the files.
+  void drain();
+  // Drains and closes the files, with a last frame of these pairs' payload.
+  void close(const std::string& end_payload);
+
+  // False once nothing more is taken: a limit was met or the disk is full.
+  bool open() const {
+    return open_.load(std::memory_order_relaxed);
+  }
+  std::string why_closed() const;
+
+  struct Totals {
+    uint64_t records = 0;
+    uint64_t refused = 0;     // records that came after a limit was met
+    uint64_t seen_bytes = 0;  // of contents offered
+    uint64_t blob_bytes = 0;  // of them stored
+    uint64_t log_bytes = 0;
+    uint64_t blobs = 0;
+    uint64_t packs = 0;
+  };
+  Totals totals() const;
+
+ private:
+  struct Item {
+    std::vector<Frame> frames;  // a record, or
+    BlobHash hash;              // a blob
+    std::unique_ptr<char[]> blob;
+    size_t blob_bytes = 0;
+    size_t size = 0;
+  };
+  void write_all();
+  void write_batch(std::deque<Item>& batch);
+  void write_item(const Item& item);
+  void finish_files();
+  template <class F>
+  void guarded(F&& body);
+  void push(std::unique_lock<std::mutex>& lock, Item item);
+  void stop_taking(const std::string& why);
+  void check_disk();
+  bool parents_process() const;
+
+  const std::string folder_;
+  const CaptureLimits limits_;
+  const pid_t process_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable filled_;
+  std::condition_variable emptied_;
+  std::deque<Item> queue_;
+  uint64_t queued_ = 0;
+  bool writing_ = false;
+  bool urgent_ = false;  // somebody waits for the writer
+  bool sleeping_ = false;
+  bool ending_ = false;
+  int64_t step_ = -1;
+  std::string end_payload_;
+  std::unordered_set<BlobHash, BlobHashKey> known_;
+  Totals totals_;
+  uint64_t taken_ = 0;  // bytes taken, for max_bytes
+  std::atomic<bool> open_{true};
+  std::string why_;
+
+  // The writer's own.
+  FrameLog log_;
+  BlobPacks packs_;
+  uint64_t checked_at_ = 0;
+  bool failed_ = false;
+  std::unique_ptr<std::thread> writer_;
+};
+
+}  // namespace optools

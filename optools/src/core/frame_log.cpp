@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// An append-only file of checksummed frames.
+#include "core/frame_log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace optools {
+namespace {
+
+using CrcTables = std::array<std::array<uint32_t, 256>, 8>;
+
+constexpr CrcTables make_crc_tables() {
+  CrcTables tables{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t value = i;
+    for (int bit = 0; bit < 8; ++bit) {
+      value = (value >> 1) ^ ((value & 1) != 0 ? 0xEDB88320u : 0u);
+    }
+    tables[0][i] = value;
+  }
+  for (size_t t = 1; t < 8; ++t) {
+    for (size_t i = 0; i < 256; ++i) {
+      const uint32_t before = tables[t - 1][i];
+      tables[t][i] = (before >> 8) ^ tables[0][before & 255];
+    }
+  }
+  return tables;
+}
+constexpr CrcTables kCrc = make_crc_tables();
+
+uint32_t frame_checksum(uint8_t kind, std::string_view payload) {
+  const char byte = static_cast<char>(kind);
+  return crc32(payload, crc32({&byte, 1}));
+}
+
+// Is there a whole frame here? `why` says what is wrong otherwise.
+bool whole_frame(
+    std::string_view file, size_t at, FrameHead& head, std::string& why) {
+  if (file.size() - at < sizeof(head)) {
+    why = "the file ends inside a frame's head";
+    return false;
+  }
+  std::memcpy(&head, file.data() + at, sizeof(head));
+  if (head.magic != kFrameMagic || head.kind > 255 || head.bytes > kMaxFrame) {
+    why = "no frame begins here";
+    return false;
+  }
+  if (file.size() - at - sizeof(head) < head.bytes) {
+    why = "the file ends inside a frame";
+    return false;
+  }
+  const auto payload = file.substr(at + sizeof(head), head.bytes);
+  if (head.checksum !=
+      frame_checksum(static_cast<uint8_t>(head.kind), payload)) {
+    why = "a frame's checksum does not fit its bytes";
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+uint32_t crc32(std::string_view bytes, uint32_t before) {
+  uint32_t value = ~before;
+  const auto* at = reinterpret_cast<const unsigned char*>(bytes.data());
+  size_t left = bytes.size();
+  for (; left >= 8; left -= 8, at += 8) {
+    uint32_t low;
+    uint32_t high;
+    std::memcpy(&low, at, 4);
+    std::memcpy(&high, at + 4, 4);
+    low ^= value;
+    value = kCrc[7][low & 255] ^ kCrc[6][low >> 8 & 255] ^
+            kCrc[5][low >> 16 & 255] ^ kCrc[4][low >> 24] ^
+            kCrc[3][high & 255] ^ kCrc[2][high >> 8 & 255] ^
+            kCrc[1][high >> 16 & 255] ^ kCrc[0][high >> 24];
+  }
+  for (; left > 0; --left, ++at) {
+    value = (value >> 8) ^ kCrc[0][(value ^ *at) & 255];
+  }
+  return ~value;
+}
+
+void write_at(
+    int file,
+    std::string_view bytes,
+    uint64_t offset,
+    const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t done =
+        ::pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (done < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      throw std::system_error(
+          errno, std::generic_category(), "writing " + path);
+    }
+    bytes.remove_prefix(static_cast<size_t>(done));
+    offset += static_cast<uint64_t>(done);
+  }
+}
+
+FrameLog::FrameLog(const std::string& path)
+    : file_(
+          ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)),
+      path_(path) {
+  if (file_ < 0) {
+    throw std::system_error(errno, std::generic_category(), "creating " + path);
+  }
+}
+
+FrameLog::~FrameLog() {
+  ::close(file_);
+}
+
+void FrameLog::append(uint8_t kind, std::string_view payload) {
+  const FrameHead head{
+      kFrameMagic,
+      static_cast<uint32_t>(payload.size()),
+      frame_checksum(kind, payload),
+      kind};
+  buffer_.append(reinterpret_cast<const char*>(&head), sizeof(head));
+  buffer_.append(payload);
+}
+
+void FrameLog::flush() {
+  if (buffer_.empty()) {
+    return;
+  }
+  try {
+    write_at(file_, buffer_, written_, path_);
+  } catch (...) {
+    // What does not fit is dropped: the file ends where it was whole.
+    buffer_.clear();
+    if (::ftruncate(file_, static_cast<off_t>(written_)) != 0) {
+      // The reader finds the end by the checksums.
+    }
+    throw;
+  }
+  written_ += buffer_.size();
+  buffer_.clear();
+}
+
+FrameScan scan_frames(std::string_view file) {
+  FrameScan scan;
+  constexpr char kMark[] = "OPFR";
+  std::string why;
+  for (size_t at = 0; at < file.size();) {
+    FrameHead head;
+    if (whole_frame(file, at, head, why)) {
+      scan.frames.push_back(
+          {at + sizeof(head), head.bytes, static_cast<uint8_t>(head.kind)});
+      at += sizeof(head) + head.bytes;
+      continue;
+    }
+    scan.problems.push_back({at, why});
+    FrameHead ignored;
+    std::string nothing;
+    do {
+      at = file.find(kMark, at + 1, 4);
+    } while (at != std::string_view::npos &&
+             !whole_frame(file, at, ignored, nothing));
+    if (at == std::string_view::npos) {
+      break;
+    }
+  }
+  return scan;
+}
+
+}  // namespace optools

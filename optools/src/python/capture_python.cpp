@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// Captures and Python: the tool, a writer of records from Python values, and a
+// reader of record logs.
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "python/bindings.h"
+#include "tools/capture.h"
+
+namespace optools {
+namespace {
+
+py::dict totals_of(const CaptureStore& store) {
+  const auto totals = store.totals();
+  py::dict out;
+  out["records"] = totals.records == 0 ? 0 : totals.records - 1;
+  out["refused"] = totals.refused;
+  out["seen_bytes"] = totals.seen_bytes;
+  out["blob_bytes"] = totals.blob_bytes;
+  out["log_bytes"] = totals.log_bytes;
+  out["blobs"] = totals.blobs;
+  out["packs"] = totals.packs;
+  return out;
+}
+
+// Records made of Python values, for what was captured elsewhere.
+class CaptureWriter {
+ public:
+  CaptureWriter(
+      const std::string& folder, const std::map<std::string, std::string>& head)
+      : store_(new CaptureStore(folder, {})),
+        values_(*store_, CaptureContent::kFull, 0) {
+    put_frame(FrameKind::kHead, py::cast(head));
+  }
+
+  void define(
+      const std::string& table,
+      uint32_t number,
+      const std::string& text,
+      const std::string& more) {
+    py::list parts;
+    parts.append(table);
+    parts.append(number);
+    parts.append(text);
+    parts.append(more);
+    put_frame(FrameKind::kDefinition, parts);
+  }
+  void add(const py::dict& record) {
+    put_frame(FrameKind::kRecord, record);
+    ++records_;
+  }
+  void close() {
+    py::dict end;
+    end["records"] = records_;
+    values_.packer.clear();
+    put(end);
+    const std::string payload = values_.packer.take();
+    const py::gil_scoped_release release;
+    store_->close(payload);
+  }
+  std::string why_closed() const {
+    return store_->why_closed();
+  }
+
+ private:
+  std::unique_ptr<CaptureStore, CaptureStore::Forget> store_;
+  CaptureValues values_;
+  uint64_t records_ = 0;
+
+  void put_frame(FrameKind kind, const py::object& value) {
+    values_.forget();
+    values_.packer.clear();
+    put(value);
+    std::string payload = values_.packer.take();
+    const py::gil_scoped_release release;
+    store_->add_record({{kind, std::move(payload)}}, 0);
+  }
+  void put(const py::handle& value);
+  bool put_scalar(const py::handle& value);
+  bool put_torch(const py::handle& value);
+  void put_word(ValueCode code, const std::string& word) {
+    const auto opened =
+        values_.packer.open_extension(static_cast<int8_t>(code));
+    values_.packer.text(word);
+    values_.packer.close_extension(opened);
+  }
+};
+
+bool CaptureWriter::put_scalar(const py::handle& value) {
+  auto& packer = values_.packer;
+  if (value.is_none()) {
+    packer.nil();
+  } else if (py::isinstance<py::bool_>(value)) {
+    packer.boolean(value.cast<bool>());
+  } else if (py::isinstance<py::int_>(value)) {
+    packer.integer(value.cast<int64_t>());
+  } else if (py::isinstance<py::float_>(value)) {
+    packer.real(value.cast<double>());
+  } else if (py::isinstance<py::str>(value)) {
+    packer.text(value.cast<std::string>());
+  } else if (PyComplex_Check(value.ptr())) {
+    const auto opened =
+        packer.open_extension(static_cast<int8_t>(ValueCode::kComplex));
+    packer.array(2);
+    packer.real(PyComplex_RealAsDouble(value.ptr()));
+    packer.real(PyComplex_ImagAsDouble(value.ptr()));
+    packer.close_extension(opened);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// `torch.float32` -> `float32`
+std::string last_word(const py::handle& value) {
+  const auto text = py::str(value).cast<std::string>();
+  return text.substr(text.rfind('.') + 1);
+}
+
+bool CaptureWriter::put_torch(const py::handle& value) {
+  PyObject* object = value.ptr();
+  if (THPVariable_Check(object)) {
+    values_.put_tensor(THPVariable_Unpack(object), nullptr);
+  } else if (THPDtype_Check(object)) {
+    put_word(ValueCode::kDtype, last_word(value));
+  } else if (THPDevice_Check(object)) {
+    put_word(ValueCode::kDevice, py::str(value));
+  } else if (THPLayout_Check(object)) {
+    put_word(ValueCode::kLayout, last_word(value));
+  } else if (THPMemoryFormat_Check(object)) {
+    put_word(ValueCode::kMemoryFormat, last_word(value));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void CaptureWriter::put(const py::handle& value) {
+  auto& packer = values_.packer;
+  if (put_scalar(value) || put_torch(value)) {
+    return;
+  }
+  if (py::isinstance<py::tuple>(value)) {
+    const auto opened =
+        packer.open_extension(static_cast<int8_t>(ValueCode::kTuple));
+    packer.array(py::len(value));
+    for (const auto& item : value) {
+      put(item);
+    }
+    packer.close_extension(opened);
+  } else if (py::isinstance<py::list>(value)) {
+    packer.array(py::len(value));
+    for (const auto& item : value) {
+      put(item);
+    }
+  } else if (py::isinstance<py::dict>(value)) {
+    packer.map(py::len(value));
+    for (const auto& [key, item] : py::reinterpret_borrow<py::dict>(value)) {
+      put(key);
+      put(item);
+    }
+  } else {
+    put_word(ValueCode::kObject, py::str(py::type::handle_of(value)));
+  }
+}
+
+// A record log in memory; records are unpacked when asked for.
+class CaptureLog {
+ public:
+  explicit CaptureLog(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+      throw std::system_error(
+          errno, std::generic_category(), "reading " + path);
+    }
+    std::ostringstream text;
+    text << file.rdbuf();
+    bytes_ = std::move(text).str();
+    scan_ = scan_frames(bytes_);
+    for (const auto& frame : scan_.frames) {
+      if (frame.kind == static_cast<uint8_t>(FrameKind::kRecord)) {
+        records_.push_back(frame);
+      }
+    }
+  }
+  size_t size() const {
+    return records_.size();
+  }
+  py::object record(size_t index) const {
+    if (index >= records_.size()) {
+      throw py::index_error("no such record");
+    }
+    return unpack(records_[index]);
+  }
+  // Places of the records, by their numbers.
+  std::vector<size_t> order() const {
+    std::vector<std::pair<uint64_t, size_t>> pairs;
+    for (size_t i = 0; i < records_.size(); ++i) {
+      const auto& frame = records_[i];
+      pairs.emplace_back(
+          record_number(
+              std::string_view(bytes_).substr(frame.offset, frame.bytes)),
+          i);
+    }
+    std::sort(pairs.begin(), pairs.end());
+    std::vector<size_t> places;
+    for (const auto& pair : pairs) {
+      places.push_back(pair.second);
+    }
+    return places;
+  }
+  // Payloads of every frame of a kind.
+  py::list all(uint8_t kind) const {
+    py::list out;
+    for (const auto& frame : scan_.frames) {
+      if (frame.kind == kind) {
+        try {
+          out.append(unpack(frame));
+        } catch (const py::value_error&) {
+          out.append(py::none());  // whole, and not ours
+        }
+      }
+    }
+    return out;
+  }
+  py::list problems() const {
+    py::list out;
+    for (const auto& problem : scan_.problems) {
+      out.append(py::make_tuple(problem.offset, problem.what));
+    }
+    return out;
+  }
+  uint64_t bytes() const {
+    return bytes_.size();
+  }
+
+ private:
+  std::string bytes_;
+  FrameScan scan_;
+  std::vector<Frame> records_;
+
+  py::object unpack(const Frame& frame) const {
+    return unpack_value(
+        std::string_view(bytes_).substr(frame.offset, frame.bytes));
+  }
+};
+
+std::shared_ptr<Capture> make_capture(
+    const std::string& folder,
+    const std::map<std::string, std::string>& head,
+    int content,
+    uint64_t max_tensor_bytes,
+    uint64_t max_calls,
+    uint64_t max_bytes,
+    uint64_t min_free,
+    uint64_t queue_bytes,
+    uint64_t pack_bytes) {
+  CaptureOptions options;
+  options.content = static_cast<CaptureContent>(content);
+  options.max_tensor_bytes = max_tensor_bytes;
+  options.max_calls = max_calls;
+  options.limits = {queue_bytes, pack_bytes, max_bytes, min_free};
+  const py::gil_scoped_release release;
+  return std::make_shared<Capture>(folder, head, options);
+}
+
+}  // namespace
+
+void bind_capture(py::module_& m) {
+  py::class_<Capture, Tool, std::shared_ptr<Capture>>(m, "Capture")
+      .def(
+          py::init(&make_capture),
+          py::arg("folder"),
+          py::arg("head"),
+          py::kw_only(),
+          py::arg("content"),
+          py::arg("max_tensor_bytes"),
+          py::arg("max_calls"),
+          py::arg("max_bytes"),
+          py::arg("min_free"),
+          py::arg("queue_bytes"),
+          py::arg("pack_bytes"))
+      .def("totals", [](Capture& tool) { return totals_of(tool.store()); })
+      .def("unread", &Capture::unread)
+      .def(
+          "drain",
+          [](Capture& tool) { tool.store().drain(); },
+          py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("why_closed", [](Capture& tool) {
+        return tool.store().why_closed();
+      });
+  py::class_<CaptureWriter>(m, "CaptureWriter")
+      .def(
+          py::init<std::string, std::map<std::string, std::string>>(),
+          py::arg("folder"),
+          py::arg("head"))
+      .def("define", &CaptureWriter::define)
+      .def("add", &CaptureWriter::add)
+      .def("close", &CaptureWriter::close)
+      .def_property_readonly("why_closed", &CaptureWriter::why_closed);
+  py::class_<CaptureLog>(m, "CaptureLog")
+      .def(py::init<std::string>(), py::arg("path"))
+      .def("__len__", &CaptureLog::size)
+      .def("record", &CaptureLog::record)
+      .def("order", &CaptureLog::order)
+      .def("all", &CaptureLog::all, "Frames of a kind")
+      .def_property_readonly("problems", &CaptureLog::problems)
+      .def_property_readonly("bytes", &CaptureLog::bytes);
+  m.def(
+      "hash_bytes",
+      [](const py::buffer& buffer) {
+        const auto info = buffer.request();
+        return hash_bytes(
+                   info.ptr, static_cast<size_t>(info.size * info.itemsize))
+            .hex();
+      },
+      "A blob's name");
+}
+
+}  // namespace optools
