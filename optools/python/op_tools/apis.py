@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._device import DeviceContext
 
 from op_tools.core import _C
 
@@ -21,7 +23,6 @@ _NOT_OPERATORS = {
 
 _lock = threading.RLock()
 _listeners: list[Callable[[str, int], None]] = []
-_mode_users: dict[int, int] = {}  # thread -> tools that asked there
 on_refused: Callable[[str], None] | None = None  # told of what is no operator
 
 
@@ -60,13 +61,18 @@ def announce(name: str, number: int) -> None:
             listener(name, number)
 
 
-def _resolve(function: object) -> str | None:
+# They run the user's own Python code: the mode stays on inside.
+_OPENERS = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+
+
+def _resolve(function: object) -> str | bool | None:
     """Called once per function and start of a talkative tool."""
     name = name_of(function)
-    if not is_operator(name):
+    opens = function in _OPENERS
+    if opens or not is_operator(name):
         if name is not None and on_refused is not None:
             on_refused(name)
-        return None
+        return opens or None
     announce(name, _C.api_number(name))
     return name
 
@@ -79,35 +85,76 @@ def meet_again() -> None:
 meet_again()
 
 
-def _remove_mode() -> None:
-    above = []
-    while torch._C._len_torch_function_stack():
-        top = torch._C._pop_torch_function_stack()
-        if top is _mode:
-            break
-        above.append(top)
-    for mode in reversed(above):
+_here = threading.local()  # .mode: is it on this thread's stack? .missed: times it was not there
+
+
+def _set_mode(on: bool) -> bool:
+    """Puts the mode under all others of this thread, or takes it out.
+
+    Under them, because a `with` block of the user's takes off whatever is on top when it ends;
+    PyTorch's own default-device mode insists on the very bottom. While a function is handled
+    PyTorch has the mode in its hands and puts it back later: False, ask again.
+    """
+    modes = [torch._C._pop_torch_function_stack() for _ in range(_depth())]
+    away = getattr(_here, "mode", False) and _mode not in modes
+    modes = [mode for mode in reversed(modes) if mode is not _mode]
+    if away and _here.missed < _PATIENCE:
+        _here.missed += 1
+    else:
+        _here.mode, _here.missed = on, 0
+        away = False
+    if on and not away:
+        modes.insert(1 if modes and isinstance(modes[0], DeviceContext) else 0, _mode)
+    for mode in modes:
         torch._C._push_on_torch_function_stack(mode)
+    return not away
+
+
+_depth = torch._C._len_torch_function_stack
+_PATIENCE = 10_000  # events of Python's; somebody has taken the mode off for good
+
+
+def _follow() -> bool:
+    """Makes this thread's stack what the listeners ask for; threads call it when they can."""
+    return _set_mode(bool(_listeners))
+
+
+def _follow_in_new_thread(*_: object) -> None:
+    sys.setprofile(_profile_before)
+    _follow()
+
+
+_profile_before = None
+
+
+def _switch(on: bool) -> None:
+    global _profile_before
+    _C.visit_threads(_follow)
+    if on:
+        _profile_before = threading.getprofile()
+        threading.setprofile(_follow_in_new_thread)
+    elif threading.getprofile() is _follow_in_new_thread:
+        threading.setprofile(_profile_before)
 
 
 def listen(listener: Callable[[str, int], None]) -> None:
-    """Calls listener(name, number) for every API known now and met later; the mode goes on here."""
-    thread = threading.get_ident()
+    """Calls listener(name, number) for every API known now and met later.
+
+    The mode goes on: here at once, in other threads that run at the next thing they do in Python,
+    in new ones from the start. PyTorch takes it along into autograd's threads.
+    """
     with _lock:
         for number, name in enumerate(_C.api_names()):
             if number:
                 listener(name, number)
         _listeners.append(listener)
-        _mode_users[thread] = _mode_users.get(thread, 0) + 1
-        if _mode_users[thread] == 1:
-            torch._C._push_on_torch_function_stack(_mode)
+        if len(_listeners) == 1:
+            _switch(True)
 
 
-def forget(listener: Callable[[str, int], None], thread: int) -> None:
-    """Undoes listen() of `thread`. From another thread the mode stays there, passing calls on."""
+def forget(listener: Callable[[str, int], None]) -> None:
+    """Undoes listen(), from any thread."""
     with _lock:
         _listeners.remove(listener)
-        _mode_users[thread] -= 1
-        if _mode_users[thread] == 0 and thread == threading.get_ident():
-            del _mode_users[thread]
-            _remove_mode()
+        if not _listeners:
+            _switch(False)

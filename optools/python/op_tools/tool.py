@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import atexit
 import re
-import threading
-import warnings
 
 from op_tools import apis, modules, options, speaking
 from op_tools.core import _C
@@ -24,7 +22,6 @@ class OpTool:
     def __init__(self) -> None:
         self._core: _C.Tool | None = None
         self._lists: Lists | None = None
-        self._api_thread = 0
         self._verbose = ""
         # Beyond ditorch: set before start().
         self.phases: tuple[str, ...] = ("forward", "backward", "optimizer")
@@ -63,7 +60,6 @@ class OpTool:
         core = self.make_core()
         self._select(core)
         if self._needs_apis:
-            self._api_thread = threading.get_ident()
             apis.listen(self._on_api)
         if self._wants_modules:
             modules.listen(self._on_module)
@@ -87,11 +83,6 @@ class OpTool:
         speaking.refresh(_running)
         was_running = core.stop()
         self._forget()
-        if core.failure:
-            warnings.warn(
-                f"{type(self).__name__} stopped watching after an error of its own: {core.failure}",
-                stacklevel=2,
-            )
         if was_running:
             self.report()
 
@@ -116,6 +107,7 @@ class OpTool:
 
     def _select(self, core: _C.Tool) -> None:
         self._tool = core
+        core.label = type(self).__name__
         self._lists.apply(core, nothing=self.applied is not None)
         core.wants_sites = self.call_sites or bool(self._verbose)
         core.restrict(
@@ -136,7 +128,7 @@ class OpTool:
 
     def _forget(self) -> None:
         if self._needs_apis:
-            apis.forget(self._on_api, self._api_thread)
+            apis.forget(self._on_api)
         if self._wants_modules:
             modules.forget(self._on_module)
 

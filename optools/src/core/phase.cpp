@@ -130,6 +130,12 @@ void place_call(Call& call, bool needs_origin) {
     if (needs_origin) {
       origins().get(call.sequence_thread, node->sequence_nr(), call.origin);
     }
+    // Python inside backward (a custom Function, a checkpoint's second run)
+    // makes API calls of its own.
+    if (thread.api_in_node) {
+      call.origin.api = thread.api;
+      call.origin.api_call = thread.api_call;
+    }
     return;
   }
   call.phase = thread.optimizer > 0 ? Phase::kOptimizer : Phase::kForward;

@@ -42,6 +42,8 @@ void give_back(ThreadState* state) {
   state->busy = 0;
   state->optimizer = 0;
   state->api = 0;
+  state->api_call = 0;
+  state->api_in_node = false;
   state->seen_sequence = 0;
   state->modules.clear();
   state->slots.fill({});

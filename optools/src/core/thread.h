@@ -28,6 +28,7 @@ struct ThreadState {
   int optimizer = 0;  // depth of Optimizer.step on this thread
   uint32_t api = 0;   // the Python API being called, 0 for none
   uint64_t api_call = 0;
+  bool api_in_node = false;    // the call was made by code inside backward
   uint64_t seen_sequence = 0;  // see Origins
   std::vector<uint32_t> modules;
   struct Slot {

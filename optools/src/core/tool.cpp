@@ -2,6 +2,8 @@
 // A tool, its selection and the chain of tools around a kernel.
 #include "core/tool.h"
 
+#include <cstdio>
+
 #include "core/engine.h"
 
 namespace optools {
@@ -65,6 +67,11 @@ void Tool::fail(const char* why) noexcept {
     std::lock_guard lock(mutex_);
     if (!failed_) {
       failure_ = why;
+      std::fprintf(
+          stderr,
+          "op_tools: %s stopped watching after an error of its own: %s\n",
+          label.c_str(),
+          why);
     }
   } catch (...) {  // out of memory: the flag alone has to do
   }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -100,23 +101,31 @@ class Tool {
   virtual void finish() {}
 
   Selection selection;
+  std::string label = "a tool";  // in messages
   bool wants_sites = false;
 
   bool failed() const {
     return failed_.load(std::memory_order_relaxed);
   }
   std::string failure() const;
+  // The next thing it tries fails: tests see what happens then.
+  void break_next() {
+    broken_.store(true, std::memory_order_relaxed);
+  }
 
   uint64_t id() const {
     return id_;
   }
 
  protected:
-  // A tool's exception never reaches user code: the tool goes quiet and says
-  // why when it is stopped.
+  // A tool's exception never reaches user code: the tool says why, once, and
+  // goes quiet.
   template <class F>
   bool attempt(F&& body) noexcept {
     try {
+      if (broken_.load(std::memory_order_relaxed)) [[unlikely]] {
+        throw std::runtime_error("broken by a test");
+      }
       body();
       return true;
     } catch (const std::exception& error) {
@@ -147,6 +156,7 @@ class Tool {
   const uint64_t id_;
   int slot_ = -1;
   std::atomic<bool> failed_{false};
+  std::atomic<bool> broken_{false};
   mutable std::mutex mutex_;
   std::string failure_;
   std::vector<std::unique_ptr<ToolLocal>> locals_;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The handler of the TorchFunctionMode that knows Python API names: it marks
 // the running thread as inside an API call, and calls the function.
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/function.h>
+
 #include <atomic>
 #include <utility>
 
@@ -15,13 +19,16 @@ std::atomic<uint64_t> g_api_calls{0};
 // function -> number of its name, 0 for one that is no operator. Functions are
 // compared by value: a property's getter is a new object each time.
 PyObject* g_known = nullptr;
-// resolver(function) -> name or None; called once per function.
+// resolver(function) -> name, or None for no operator, or True for a function
+// that runs other code of the user's; called once per function.
 PyObject* g_resolver = nullptr;
 // observer(name, call, function, args, kwargs) -> what to call with the result,
 // or None.
 PyObject* g_observer = nullptr;
 
-// -1 with a Python error set.
+constexpr int64_t kOpens = -2;
+
+// kOpens; -1 with a Python error set.
 int64_t api_number(PyObject* function) {
   PyObject* known = PyDict_GetItemWithError(g_known, function);
   if (known != nullptr) {
@@ -40,6 +47,8 @@ int64_t api_number(PyObject* function) {
     }
     if (PyUnicode_Check(name)) {
       number = api_names().number(PyUnicode_AsUTF8(name));
+    } else if (name == Py_True) {
+      number = kOpens;
     }
     Py_DECREF(name);
   }
@@ -49,23 +58,65 @@ int64_t api_number(PyObject* function) {
   return stored < 0 ? -1 : number;
 }
 
+bool in_node() {
+  return torch::autograd::get_current_node() != nullptr;
+}
+
 // Inside an API call until it is destroyed.
 class Scope {
  public:
   Scope(uint32_t api, uint64_t call)
       : thread_(this_thread()),
-        outer_api_(std::exchange(thread_.api, api)),
-        outer_call_(std::exchange(thread_.api_call, call)) {}
+        api_(thread_.api),
+        call_(thread_.api_call),
+        in_node_(thread_.api_in_node) {
+    thread_.api = api;
+    thread_.api_call = call;
+    thread_.api_in_node = in_node();
+  }
   ~Scope() {
-    thread_.api = outer_api_;
-    thread_.api_call = outer_call_;
+    thread_.api = api_;
+    thread_.api_call = call_;
+    thread_.api_in_node = in_node_;
   }
 
  private:
   ThreadState& thread_;
-  const uint32_t outer_api_;
-  const uint64_t outer_call_;
+  uint32_t api_;
+  uint64_t call_;
+  bool in_node_;
 };
+
+// How deep this thread is in handle(): PyTorch has the mode off its stack
+// there, and puts it back afterwards.
+constinit thread_local int t_handling = 0;
+
+struct Handling {
+  Handling() {
+    ++t_handling;
+  }
+  ~Handling() {
+    --t_handling;
+  }
+};
+
+// Calls a function that runs the user's Python (backward) with the mode still
+// on; `skip` keeps the function itself from coming back to the handler.
+PyObject* call_open(
+    PyObject* mode, PyObject* function, PyObject* args, PyObject* kwargs) {
+  using Tls = at::impl::PythonTorchFunctionTLS;
+  auto* interpreter = getPyInterpreter();
+  Py_INCREF(mode);  // the stack's own reference
+  Tls::push_onto_stack(std::make_shared<c10::SafePyObject>(mode, interpreter));
+  const bool skip = Tls::exchange_skip_next(true);
+  PyObject* result = PyObject_Call(function, args, kwargs);
+  Tls::exchange_skip_next(skip);
+  const auto top = Tls::stack_len() - 1;
+  if (top >= 0 && Tls::get_stack_at(top)->ptr(interpreter) == mode) {
+    Tls::pop_stack();
+  }
+  return result;
+}
 
 PyObject* call_observed(
     PyObject* function,
@@ -111,6 +162,11 @@ PyObject* call_api(
   return PyObject_Call(function, args, kwargs);
 }
 
+bool part_of_a_call() {
+  const ThreadState& thread = this_thread();
+  return thread.api != 0 && (thread.api_in_node || !in_node());
+}
+
 // Does anyone ask which API this thread calls?
 bool is_asked() {
   return this_thread().busy != ~ToolMask{0} &&
@@ -118,7 +174,7 @@ bool is_asked() {
 }
 
 // __torch_function__(function, types, args=(), kwargs=None)
-PyObject* handle(PyObject*, PyObject* const* argv, Py_ssize_t count) {
+PyObject* handle(PyObject* mode, PyObject* const* argv, Py_ssize_t count) {
   if (count < 2) {
     PyErr_SetString(
         PyExc_TypeError, "__torch_function__ takes 2 to 4 arguments");
@@ -129,10 +185,13 @@ PyObject* handle(PyObject*, PyObject* const* argv, Py_ssize_t count) {
   PyObject* args = count > 2 ? argv[2] : (empty = PyTuple_New(0));
   PyObject* kwargs = count > 3 && argv[3] != Py_None ? argv[3] : nullptr;
   PyObject* result = nullptr;
+  const Handling handling;
   // A function called by another one is part of that.
-  const bool outermost = this_thread().api == 0;
-  const int64_t api = outermost && is_asked() ? api_number(function) : 0;
-  if (api == 0) {
+  const int64_t api =
+      !part_of_a_call() && is_asked() ? api_number(function) : 0;
+  if (api == kOpens) {
+    result = call_open(mode, function, args, kwargs);
+  } else if (api == 0) {
     result = PyObject_Call(function, args, kwargs);
   } else if (api > 0) {
     result = call_api(function, args, kwargs, static_cast<uint32_t>(api));
@@ -154,6 +213,10 @@ void replace(PyObject*& slot, py::object value) {
 }
 
 }  // namespace
+
+bool inside_api_handler() {
+  return t_handling > 0;
+}
 
 void bind_api_mode(py::module_& m) {
   g_known = PyDict_New();

@@ -16,6 +16,9 @@ struct Judgement;
 
 void bind_call_site(py::module_& m);
 void bind_api_mode(py::module_& m);
+void bind_api_threads(py::module_& m);
+// Is this thread in the mode's handler, its stack of modes not as usual?
+bool inside_api_handler();
 void bind_results(py::module_& m);
 void bind_capture(py::module_& m);
 void bind_verdicts(py::module_& m);

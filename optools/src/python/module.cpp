@@ -99,6 +99,8 @@ void bind_tool(py::module_& m) {
             tool.selection.modules.set(module, wanted);
           })
       .def_readwrite("wants_sites", &Tool::wants_sites)
+      .def_readwrite("label", &Tool::label)
+      .def("break_next", &Tool::break_next)
       .def(
           "start",
           [](const std::shared_ptr<Tool>& tool) { Engine::get().start(tool); },
@@ -153,6 +155,7 @@ PYBIND11_MODULE(_C, m) {
   bind_state(m);
   bind_call_site(m);
   bind_api_mode(m);
+  bind_api_threads(m);
   bind_results(m);
   bind_capture(m);
   bind_verdicts(m);
