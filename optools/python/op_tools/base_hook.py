@@ -19,6 +19,7 @@ from op_tools.containers import is_cpu_op, tensors_in
 from op_tools.core import _C, quiet
 from op_tools.gradients import GradientWatch
 from op_tools.selecting import Lists
+from op_tools.speaking import give_up
 from op_tools.utils import current_location
 
 _HOOKS = {
@@ -152,8 +153,13 @@ class BaseHook:
         return done
 
     def _on_backward(self, grad_inputs: tuple, grad_outputs: tuple) -> None:
-        if self.tool is None or self.tool.is_running:
+        if self.tool is None:
             self.backward(grad_inputs, grad_outputs)
+        elif self.tool.is_running and not self.tool.gave_up:
+            try:
+                self.backward(grad_inputs, grad_outputs)
+            except Exception as error:
+                give_up(self.tool, self.name, error)
 
     def say(self, what: str, every_time: bool) -> None:
         key = (what, self.class_name(), self.name)

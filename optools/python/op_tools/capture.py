@@ -25,6 +25,9 @@ class OpCapture(OpTool):
     larger tensors without their contents), `max_calls` of one operator (OP_CAPTURE_MAX_CALLS),
     `min_free_mb` the disk keeps (OP_CAPTURE_MIN_FREE_MB), `steps` (OP_CAPTURE_STEPS: 3 or 3-7).
     OP_CAPTURE_DIR is where folders are made.
+
+    With OP_CAPTURE_FORMAT=ditorch (or ditorch-2024-08) its folders are written instead, one per
+    API call; see capture_hook.py.
     """
 
     family = "CAPTURE"
@@ -40,7 +43,22 @@ class OpCapture(OpTool):
         self.max_calls: int | None = None
         self.min_free_mb: int | None = None
 
-    def make_core(self) -> _C.Capture:
+    def start(self) -> OpCapture:
+        self._format = options.capture_format()
+        self.saved = 0  # calls in ditorch's folders
+        return super().start()
+
+    @property
+    def speaks(self) -> bool:
+        return self._format != "native"
+
+    @property
+    def takes_kernels(self) -> bool:
+        return self._format == "native"
+
+    def make_core(self) -> _C.Tool:
+        if not self.takes_kernels:
+            return _C.Observe(1)
         content = self.content or options.text("OP_CAPTURE_CONTENT", "full").strip()
         if content not in CONTENTS:
             raise ValueError(f"OP_CAPTURE_CONTENT={content!r}: expected one of {CONTENTS}")
@@ -73,6 +91,9 @@ class OpCapture(OpTool):
         return self._last.unread()
 
     def report(self) -> None:
+        if not self.takes_kernels:
+            print(f"OpCapture: {self.saved} calls saved in ditorch's folders")
+            return
         core = self._last
         totals = core.totals()
         written = (totals["blob_bytes"] + totals["log_bytes"]) / MIB

@@ -8,6 +8,7 @@ import time
 
 from op_tools import options
 from op_tools.base_hook import BaseHook
+from op_tools.ditorch_folders import OF_ARGUMENTS
 from op_tools.hooks import argument_rows
 from op_tools.pretty_print import dict_data_list_to_table
 from op_tools.save_op_args import FOLDER, serialize_args_to_dict, write_args
@@ -57,11 +58,13 @@ class OpCaptureHook(BaseHook):
 
     def after_call_op(self, result):
         self._save("output", (result,))
+        if self.tool is not None:
+            self.tool.saved += 1
         made = serialize_args_to_dict(result)
         self._tell(f"    {self.place}", ("inputs", self.given), ("outputs", made))
 
     def backward(self, grad_inputs, grad_outputs):
-        self._save("grad_inputs", grad_inputs)
+        self._save("grad_inputs", grad_inputs, {OF_ARGUMENTS: True})
         self._save("grad_outputs", grad_outputs)
         self._tell(
             "",

@@ -10,6 +10,7 @@ from op_tools.base_hook import BaseHook
 from op_tools.capture_hook import CallFolder
 from op_tools.comparing import compare_result
 from op_tools.containers import tensors_in
+from op_tools.ditorch_folders import OF_ARGUMENTS
 from op_tools.hooks import argument_rows, is_old, told
 from op_tools.pretty_print import dict_data_list_to_table
 from op_tools.reference_call import ReferenceCall
@@ -178,5 +179,6 @@ class OpAutoCompareHook(BaseHook):
         self._save("output", {"device": ((result,), {}), "cpu": ((expected,), {})})
 
     def _save_backward(self, grad_inputs: tuple, grad_outputs: tuple, expected: tuple) -> None:
-        self._save("grad_inputs", {"device": (grad_inputs, {}), "cpu": (expected, {})})
+        ours = {OF_ARGUMENTS: True}
+        self._save("grad_inputs", {"device": (grad_inputs, ours), "cpu": (expected, ours)})
         self._save("grad_outputs", {"device": (grad_outputs, {}), "cpu": (grad_outputs, {})})

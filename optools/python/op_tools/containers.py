@@ -51,6 +51,20 @@ def transform_contrainer(obj: object, func: Callable[[object], object]) -> objec
     return func(obj)
 
 
+def same_for_same(func: Callable[[object], object]) -> Callable[[object], object]:
+    """func, called once per tensor: what was one tensor stays one."""
+    made: dict[int, tuple] = {}
+
+    def once(leaf: object) -> object:
+        if not isinstance(leaf, torch.Tensor):
+            return func(leaf)
+        if id(leaf) not in made:
+            made[id(leaf)] = (leaf, func(leaf))
+        return made[id(leaf)][1]
+
+    return once
+
+
 def tensors_in(*values: object) -> list[torch.Tensor]:
     """Tensors, in the order they are met."""
     return [leaf for leaf in traverse_container(values) if isinstance(leaf, torch.Tensor)]

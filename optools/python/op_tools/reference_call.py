@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from op_tools import op_names, options
-from op_tools.containers import tensors_in, to_device, transform_contrainer
+from op_tools.containers import same_for_same, tensors_in, to_device, transform_contrainer
 from op_tools.dtype_cast import DEFAULT, parse_dtypes
 
 _TO_DOUBLE = ",".join(f"torch.{name}->torch.float64" for name in ("float16", "bfloat16", "float32"))
@@ -28,50 +28,47 @@ def reference_dtypes(name: str) -> dict[torch.dtype, torch.dtype]:
     return parse_dtypes(options.text("OP_DTYPE_CAST_DICT", DEFAULT))
 
 
+def unshared(name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """Arguments to call with so that leaves stay as they are: autograd lets none be written."""
+    may_write = op_names.is_inplace_op(name, *args, **kwargs) or "out" in kwargs
+    if not (may_write or op_names.is_view_op(name)):
+        return args, kwargs
+
+    def fresh(leaf: object) -> object:
+        return leaf.clone() if isinstance(leaf, torch.Tensor) and leaf.requires_grad else leaf
+
+    once = same_for_same(fresh)
+    return transform_contrainer(args, once), transform_contrainer(kwargs, once)
+
+
 class ReferenceCall:
     """Made before the call, from its arguments; run() after it."""
 
-    def __init__(self, name: str, function: Callable, args: tuple, kwargs: dict) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: Callable,
+        args: tuple,
+        kwargs: dict,
+        dtypes: dict[torch.dtype, torch.dtype] | None = None,
+    ) -> None:
         self.name = name
         self.function = function
-        wanted = reference_dtypes(name)
+        wanted = reference_dtypes(name) if dtypes is None else dtypes
         present = {tensor.dtype for tensor in tensors_in(args, kwargs)}
         self.dtypes = {a: b for a, b in wanted.items() if a in present}
-        self.copies: dict[int, torch.Tensor] = {}
-        self.args = self._copy(args)
-        self.kwargs = self._copy(dict(kwargs))
+        copy = same_for_same(
+            lambda leaf: to_device("cpu", leaf, detach=True, dtype_cast_dict=self.dtypes)
+        )
+        self.args = transform_contrainer(args, copy)
+        self.kwargs = transform_contrainer(dict(kwargs), copy)
         if isinstance(self.kwargs.get("device"), int):
             self.kwargs["device"] = torch.device("cpu")
         self.inputs = tensors_in(self.args, self.kwargs)
         self.result: object = None
 
-    def _copy(self, values: object) -> object:
-        """One copy per tensor: what is the same object stays the same object."""
-
-        def once(leaf: object) -> object:
-            if not isinstance(leaf, torch.Tensor):
-                return to_device("cpu", leaf)
-            if id(leaf) not in self.copies:
-                made = to_device("cpu", leaf, detach=True, dtype_cast_dict=self.dtypes)
-                self.copies[id(leaf)] = made
-            return self.copies[id(leaf)]
-
-        return transform_contrainer(values, once)
-
     def run(self) -> object:
-        """The reference's result; in-place operators write a copy of the copy."""
-        args, kwargs = self.args, self.kwargs
-        may_write = op_names.is_inplace_op(self.name, *args, **kwargs) or "out" in kwargs
-        if may_write or op_names.is_view_op(self.name):
-            seen: dict[int, torch.Tensor] = {}
-
-            def fresh(leaf: object) -> object:
-                if not (isinstance(leaf, torch.Tensor) and leaf.requires_grad):
-                    return leaf
-                return seen.setdefault(id(leaf), leaf.clone())
-
-            args = transform_contrainer(args, fresh)
-            kwargs = transform_contrainer(kwargs, fresh)
+        args, kwargs = unshared(self.name, self.args, self.kwargs)
         self.result = self.function(*args, **kwargs)
         self.after = tensors_in(args, kwargs)
         return self.result

@@ -8,7 +8,7 @@ import os
 
 import torch
 
-from op_tools.containers import transform_contrainer
+from op_tools.containers import same_for_same, transform_contrainer
 from op_tools.core import quiet
 
 FOLDER = os.path.join("op_tools_results", "op_capture_results")
@@ -77,10 +77,28 @@ def serialize_args_to_dict(*args: object, **kwargs: object) -> dict:
     return describe_call(describe_tensor, args, kwargs)
 
 
+_MEMORY_FORMATS = {
+    str(each): each
+    for each in (
+        torch.channels_last,
+        torch.channels_last_3d,
+        torch.contiguous_format,
+        torch.preserve_format,
+    )
+}
+
+
+def memory_format_of(leaf: object) -> object:
+    """Files have memory formats as texts: torch.save knows none."""
+    return _MEMORY_FORMATS.get(leaf, leaf) if isinstance(leaf, str) else leaf
+
+
 def host_copy(value: object) -> object:
     """For a file: on the cpu, and only the elements a view shows."""
 
     def copy(leaf: object) -> object:
+        if isinstance(leaf, torch.memory_format):
+            return str(leaf)
         if not isinstance(leaf, torch.Tensor):
             return leaf
         made = leaf.detach().cpu()
@@ -91,7 +109,7 @@ def host_copy(value: object) -> object:
         return made.requires_grad_(leaf.requires_grad and made.is_leaf)
 
     with quiet(), torch.no_grad():
-        return transform_contrainer(value, copy)
+        return transform_contrainer(value, same_for_same(copy))
 
 
 def write_args(path: str, name: str, identifier: str, args: tuple, kwargs: dict) -> None:

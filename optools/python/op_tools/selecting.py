@@ -113,16 +113,17 @@ class Lists:
         refused = any(c.fullmatch(name) for _, c in self.refused.apis)
         return self.wanted.match_api(name) and not refused
 
-    def apply(self, tool: _C.Tool, nothing: bool = False) -> None:
-        """With `nothing`, only what set_api() names."""
+    def apply(self, tool: _C.Tool, kernels: bool = True, applied: bool = False) -> None:
+        """Without `kernels` the tool gets none; `applied`: only those of calls set_api() names."""
         wanted, refused = self.wanted, self.refused
         wanted.check_apis()
         refused.check_apis()
+        by_api = applied or (bool(wanted.apis) and not wanted.everything)
         tool.select(
             devices=options.devices(),
-            operators=_operators(wanted, nothing),
+            operators=_operators(wanted, nothing=applied or not kernels),
             refused=refused.operator_numbers(),
-            by_api=nothing or (bool(wanted.apis) and not wanted.everything),
+            by_api=kernels and by_api,
             refuses_apis=bool(refused.apis),
         )
 

@@ -42,11 +42,12 @@ def _begin(tool, name: str, call: int, function, args: tuple, kwargs: dict):
     try:
         return hook.begin(args, kwargs)
     except Exception as error:
-        _give_up(tool, name, error)
+        give_up(tool, name, error)
         return None
 
 
-def _give_up(tool, name: str, error: Exception) -> None:
+def give_up(tool, name: str, error: Exception) -> None:
+    """Training goes on; this tool's hooks do not."""
     tool.gave_up = True
     warnings.warn(
         f"{type(tool).__name__} says no more of single calls after an error of its own at "
@@ -70,7 +71,7 @@ def _observe(name: str, call: int, function, args: tuple, kwargs: dict | None):
             try:
                 done(result)
             except Exception as error:
-                _give_up(tool, name, error)
+                give_up(tool, name, error)
 
     return finish
 
@@ -79,8 +80,11 @@ def _refused(name: str) -> None:
     from op_tools.base_hook import say_refused
 
     for tool in _tools:
-        if tool.speaks:
-            say_refused(_hook(tool), name)
+        if tool.speaks and not tool.gave_up:
+            try:
+                say_refused(_hook(tool), name)
+            except Exception as error:
+                give_up(tool, name, error)
 
 
 def refresh(running: list, started: object = None) -> None:

@@ -47,6 +47,11 @@ class OpTool:
         return bool(self._verbose)
 
     @property
+    def takes_kernels(self) -> bool:
+        """Or do its hooks do all there is to do?"""
+        return True
+
+    @property
     def is_running(self) -> bool:
         return self._core is not None
 
@@ -108,7 +113,7 @@ class OpTool:
     def _select(self, core: _C.Tool) -> None:
         self._tool = core
         core.label = type(self).__name__
-        self._lists.apply(core, nothing=self.applied is not None)
+        self._lists.apply(core, kernels=self.takes_kernels, applied=self.applied is not None)
         core.wants_sites = self.call_sites or bool(self._verbose)
         core.restrict(
             phases=sum(1 << ("forward", "backward", "optimizer").index(p) for p in self.phases),

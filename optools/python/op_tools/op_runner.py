@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a captured call again, on any device, and compares it with what was captured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+
+from op_tools import captures, ditorch_folders, op_names
+from op_tools.compare_hook import lines
+from op_tools.comparing import compare_result
+from op_tools.containers import (
+    copy_tensor,
+    same_for_same,
+    tensors_in,
+    transform_contrainer,
+    traverse_container,
+)
+from op_tools.ditorch_folders import CaseError
+from op_tools.hooks import synchronize
+from op_tools.reference_call import ReferenceCall, unshared
+from op_tools.utils import get_function_from_string
+
+_DOUBLE = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+
+
+# Functions without a tensor among their arguments, which torch.overrides does not list.
+_FACTORIES = frozenset(
+    "torch." + name
+    for name in (
+        "arange as_tensor bartlett_window blackman_window complex empty empty_strided eye full "
+        "full_like hamming_window hann_window kaiser_window linspace logspace ones ones_like rand "
+        "rand_like randint randint_like randn randn_like randperm range scalar_tensor tensor "
+        "tril_indices triu_indices zeros zeros_like"
+    ).split()
+)
+
+
+def default_device() -> str:
+    accelerator = torch.accelerator.current_accelerator()
+    return accelerator.type if accelerator is not None else "cpu"
+
+
+def resolve(name: str, allow: Iterable[str] = ()) -> Callable:
+    """PyTorch's function of that name. A file's name is no reason to call anything else:
+    packages other than torch have to be allowed by who runs it."""
+    if name in _FACTORIES or name.split(".")[0] in set(allow):
+        return get_function_from_string(name)
+    try:
+        return captures.resolve(name)
+    except captures.CaptureError:
+        package = name.split(".")[0]
+        raise CaseError(
+            f"{name} is no function of PyTorch's; to call what package {package} has, allow it "
+            f"(--allow {package})"
+        ) from None
+
+
+class OpRunnerHook:
+    """What is done around each run."""
+
+    runner: OpRunner
+
+    def before_forward(self) -> None:
+        pass
+
+    def after_forward(self) -> None:
+        pass
+
+    def before_backward(self) -> None:
+        pass
+
+    def after_backward(self) -> None:
+        pass
+
+
+class OpRunner:
+    """A case: a folder of ditorch's, or a record of a capture. Raises CaseError when unreadable."""
+
+    def __init__(
+        self,
+        dir: str = ".",
+        hook: OpRunnerHook | None = None,
+        device: str | None = None,
+        allow: Iterable[str] = (),
+        seed: int = 0,
+        case: ditorch_folders.Case | None = None,
+    ) -> None:
+        self.dir = dir
+        self.hook = hook or OpRunnerHook()
+        self.hook.runner = self
+        self.device = torch.device(device or default_device())
+        self.seed = seed
+        self.case = case or ditorch_folders.load(dir)
+        self.name = self.case.name
+        self.fun = resolve(self.name, allow)
+        self.output, self.grad_inputs = self.case.output, self.case.grad_inputs
+        self.grad_outputs = self._to_device(self.case.grad_outputs)
+        self.result: object = None
+
+    def _to_device(self, values: object) -> object:
+        """Tensors of another device than the cpu were all brought there; so are devices named."""
+
+        def move(leaf: object) -> object:
+            if isinstance(leaf, torch.Tensor):
+                return copy_tensor(leaf, self.device)
+            if isinstance(leaf, torch.device):
+                return self.device if leaf.type != "cpu" else leaf
+            return leaf
+
+        return transform_contrainer(values, same_for_same(move))
+
+    def load_forward_input(self) -> None:
+        """Fresh leaves: a run in place changes them."""
+        self.args, self.kwargs = self._to_device((self.case.args, self.case.kwargs))
+        if isinstance(self.kwargs.get("device"), str):
+            self.kwargs["device"] = self.device
+        self.leaves = tensors_in(self.args, self.kwargs)
+
+    def run_forward(self) -> object:
+        self.load_forward_input()
+        args, kwargs = unshared(self.name, self.args, self.kwargs)
+        torch.manual_seed(self.seed)
+        self.hook.before_forward()
+        self.result = self.fun(*args, **kwargs)
+        self.hook.after_forward()
+        return self.result
+
+    @property
+    def has_backward(self) -> bool:
+        return self.grad_outputs is not None and bool(self._pairs())
+
+    def _pairs(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Results with a gradient, and the gradients captured for them."""
+        made = tensors_in(self.result)
+        given = list(traverse_container(self.grad_outputs))
+        if len(given) != len(made):  # captured before gradients of all results were kept
+            made = [tensor for tensor in made if tensor.grad_fn is not None]
+        return [
+            (a, b)
+            for a, b in zip(made, given)
+            if a.grad_fn is not None and isinstance(b, torch.Tensor) and a.shape == b.shape
+        ]
+
+    def run_backward(self) -> None:
+        pairs = self._pairs()
+        self.node_grads: tuple = ()
+        node = pairs[0][0].grad_fn
+
+        def keep(grad_inputs: tuple, grad_outputs: tuple) -> None:
+            self.node_grads = grad_inputs
+
+        handle = node.register_hook(keep)
+        try:
+            self.hook.before_backward()
+            torch.autograd.backward([a for a, _ in pairs], [b for _, b in pairs])
+            self.hook.after_backward()
+        finally:
+            handle.remove()
+
+    @property
+    def argument_grads(self) -> tuple:
+        """One per tensor argument; of a tensor given twice, at its first place."""
+        told: set[int] = set()
+        grads = []
+        for leaf in self.leaves:
+            grads.append(leaf.grad if leaf.requires_grad and id(leaf) not in told else None)
+            told.add(id(leaf))
+        return tuple(grads)
+
+    # ---- with what was captured ----------------------------------------------
+    def check_forward(self) -> dict | None:
+        """Compares with the captured output; None where there is none, or it is random."""
+        if self.output is None or self.is_random:
+            return None
+        captured = _like(list(traverse_container(self.output)), self.result)
+        return self._judge(compare_result(f"{self.name} output", self.result, captured), "forward")
+
+    def check_backward(self) -> dict | None:
+        if self.grad_inputs is None or self.is_random:
+            return None
+        captured = list(traverse_container(self.grad_inputs))
+        got = self.argument_grads if self.case.of_arguments else self.node_grads
+        told = [(a, b) for a, b in zip(got, captured) if b is not None]
+        if not told or len(got) != len(captured):
+            return None
+        info = compare_result(f"{self.name} grad", [a for a, _ in told], [b for _, b in told])
+        return self._judge(info, "backward")
+
+    @property
+    def is_random(self) -> bool:
+        return self.case.random or op_names.is_stochastic_op(self.name)
+
+    def _judge(self, info: dict, phase: str) -> dict:
+        """A difference counts unless both are as near the float64 result as the cpu's own."""
+        if not info["allclose"] and info["result_list"] and self._is_rounding(phase):
+            info["allclose"], info["error_info"] = True, "within rounding of float64's result"
+        return info
+
+    def _on_cpu(self, phase: str, dtypes: dict) -> list:
+        """Results, or gradients, of the call on the cpu in these dtypes."""
+        case = self.case
+        reference = ReferenceCall(self.name, self.fun, case.args, case.kwargs, dtypes)
+        made = tensors_in(reference.run())
+        if phase == "forward":
+            return made
+        return list(reference.gradients(tuple(traverse_container(case.grad_outputs))))
+
+    def _is_rounding(self, phase: str) -> bool:
+        if phase == "backward" and not self.case.of_arguments:
+            return False
+        try:
+            exact, usual = self._on_cpu(phase, _DOUBLE), self._on_cpu(phase, {})
+        except Exception:  # no reference, no excuse
+            return False
+        if phase == "forward":
+            pair = tensors_in(self.result), tensors_in(self.output)
+        else:
+            pair = self.argument_grads, tuple(traverse_container(self.grad_inputs))
+        rows = [row for row in zip(*pair, usual, exact) if all(t is not None for t in row)]
+        return bool(rows) and all(_is_near(*row) for row in rows)
+
+
+def _is_near(got: torch.Tensor, captured: torch.Tensor, usual: torch.Tensor, exact: torch.Tensor):
+    """Are both at most four times as far from the exact result as the cpu, or two roundings?"""
+    if not got.is_floating_point() or not got.shape == exact.shape == captured.shape:
+        return False
+    exact = exact.detach()
+
+    def distance(tensor: torch.Tensor) -> float:
+        return (tensor.detach().cpu().double() - exact).abs().max().item()
+
+    rounding = torch.finfo(got.dtype).eps * exact.abs().max().item()
+    allowed = 4 * distance(usual) + 2 * rounding
+    return distance(got) <= allowed and distance(captured) <= allowed
+
+
+def _like(leaves: list, result: object) -> object:
+    """Captured leaves in the structure of a result, where their number is the same."""
+    if len(list(traverse_container(result))) != len(leaves):
+        return leaves
+    following = iter(leaves)
+    if isinstance(result, dict):  # keys are leaves too
+        return leaves
+    return transform_contrainer(result, lambda leaf: next(following))
+
+
+class SyncExecuteTimer(OpRunnerHook):
+    """Times each run by the host's clock, the device idle before and after."""
+
+    def __init__(self, only_forward: bool = False) -> None:
+        self.width = 0 if only_forward else 8
+
+    def _begin(self, values: object) -> None:
+        synchronize(values)
+        self.start = time.perf_counter()
+
+    def _end(self, phase: str, values: object) -> None:
+        synchronize(values)
+        elapsed = (time.perf_counter() - self.start) * 1e3
+        name = self.runner.name
+        print(f"SyncExecuteTimer: {name} {phase:<{self.width}} elasped {elapsed:.8f} ms")
+
+    def before_forward(self) -> None:
+        self._begin((self.runner.args, self.runner.kwargs))
+
+    def after_forward(self) -> None:
+        self._end("forward", self.runner.result)
+
+    def before_backward(self) -> None:
+        self._begin(self.runner.result)
+
+    def after_backward(self) -> None:
+        self._end("backward", self.runner.result)
+
+
+class OpAccyChecker(OpRunnerHook):
+    """Compares each run with the same call on the cpu in a wider dtype."""
+
+    def __init__(self) -> None:
+        self.bad = 0
+
+    def before_forward(self) -> None:
+        runner = self.runner
+        self.reference = ReferenceCall(runner.name, runner.fun, runner.args, runner.kwargs)
+
+    def after_forward(self) -> None:
+        runner = self.runner
+        if runner.is_random:
+            print(f"OpAutoCompareHook: {runner.name:<50} is random: its values are not compared")
+            self.reference = None
+            return
+        torch.manual_seed(runner.seed)
+        self._tell(compare_result(runner.name, runner.result, self.reference.run()), None)
+
+    def after_backward(self) -> None:
+        if self.reference is None:
+            return
+        runner = self.runner
+        expected = self.reference.gradients(tuple(traverse_container(runner.grad_outputs)))
+        told = [
+            (i, a, b)
+            for i, (a, b) in enumerate(zip(runner.argument_grads, expected))
+            if a is not None
+        ]
+        info = compare_result(
+            f"{runner.name} grad", [a for _, a, _ in told], [b for _, _, b in told]
+        )
+        self._tell(info, [f" {i}th input grad" for i, _, _ in told])
+
+    def _tell(self, info: dict, names: list[str] | None) -> None:
+        self.bad += not info["allclose"]
+        if names is None:
+            print("\n".join(lines(self.runner.name, info)))
+            return
+        for name, row in zip(names, info["result_list"]):
+            print("\n".join(lines(self.runner.name + name, {**info, "result_list": [row]})))

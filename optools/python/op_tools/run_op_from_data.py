@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs captured calls again and compares them with what was captured.
+
+    python -m op_tools.run_op_from_data DIR [--run_times N] [--acc_check] [--sync_time_measure]
+
+Every ditorch folder and every capture at or below DIR is run, on the accelerator or the cpu. The
+exit code is 0 when all agree, 1 when one differs or cannot be run, 2 when there is nothing to run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+
+if __package__ in (None, ""):  # python op_tools/run_op_from_data.py
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
+    try:
+        import op_tools._C  # noqa: F401
+    except ImportError:
+        # The sources do not hold the compiled part; an installed op_tools does.
+        for name in [name for name in sys.modules if name.partition(".")[0] == "op_tools"]:
+            del sys.modules[name]
+        parent = os.path.dirname(here)
+        sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != parent]
+
+import torch
+
+from op_tools import captures, ditorch_folders, options
+from op_tools.ditorch_folders import Case
+from op_tools.op_runner import OpAccyChecker, OpRunner, OpRunnerHook, SyncExecuteTimer
+from op_tools.pretty_print import dict_data_list_to_table
+
+_MEANINGLESS = ("aten::empty", "aten::new_empty", "aten::resize", "aten::set_")
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="run_op_from_data", description="Runs captured calls again."
+    )
+    parser.add_argument("dir", help="walked recursively")
+    parser.add_argument("--run_times", type=int, default=100, help="runs of each case (100)")
+    parser.add_argument("--only_run_forward", action="store_true", help="no backward")
+    parser.add_argument("--sync_time_measure", action="store_true", help="time each run")
+    parser.add_argument("--acc_check", action="store_true", help="compare with the cpu")
+    parser.add_argument("--device", help="where to run (default: the accelerator, else the cpu)")
+    parser.add_argument("--seed", type=int, default=0, help="of random operators (0)")
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="call functions of this package too, not only PyTorch's",
+    )
+    parsed = parser.parse_args(arguments)
+    if parsed.run_times < 1:
+        parser.error("--run_times: expected 1 or more")
+    if parsed.device:
+        try:
+            torch.empty(0, device=parsed.device)
+        except (RuntimeError, AssertionError) as error:
+            parser.error(f"--device {parsed.device}: {str(error).splitlines()[0]}")
+    return parsed
+
+
+def _record_case(folder: str, record: captures.Record) -> Case:
+    args, kwargs = record.load()
+    case = Case(f"{folder}#{record.number}", record.op, tuple(args), dict(kwargs))
+    case.output = tuple(record.load_outputs())
+    case.random = record.rng is not None or record.op.startswith(_MEANINGLESS)
+    return case
+
+
+def cases(path: str) -> Iterator[tuple[str, Case | None, str]]:
+    """(where, case, or None and why it cannot be read)."""
+    for folder in ditorch_folders.find(path):
+        try:
+            yield folder, ditorch_folders.load(folder), ""
+        except ditorch_folders.CaseError as error:
+            yield folder, None, str(error)
+    for folder in captures.find(path):
+        try:
+            capture = captures.open(folder)
+        except captures.CaptureError as error:
+            yield folder, None, str(error)
+            continue
+        for record in capture:
+            where = f"{folder}#{record.number}"
+            if record.raised is not None:
+                continue
+            try:
+                yield where, _record_case(folder, record), ""
+            except captures.CaptureError as error:
+                yield where, None, str(error)
+        for problem in capture.problems:
+            yield folder, None, problem
+
+
+def _hook(flags: argparse.Namespace) -> OpRunnerHook:
+    if options.verbose():
+        return OpRunnerHook()  # tools around the whole run speak
+    if flags.acc_check:
+        return OpAccyChecker()
+    return SyncExecuteTimer(flags.only_run_forward) if flags.sync_time_measure else OpRunnerHook()
+
+
+def _said(info: dict | None) -> str:
+    if info is None:
+        return "-"
+    return "same" if info["allclose"] else "DIFFERS"
+
+
+def run_case(where: str, case: Case, flags: argparse.Namespace) -> dict:
+    """A row of the summary; whatever the case raises becomes a part of it."""
+    print(f"dir: {where}")
+    for problem in case.problems:
+        print(problem)
+    row = {"case": where, "name": case.name, "forward": "-", "backward": "-"}
+    row.update(max_abs_diff="-", allclose="-", note="; ".join(case.problems))
+    try:
+        hook = _hook(flags)
+        runner = OpRunner(where, hook, flags.device, flags.allow, flags.seed, case)
+        backward = None
+        for _ in range(flags.run_times):
+            runner.run_forward()
+            if not flags.only_run_forward and runner.has_backward:
+                runner.run_backward()
+                backward = True
+        forward = runner.check_forward()
+        backward = runner.check_backward() if backward else None
+    except Exception as error:  # one bad case does not stop the walk
+        first = str(error).splitlines()[0] if str(error) else ""
+        row.update(allclose=False, note=f"{type(error).__name__}: {first}"[:120])
+        return row
+    found = [info for info in (forward, backward) if info is not None]
+    row["forward"], row["backward"] = _said(forward), _said(backward)
+    notes = [row["note"], *(info["error_info"] for info in found)]
+    if runner.is_random:
+        notes.append("random: values not compared")
+    if getattr(hook, "bad", 0):
+        notes.append("differs from the cpu")
+    if found:
+        row["max_abs_diff"] = f"{max(info['max_abs_diff'] for info in found):.9f}"
+    row["allclose"] = all(info["allclose"] for info in found) and not getattr(hook, "bad", 0)
+    row["note"] = "; ".join(note for note in notes if note)
+    return row
+
+
+@contextlib.contextmanager
+def _tools(flags: argparse.Namespace) -> Iterator[list]:
+    """OP_TOOLS_VERBOSE: the tools themselves, with their lines and files."""
+    import op_tools
+
+    tools = []
+    if options.verbose():
+        tools += [op_tools.OpTimeMeasure()] if flags.sync_time_measure else []
+        tools += [op_tools.OpAutoCompare()] if flags.acc_check else []
+    with contextlib.ExitStack() as stack:
+        for tool in tools:
+            stack.enter_context(tool)
+        yield tools
+
+
+def main(arguments: list[str] | None = None) -> int:
+    flags = parse(arguments)
+    if not os.path.isdir(flags.dir):
+        print(f"run_op_from_data: {flags.dir} is no folder", file=sys.stderr)
+        return 2
+    rows = []
+    with _tools(flags):
+        for where, case, why in cases(flags.dir):
+            if case is None:
+                print(why)
+                rows.append({"case": where, "name": "-", "allclose": False, "note": why[:120]})
+            else:
+                rows.append(run_case(where, case, flags))
+    if not rows:
+        print(f"run_op_from_data: no input.pth and no capture below {flags.dir}", file=sys.stderr)
+        return 2
+    bad = sum(row["allclose"] is False for row in rows)
+    columns = "case name forward backward max_abs_diff allclose note".split()
+    for row in rows:
+        row["case"] = os.path.relpath(row["case"], flags.dir)
+    print(dict_data_list_to_table([{key: row.get(key, "-") for key in columns} for row in rows]))
+    print(f"{len(rows)} cases, {len(rows) - bad} agree, {bad} differ or could not be run")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
