@@ -348,12 +348,18 @@ def test_sparse_quantised_and_nested_do_not_break(monkeypatch):
     assert any(e["opaque"] for r in tool.records() for e in r["inputs"])
 
 
-def test_a_forked_child_starts_clean(device):
+def test_a_forked_child_starts_clean(device, monkeypatch):
+    monkeypatch.setenv("OP_OBSERVE_LIST", r"torch\..*")
+    before = _C.dump_dispatcher()
     tool = op_tools.OpObserve()
-    with tool:
+    other = op_tools.OpOverflowCheck()
+    other.modules = ".*"
+    with tool, other:
         child = os.fork()
         if child == 0:
-            ok = _C.idle()
+            ok = _C.idle() and _C.dump_dispatcher() == before
+            ok = ok and torch._C._len_torch_function_stack() == 0
+            ok = ok and not nn.modules.module._global_forward_hooks
             torch.ones(2).sin()
             os._exit(0 if ok else 1)
         assert os.waitpid(child, 0)[1] == 0

@@ -137,6 +137,15 @@ def _switch(on: bool) -> None:
         threading.setprofile(_profile_before)
 
 
+def after_fork() -> None:
+    """A child process has this thread only, and no tools."""
+    global _lock
+    _lock = threading.RLock()
+    if _listeners:
+        _listeners.clear()
+        _switch(False)
+
+
 def listen(listener: Callable[[str, int], None]) -> None:
     """Calls listener(name, number) for every API known now and met later.
 

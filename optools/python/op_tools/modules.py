@@ -60,6 +60,18 @@ def forget(listener: Callable[[str, int], None]) -> None:
     with _lock:
         _users.remove(listener)
         if not _users:
-            for handle in _handles:
-                handle.remove()
-            _handles.clear()
+            _unhook()
+
+
+def _unhook() -> None:
+    for handle in _handles:
+        handle.remove()
+    _handles.clear()
+
+
+def after_fork() -> None:
+    """A child process has no tools."""
+    global _lock
+    _lock = threading.RLock()
+    _users.clear()
+    _unhook()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import re
 
 from op_tools import apis, modules, options, speaking
@@ -136,6 +137,20 @@ class OpTool:
             apis.forget(self._on_api)
         if self._wants_modules:
             modules.forget(self._on_module)
+
+
+def _after_fork() -> None:
+    """A child process starts with no tools: what the parent's gather is the parent's."""
+    for tool in _running:
+        tool._core = None
+    _running.clear()
+    speaking.refresh(_running)
+    apis.after_fork()
+    modules.after_fork()
+    _C.drop_taps()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

@@ -213,6 +213,14 @@ bool Engine::needs_origin() const {
   return g_needs_origin.load(std::memory_order_relaxed);
 }
 
+void Engine::drop_taps() {
+  std::lock_guard lock(mutex_);
+  if (tools_.empty()) {
+    set_taps({});
+    watch_optimizers(false);
+  }
+}
+
 size_t Engine::tap_count() {
   std::lock_guard lock(mutex_);
   return installed_taps();

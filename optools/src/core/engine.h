@@ -54,6 +54,8 @@ class Engine {
   }
 
   size_t tap_count();
+  // In a forked child: the taps it inherited go.
+  void drop_taps();
 
  private:
   Engine();

@@ -125,6 +125,7 @@ void bind_state(py::module_& m) {
   m.def("operator_names", &operator_names, "By operator number");
   m.def("dump_dispatcher", &dump_dispatcher);
   m.def("tap_count", [] { return Engine::get().tap_count(); });
+  m.def("drop_taps", [] { Engine::get().drop_taps(); });
   m.def("idle", [] { return Engine::get().idle(); });
   m.def("step", [] { return Engine::get().step(); });
   m.def("set_step", [](int64_t step) { Engine::get().set_step(step); });

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The core under strain: memory, rules, broken tools, everyone who can call an operator."""
+
+import ctypes
+import gc
+import multiprocessing
+import threading
+
+import op_tools
+import pytest
+import torch
+from op_tools import _C
+from torch import nn
+
+ALL_TOOLS = ("OpObserve", "OpOverflowCheck", "OpTimeMeasure", "OpFallback", "OpDtypeCast")
+
+
+def ops(tool, phase=None):
+    return [r["op"] for r in tool.records() if phase is None or r["phase"] == phase]
+
+
+class MallInfo(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks used free keepcost".split()
+    ]
+
+
+def allocated() -> int:
+    """Bytes malloc has given out."""
+    ask = ctypes.CDLL(None).mallinfo2
+    ask.restype = MallInfo
+    gc.collect()
+    info = ask()
+    return info.used + info.hblkhd
+
+
+@pytest.mark.parametrize("name", ALL_TOOLS)
+def test_repeated_starts_keep_no_memory(device, name, capsys):
+    x = torch.ones(4, device=device)
+
+    def turns(count):
+        for _ in range(count):
+            with getattr(op_tools, name)():
+                x.sin()
+        capsys.readouterr()
+
+    turns(3)
+    before = allocated()
+    turns(20)
+    assert allocated() - before < 64 * 1024  # once it was 220 KB a turn
+
+
+# ---- rules ---------------------------------------------------------------------
+def test_only_one_phase(device):
+    weight = torch.ones(3, device=device, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    seen = {}
+    for phase in ("forward", "backward", "optimizer"):
+        tool = op_tools.OpObserve()
+        tool.phases = (phase,)
+        with tool:
+            weight.sin().sum().backward()
+            optimizer.step()
+        assert {r["phase"] for r in tool.records()} == {phase}
+        seen[phase] = ops(tool)
+    assert "aten::sin" in seen["forward"] and "aten::cos" in seen["backward"]
+    assert not any("sin" in op or "cos" in op for op in seen["optimizer"])
+
+
+def test_only_some_steps(device):
+    weight = torch.ones(3, device=device, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    _C.set_step(0)
+    tool = op_tools.OpObserve()
+    tool.steps = (1, 2)
+    with tool:
+        for _ in range(5):
+            weight.sin()
+            optimizer.step()
+    assert [r["step"] for r in tool.records() if r["op"] == "aten::sin"] == [1, 2]
+
+
+def test_only_one_device(accelerator, monkeypatch):
+    here, there = torch.ones(2), torch.ones(2, device=accelerator)
+    seen = {}
+    for device in ("cpu", accelerator, f"cpu,{accelerator}", "all"):
+        monkeypatch.setenv("OP_TOOLS_DEVICE", device)
+        tool = op_tools.OpObserve()
+        with tool:
+            here.sin()
+            there.cos()
+        seen[device] = ops(tool)
+    assert seen["cpu"] == ["aten::sin"]
+    assert seen[accelerator] == ["aten::cos"]
+    assert seen["all"] == seen[f"cpu,{accelerator}"] == ["aten::sin", "aten::cos"]
+
+
+def test_rules_together(device, monkeypatch):
+    """Operator, phase, module and thread at once; each of them alone would take more."""
+    monkeypatch.setenv("OP_OBSERVE_LIST", "aten::(addmm|mm|relu)")
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).to(device)
+    x = torch.ones(2, 4, device=device)
+    tool = op_tools.OpObserve()
+    tool.modules, tool.phases, tool.thread = "2", ("forward",), _C.thread_number()
+    with tool:
+        thread = threading.Thread(target=lambda: model(x).sum().backward())
+        thread.start()
+        thread.join()
+        model(x).sum().backward()
+    assert ops(tool) == ["aten::addmm"]
+
+
+def test_generated_operators_are_seen_by_their_parts(device, monkeypatch):
+    x, out = torch.ones(2, device=device), torch.empty(2, device=device)
+    made = torch.ops.aten.zero.out
+    assert torch.Tag.generated in made.tags
+    tool = op_tools.OpObserve()
+    with tool:
+        made(x, out=out)
+    assert "aten::zero.out" not in ops(tool) and ops(tool)
+    monkeypatch.setenv("OP_OBSERVE_LIST", "aten::zero.out")
+    with tool:
+        made(x, out=out)
+    assert ops(tool) == ["aten::zero.out"]
+
+
+# ---- exceptions ----------------------------------------------------------------
+@pytest.mark.parametrize("name", ALL_TOOLS)
+def test_a_broken_tool_says_so_once_and_user_code_goes_on(device, name, capfd):
+    model = nn.Linear(4, 4).to(device)
+    x = torch.linspace(-1, 1, 8, device=device).view(2, 4)
+    plain = model(x)
+    before = _C.dump_dispatcher()
+    tool = getattr(op_tools, name)()
+    other = op_tools.OpObserve()
+    with other, tool:
+        tool._core.break_next()
+        for _ in range(3):
+            result = model(x)
+            result.sum().backward()
+        core = tool._core
+    assert torch.equal(result, plain)
+    assert core.failure == "broken by a test"
+    assert ops(other).count("aten::addmm") == 3  # the others go on
+    said = capfd.readouterr().err
+    assert said.count(f"op_tools: {name} stopped watching after an error of its own") == 1
+    assert _C.dump_dispatcher() == before
+
+
+def test_exceptions_of_the_user_leave_nothing_behind(device):
+    """Raised in forward, in a hook, in a custom backward and in another thread."""
+
+    class Bad(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            raise KeyError("backward")
+
+    x = torch.ones(2, device=device, requires_grad=True)
+    model = nn.Sequential(nn.Linear(2, 2)).to(device)
+    model[0].register_forward_hook(lambda *_: 1 / 0)
+
+    def fail():
+        with pytest.raises(RuntimeError):
+            x.view(7)
+
+    before = _C.dump_dispatcher()
+    tool = op_tools.OpObserve()
+    tool.modules = ".*"
+    with tool, op_tools.OpTimeMeasure(), op_tools.OpFallback():
+        with pytest.raises(RuntimeError):
+            x @ torch.ones(3, 3, device=device)
+        with pytest.raises(ZeroDivisionError):
+            model(x)
+        with pytest.raises(KeyError):
+            Bad.apply(x).sum().backward()
+        thread = threading.Thread(target=fail)
+        thread.start()
+        thread.join()
+        y = x.sin()
+    assert y.tolist() == x.sin().tolist()
+    assert {r["module"] for r in tool.records()} == {"0"}  # and sin is in none
+    assert _C.dump_dispatcher() == before
+
+
+# ---- callers -------------------------------------------------------------------
+def test_compiled_regions_are_seen(device):
+    compiled = torch.compile(lambda t: (t.sin() + 1).exp(), backend="aot_eager")
+    x = torch.randn(4, device=device)
+    before = _C.dump_dispatcher()
+    tool = op_tools.OpObserve()
+    with tool:
+        result = compiled(x)  # compiles under the tool
+        again = compiled(x)
+    assert ops(tool).count("aten::sin") >= 2
+    assert ops(tool).count("aten::exp") >= 2
+    assert torch.equal(result, again)
+    assert torch.equal(compiled(x), result)  # and goes on without it
+    assert _C.dump_dispatcher() == before
+
+
+def test_operators_called_by_cpp_are_seen(device):
+    """The LSTM's loop over time and its gates run in C++; so does clipping's norm."""
+    lstm = nn.LSTM(4, 4).to(device)
+    tool = op_tools.OpObserve()
+    with tool:
+        out, _ = lstm(torch.ones(3, 2, 4, device=device))
+        out.sum().backward()
+        torch._C._nn.gelu(out)
+    assert len(ops(tool, "forward")) > 3
+    assert ops(tool, "backward")
+    assert "aten::gelu" in ops(tool)
+
+
+class Watched(torch.utils.data.Dataset):
+    """Its items are computed under a tool started in the worker."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        idle = _C.idle() and _C.tap_count() == 0
+        tool = op_tools.OpObserve()
+        tool.report = lambda: None
+        with tool:
+            value = torch.full((2,), float(index)).sin()
+        return value, idle and "aten::sin" in ops(tool)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_data_loader_workers(monkeypatch, method):
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+    loader = torch.utils.data.DataLoader(
+        Watched(),
+        batch_size=2,
+        num_workers=2,
+        multiprocessing_context=multiprocessing.get_context(method),
+    )
+    with op_tools.OpObserve():
+        batches = list(loader)
+    assert torch.cat([values for values, _ in batches]).shape == (4, 2)
+    assert all(right.all() for _, right in batches)
