@@ -2,8 +2,10 @@
 # Warnings for our own targets, and the sanitizers of the torch-free half.
 find_program(NPU_CCACHE ccache)
 if(NPU_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_C_COMPILER_LAUNCHER ${NPU_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${NPU_CCACHE})
+  # Without this sloppiness ccache passes by every file that a precompiled header serves.
+  set(_npu_ccache ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${NPU_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${_npu_ccache})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${_npu_ccache})
 endif()
 
 function(npu_warnings target)

@@ -25,6 +25,7 @@ SEEN = """aten::erfinv unary.erfinv 1,2 f32,f16
 aten::copy_ copy 1 f32  # by hand, no YAML
 aten::flip flip 1 f32
 aten::flip index_select 3 f32
+aten::of_another_torch copy 1 f32
 """
 
 
@@ -49,6 +50,7 @@ def test_rows(listed):
     assert rows["aten::amax"]["how"] == "impl" and rows["aten::amax"]["calls"] == ["reduce.max"]
     assert rows["aten::flip"]["how"] == "hand" and rows["aten::flip"]["calls"] == ["flip"]
     assert rows["aten::copy_"]["calls"] == ["copy"]
+    assert "aten::of_another_torch" not in rows
 
 
 def test_rungs(listed):

@@ -326,7 +326,7 @@ CASES = {
     ),
     "size_negative_window": (
         lambda d: F.avg_pool2d(ones(1, 1, 4, 4, device=d), -2),
-        "[Nn]egative|positive|stride|size",
+        "[Nn]egative|positive|stride|size|out of range",
     ),
     "size_zero_stride": (
         lambda d: F.conv2d(ones(1, 1, 4, 4, device=d), ones(1, 1, 2, 2, device=d), stride=0),
