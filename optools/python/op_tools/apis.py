@@ -19,7 +19,8 @@ _NOT_OPERATORS = {
     for name in (
         "data_ptr backward has_names numel size __repr__ __format__ type dim requires_grad_"
     ).split()
-}
+} | {"torch._has_compatible_shallow_copy_type", "torch._C._nn._parse_to"}
+_SETTINGS = ("torch._C._set_", "torch._C._autograd", "profiler.")
 
 _lock = threading.RLock()
 _listeners: list[Callable[[str, int], None]] = []
@@ -51,6 +52,7 @@ def is_operator(name: str | None) -> bool:
         name is not None
         and name not in _NOT_OPERATORS
         and not name.endswith((".__get__", ".__set__"))
+        and not name.startswith(_SETTINGS)
     )
 
 

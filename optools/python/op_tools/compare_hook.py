@@ -104,14 +104,11 @@ class OpAutoCompareHook(BaseHook):
                 ("grad_inputs(cpu)", serialize_args_to_dict(*expected)),
             )
             self._print(rows, info)
-        self._keep(info)
         if not info["allclose"]:
             self._save_backward(grad_inputs, grad_outputs, expected)
 
     # ---- what is told --------------------------------------------------------
     def _tell(self, why: str, info: dict | None, result: object, before: dict | None = None):
-        if info is not None:
-            self._keep(info)
         if is_old():
             self._tell_old(why, info, result)
             return
@@ -145,10 +142,6 @@ class OpAutoCompareHook(BaseHook):
         if not info["allclose"]:
             print(f"{head}input: {self.given_old}")
             print(f"{head}output: {told((result,))['args']}")
-
-    def _keep(self, info: dict) -> None:
-        if self.tool is not None:
-            self.tool.keep_rows(self.forward_id, info["result_list"])
 
     # ---- what is saved -------------------------------------------------------
     def _folder(self, side: str) -> CallFolder:

@@ -39,6 +39,7 @@ class Case:
     grad_inputs: tuple | None = None
     grad_outputs: tuple | None = None
     of_arguments: bool = False  # grad_inputs: one per tensor argument
+    after: dict[int, object] = field(default_factory=dict)  # what it wrote, by argument
     random: bool = False  # its values cannot be had again
     problems: list[str] = field(default_factory=list)
 

@@ -23,7 +23,8 @@ _MOST_NODES = 4096
 class GradientWatch:
     """Made before the call; attach() after it; done(grad_inputs, grad_outputs) in backward."""
 
-    def __init__(self, *values: object) -> None:
+    def __init__(self, *values: object, most_nodes: int = _MOST_NODES) -> None:
+        self._most_nodes = most_nodes
         self._inputs: list = []
         self._lock = threading.Lock()
         self._handles: list = []
@@ -65,7 +66,7 @@ class GradientWatch:
         """node -> [(position in next_functions, edge of an argument)]."""
         found: dict = {}
         seen, todo = set(nodes), list(nodes)
-        while todo and len(seen) < _MOST_NODES:
+        while todo and len(seen) < self._most_nodes:
             node = todo.pop()
             for k, (following, number) in enumerate(node.next_functions):
                 if following is None:

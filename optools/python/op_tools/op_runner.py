@@ -41,6 +41,15 @@ _FACTORIES = frozenset(
         "tril_indices triu_indices zeros zeros_like"
     ).split()
 )
+_UNINITIALISED = ("torch.empty", "torch.Tensor.new_empty", "torch.Tensor.resize")
+
+
+def _is_binding(name: str) -> bool:
+    """Is it an operator's binding (torch._foreach_add_)? One of them opens files."""
+    package, _, own = name.rpartition(".")
+    if package == "torch.nn.init":
+        return callable(getattr(torch.nn.init, own, None)) and not own.startswith("_")
+    return package == "torch" and own != "from_file" and hasattr(torch._C._VariableFunctions, own)
 
 
 def default_device() -> str:
@@ -51,7 +60,7 @@ def default_device() -> str:
 def resolve(name: str, allow: Iterable[str] = ()) -> Callable:
     """PyTorch's function of that name. A file's name is no reason to call anything else:
     packages other than torch have to be allowed by who runs it."""
-    if name in _FACTORIES or name.split(".")[0] in set(allow):
+    if name in _FACTORIES or _is_binding(name) or name.split(".")[0] in set(allow):
         return get_function_from_string(name)
     try:
         return captures.resolve(name)
@@ -128,6 +137,7 @@ class OpRunner:
         self.load_forward_input()
         args, kwargs = unshared(self.name, self.args, self.kwargs)
         torch.manual_seed(self.seed)
+        self.used = args
         self.hook.before_forward()
         self.result = self.fun(*args, **kwargs)
         self.hook.after_forward()
@@ -180,8 +190,15 @@ class OpRunner:
         """Compares with the captured output; None where there is none, or it is random."""
         if self.output is None or self.is_random:
             return None
-        captured = _like(list(traverse_container(self.output)), self.result)
-        return self._judge(compare_result(f"{self.name} output", self.result, captured), "forward")
+        after = self.case.after
+        written = [self.used[place] for place in after if place < len(self.used)]
+        captured = [value for place, value in after.items() if place < len(self.used)]
+        result = self.result
+        if result is None and not tensors_in(self.output):  # all it does is write
+            return compare_result(f"{self.name} written", written, captured)
+        captured = [_like(list(traverse_container(self.output)), result), *captured]
+        info = compare_result(f"{self.name} output", [result, *written], captured)
+        return self._judge(info, "forward")
 
     def check_backward(self) -> dict | None:
         if self.grad_inputs is None or self.is_random:
@@ -196,7 +213,12 @@ class OpRunner:
 
     @property
     def is_random(self) -> bool:
-        return self.case.random or op_names.is_stochastic_op(self.name)
+        """Or are its values not to be had again for another reason?"""
+        return (
+            self.case.random
+            or op_names.is_stochastic_op(self.name)
+            or self.name.startswith(_UNINITIALISED)
+        )
 
     def _judge(self, info: dict, phase: str) -> dict:
         """A difference counts unless both are as near the float64 result as the cpu's own."""

@@ -31,6 +31,7 @@ def reference_dtypes(name: str) -> dict[torch.dtype, torch.dtype]:
 def unshared(name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     """Arguments to call with so that leaves stay as they are: autograd lets none be written."""
     may_write = op_names.is_inplace_op(name, *args, **kwargs) or "out" in kwargs
+    may_write = may_write or (name.endswith("_") and not name.endswith("__"))
     if not (may_write or op_names.is_view_op(name)):
         return args, kwargs
 

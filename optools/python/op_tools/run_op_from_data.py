@@ -66,10 +66,18 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return parsed
 
 
+def _loaded(value: object) -> object:
+    if isinstance(value, captures.TensorRef):
+        return value.load()
+    return [_loaded(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
 def _record_case(folder: str, record: captures.Record) -> Case:
     args, kwargs = record.load()
     case = Case(f"{folder}#{record.number}", record.op, tuple(args), dict(kwargs))
-    case.output = tuple(record.load_outputs())
+    with contextlib.suppress(captures.CaptureError):  # not captured: nothing to compare with
+        case.output = tuple(record.load_outputs())
+    case.after = {place: _loaded(value) for place, value in record.after.items()}
     case.random = record.rng is not None or record.op.startswith(_MEANINGLESS)
     return case
 

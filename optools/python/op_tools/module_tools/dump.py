@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dumps what goes into and comes out of every module of a model."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import torch
+from torch import nn
+
+from op_tools.core import quiet
+from op_tools.gradients import GradientWatch
+from op_tools.save_op_args import host_copy
+
+NAMES = "modules_full_name.txt"
+ORDER = "modules_full_name_run.txt"
+
+
+def rank_folder(data_path: str, rank: str | None = None) -> str:
+    rank = os.environ.get("RANK", "0") if rank is None else rank
+    return os.path.join(data_path, f"rank{rank}")
+
+
+def load(path: str) -> dict:
+    """A dumped file; nothing in it is run."""
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+class CompLayerAcc:
+    """insert_hook() makes the model dump; remove_hook() ends it.
+
+    Files: <data_path>/rank<RANK>/{expected|real}/{forward,backward}/<module>.pt. The n-th call of
+    a module in a run (a second step, or a layer used twice) is <module>.<n>.pt. With
+    is_fixed_input each module computes on the expected run's input, so that a difference is its own.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        is_dump_benchmark: bool = True,
+        is_fixed_input: bool = False,
+        data_path: str = "./data",
+    ) -> None:
+        self.model = model
+        self.side = "expected" if is_dump_benchmark else "real"
+        self.is_fixed_input = is_fixed_input
+        self.data_path = data_path
+        root = type(model).__name__
+        self.names = {
+            module: f"{root}.{path}" if path else root for path, module in model.named_modules()
+        }
+        self._calls: dict[nn.Module, list] = {}
+        self._counts: dict[str, int] = {}
+        self._order: list[str] = []
+        self._handles: list = []
+        self._lock = threading.RLock()
+
+    @property
+    def folder(self) -> str:
+        return os.path.join(rank_folder(self.data_path), self.side)
+
+    def insert_hook(self) -> nn.Module:
+        os.makedirs(self.folder, exist_ok=True)
+        self._write(NAMES, self.names.values())
+        for module in self.names:
+            self._handles.append(module.register_forward_pre_hook(self._before, with_kwargs=True))
+            self._handles.append(module.register_forward_hook(self._after, with_kwargs=True))
+        return self.model
+
+    def remove_hook(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _write(self, name: str, lines) -> None:
+        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def _path(self, folder: str, phase: str, name: str, number: int) -> str:
+        """The first call has the plain name, as ditorch's files have."""
+        suffix = f".{number}" if number else ""
+        return os.path.join(folder, phase, f"{name.replace(os.sep, '_')}{suffix}.pt")
+
+    def _save(self, phase: str, name: str, number: int, **content: object) -> None:
+        path = self._path(self.folder, phase, name, number)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with quiet():
+            torch.save({"layer_name": name, **host_copy(content)}, path)
+
+    def _before(self, module: nn.Module, args: tuple, kwargs: dict):
+        name = self.names[module]
+        with self._lock:
+            number = self._counts.get(name, 0)
+            self._counts[name] = number + 1
+            self._order.append(name)
+        if self.is_fixed_input:
+            args = self._expected_input(name, number, args)
+        watch = GradientWatch(args, kwargs, most_nodes=1 << 20)
+        self._calls.setdefault(module, []).append((number, watch, host_copy((args, kwargs))))
+        return args, kwargs
+
+    def _expected_input(self, name: str, number: int, args: tuple) -> tuple:
+        expected = os.path.join(rank_folder(self.data_path), "expected")
+        path = self._path(expected, "forward", name, number)
+        if not os.path.exists(path):
+            return args
+        dumped = load(path)["input"]
+        return tuple(_in_place_of(a, b) for a, b in zip(args, dumped))
+
+    def _after(self, module: nn.Module, args: tuple, kwargs: dict, output: object) -> None:
+        name = self.names[module]
+        number, watch, (given, named) = self._calls[module].pop()
+        self._save("forward", name, number, input=given, kwargs=named, output=output)
+
+        def backward(grad_inputs: tuple, grad_outputs: tuple) -> None:
+            with self._lock:
+                if not os.path.exists(os.path.join(self.folder, ORDER)):
+                    self._write(ORDER, self._order)
+            self._save("backward", name, number, grad_input=grad_inputs, grad_output=grad_outputs)
+
+        watch.attach(output, backward)
+
+
+def _in_place_of(given: object, dumped: object) -> object:
+    """The dumped tensor where the given one is, and part of the same graph."""
+    if not isinstance(given, torch.Tensor) or not isinstance(dumped, torch.Tensor):
+        return given
+    value = dumped.to(given.device, given.dtype).detach()
+    if given.shape != value.shape or not given.requires_grad:
+        return value if given.shape == value.shape else given
+    return given + (value - given).detach()

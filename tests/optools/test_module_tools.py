@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""module_tools and process_monitor."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from op_tools import process_monitor
+from op_tools.module_tools import CompLayerAcc, compare_accuracy, metrics
+from torch import nn
+
+
+class Twice(nn.Module):
+    """A layer that is used twice in a step."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.layer(self.act(self.layer(x)))
+
+
+def run(device, expected, fixed=False, wrong=False, steps=1):
+    torch.manual_seed(0)
+    model = nn.Sequential(Twice(), nn.Linear(4, 2))
+    if wrong:
+        with torch.no_grad():
+            model[0].layer.weight[0, 0] += 1
+    model = model.to(device)
+    tool = CompLayerAcc(model, expected, fixed, "dump")
+    assert tool.insert_hook() is model
+    for _ in range(steps):
+        x = torch.linspace(-1, 1, 12).view(3, 4).to(device).requires_grad_()
+        model(x).square().sum().backward()
+    tool.remove_hook()
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    return model
+
+
+def column(rows, start):
+    return [json.loads(row[key]) for row in rows for key in row if key.startswith(start)]
+
+
+def test_equal_runs(device, capsys):
+    run(device, True)
+    run("cpu", False)
+    rows = compare_accuracy("dump")
+    names = [row["layer_name"] for row in rows]
+    assert names[:2] == ["Sequential", "Sequential.0"]  # as they ran
+    assert set(names) == {
+        "Sequential",
+        "Sequential.0",
+        "Sequential.0.layer",
+        "Sequential.0.layer.1",
+        "Sequential.0.act",
+        "Sequential.1",
+    }
+    assert all(cell["allclose"] == 1 for cell in column(rows, "forward") + column(rows, "backward"))
+    assert "No.(rank0)" in capsys.readouterr().out
+    for name in ("modules_full_name.txt", "modules_full_name_run.txt"):
+        assert "Sequential.0.layer" in Path("dump/rank0/expected", name).read_text().splitlines()
+    dumped = torch.load("dump/rank0/expected/forward/Sequential.1.pt", weights_only=True)
+    assert dumped["layer_name"] == "Sequential.1" and dumped["output"].device.type == "cpu"
+
+
+def test_the_wrong_layer_is_named_with_fixed_input(device, capsys):
+    run(device, True)
+    run(device, False, wrong=True)
+    rows = compare_accuracy("dump")
+    assert column(rows, "forward")[-1]["allclose"] == 0
+    run(device, False, fixed=True, wrong=True)
+    rows = {row["layer_name"]: row for row in compare_accuracy("dump")}
+    cells = {name: column([row], "forward")[0] for name, row in rows.items()}
+    assert cells["Sequential.1"]["allclose"] == cells["Sequential.0.act"]["allclose"] == 1
+    bad = cells["Sequential.0.layer"]
+    assert bad["allclose"] == 0 and bad["max_diff"] > 0.1 and 0 < bad["share_outside"] <= 1
+    assert bad["relative"] > 0 and abs(bad["expected"] - bad["real"]) == bad["max_diff"]
+
+
+def test_steps_and_ranks_are_kept_apart(device, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    run(device, True, steps=2)
+    monkeypatch.setenv("RANK", "2")
+    run(device, True, steps=1)
+    assert Path("dump/rank1/expected/forward/Sequential.1.1.pt").exists()
+    assert not Path("dump/rank2/expected/forward/Sequential.1.1.pt").exists()
+    assert Path("dump/rank1/expected/backward/Sequential.1.pt").exists()
+
+
+def test_what_is_on_one_side_only_and_what_cannot_be_read(device, capsys):
+    run(device, True, steps=2)
+    run(device, False, steps=1)
+    Path("dump/rank0/real/forward/Sequential.1.pt").write_bytes(b"broken")
+    rows = compare_accuracy("dump")
+    text = capsys.readouterr().out
+    assert "rank0: only in expected: Sequential.0.2" in text.replace("Sequential.0.1, ", "") or (
+        "rank0: only in expected:" in text
+    )
+    assert "Sequential.1.pt cannot be read" in text and len(rows) == 6
+
+
+def test_metrics_of_what_does_not_fit():
+    assert metrics(torch.ones(2), torch.ones(3))["allclose"] == 0
+    assert (
+        metrics(torch.ones(2), torch.ones(2).half())["dtype"] == "torch.float16, not torch.float32"
+    )
+    assert metrics(torch.empty(0), torch.empty(0)) == {"allclose": 1}
+    nan = metrics(torch.tensor([1.0, 2.0]), torch.tensor([1.0, float("nan")]))
+    assert nan["allclose"] == 0 and nan["outside"] == 1
+
+
+def test_no_dump():
+    with pytest.raises(ValueError, match="holds no dump"):
+        compare_accuracy(".")
+
+
+def test_process_monitor_ends_with_the_process(monkeypatch, capsys):
+    monkeypatch.setenv("label", "mine")
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1.2)"])
+    try:
+        assert process_monitor.main(["--pid", str(child.pid), "--interval", "0.1"]) == 0
+    finally:
+        child.wait()
+    text = capsys.readouterr().out
+    path = Path(text.splitlines()[-1].removeprefix("process monitor result saved to "))
+    assert f"_pid{child.pid}_mine_" in path.name
+    assert path.parent == Path("op_tools_results/process_monitor_result")
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert len(rows) >= 2 and float(rows[0]["rss_mb"]) > 0
+    assert rows[0]["pid"] == str(child.pid) and "has ended" in text
+
+
+def test_process_monitor_of_no_process(capsys):
+    assert process_monitor.main(["--pid", "999999999"]) == 1
+    assert "no process 999999999" in capsys.readouterr().err
+
+
+def test_process_monitor_names_wrong_values(monkeypatch):
+    monkeypatch.setenv("OP_TOOLS_MAX_CACHE_SIZE", "many")
+    with pytest.raises(ValueError, match="OP_TOOLS_MAX_CACHE_SIZE='many'"):
+        process_monitor.monitor(os.getpid())
