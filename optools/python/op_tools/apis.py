@@ -19,7 +19,12 @@ _NOT_OPERATORS = {
     for name in (
         "data_ptr backward has_names numel size __repr__ __format__ type dim requires_grad_"
     ).split()
-} | {"torch._has_compatible_shallow_copy_type", "torch._C._nn._parse_to"}
+} | {
+    "torch._has_compatible_shallow_copy_type",
+    "torch._C._nn._parse_to",
+    "torch.autograd.backward",
+    "torch.autograd.grad",
+}
 _SETTINGS = ("torch._C._set_", "torch._C._autograd", "profiler.")
 
 _lock = threading.RLock()
@@ -63,18 +68,13 @@ def announce(name: str, number: int) -> None:
             listener(name, number)
 
 
-# They run the user's own Python code: the mode stays on inside.
-_OPENERS = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
-
-
-def _resolve(function: object) -> str | bool | None:
+def _resolve(function: object) -> str | None:
     """Called once per function and start of a talkative tool."""
     name = name_of(function)
-    opens = function in _OPENERS
-    if opens or not is_operator(name):
+    if not is_operator(name):
         if name is not None and on_refused is not None:
             on_refused(name)
-        return opens or None
+        return None
     announce(name, _C.api_number(name))
     return name
 
@@ -129,14 +129,38 @@ def _follow_in_new_thread(*_: object) -> None:
 _profile_before = None
 
 
+def _run_backward(*args: object, **kwargs: object) -> object:
+    """Backward runs Python code of the user's. `backward` being a function the mode handles,
+    PyTorch has the mode off the stack meanwhile; autograd's threads get the stack as it is here."""
+    stack = [torch._C._get_function_stack_at(i) for i in range(_depth())]
+    if _mode in stack:
+        return _run_backward_before(*args, **kwargs)
+    torch._C._push_on_torch_function_stack(_mode)
+    try:
+        return _run_backward_before(*args, **kwargs)
+    finally:
+        modes = [torch._C._pop_torch_function_stack() for _ in range(_depth())]
+        for mode in reversed(modes):
+            if mode is not _mode:
+                torch._C._push_on_torch_function_stack(mode)
+
+
+_run_backward_before = torch.autograd._engine_run_backward
+
+
 def _switch(on: bool) -> None:
-    global _profile_before
+    global _profile_before, _run_backward_before
     _C.visit_threads(_follow)
     if on:
         _profile_before = threading.getprofile()
         threading.setprofile(_follow_in_new_thread)
-    elif threading.getprofile() is _follow_in_new_thread:
+        _run_backward_before = torch.autograd._engine_run_backward
+        torch.autograd._engine_run_backward = _run_backward
+        return
+    if threading.getprofile() is _follow_in_new_thread:
         threading.setprofile(_profile_before)
+    if torch.autograd._engine_run_backward is _run_backward:
+        torch.autograd._engine_run_backward = _run_backward_before
 
 
 def after_fork() -> None:

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The handler of the TorchFunctionMode that knows Python API names: it marks
 // the running thread as inside an API call, and calls the function.
-#include <ATen/PythonTorchFunctionTLS.h>
-#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <atomic>
-#include <utility>
 
 #include "core/engine.h"
 #include "python/bindings.h"
@@ -19,16 +16,13 @@ std::atomic<uint64_t> g_api_calls{0};
 // function -> number of its name, 0 for one that is no operator. Functions are
 // compared by value: a property's getter is a new object each time.
 PyObject* g_known = nullptr;
-// resolver(function) -> name, or None for no operator, or True for a function
-// that runs other code of the user's; called once per function.
+// resolver(function) -> name or None; called once per function.
 PyObject* g_resolver = nullptr;
 // observer(name, call, function, args, kwargs) -> what to call with the result,
 // or None.
 PyObject* g_observer = nullptr;
 
-constexpr int64_t kOpens = -2;
-
-// kOpens; -1 with a Python error set.
+// -1 with a Python error set.
 int64_t api_number(PyObject* function) {
   PyObject* known = PyDict_GetItemWithError(g_known, function);
   if (known != nullptr) {
@@ -47,8 +41,6 @@ int64_t api_number(PyObject* function) {
     }
     if (PyUnicode_Check(name)) {
       number = api_names().number(PyUnicode_AsUTF8(name));
-    } else if (name == Py_True) {
-      number = kOpens;
     }
     Py_DECREF(name);
   }
@@ -99,24 +91,6 @@ struct Handling {
     --t_handling;
   }
 };
-
-// Calls a function that runs the user's Python (backward) with the mode still
-// on; `skip` keeps the function itself from coming back to the handler.
-PyObject* call_open(
-    PyObject* mode, PyObject* function, PyObject* args, PyObject* kwargs) {
-  using Tls = at::impl::PythonTorchFunctionTLS;
-  auto* interpreter = getPyInterpreter();
-  Py_INCREF(mode);  // the stack's own reference
-  Tls::push_onto_stack(std::make_shared<c10::SafePyObject>(mode, interpreter));
-  const bool skip = Tls::exchange_skip_next(true);
-  PyObject* result = PyObject_Call(function, args, kwargs);
-  Tls::exchange_skip_next(skip);
-  const auto top = Tls::stack_len() - 1;
-  if (top >= 0 && Tls::get_stack_at(top)->ptr(interpreter) == mode) {
-    Tls::pop_stack();
-  }
-  return result;
-}
 
 PyObject* call_observed(
     PyObject* function,
@@ -174,7 +148,7 @@ bool is_asked() {
 }
 
 // __torch_function__(function, types, args=(), kwargs=None)
-PyObject* handle(PyObject* mode, PyObject* const* argv, Py_ssize_t count) {
+PyObject* handle(PyObject*, PyObject* const* argv, Py_ssize_t count) {
   if (count < 2) {
     PyErr_SetString(
         PyExc_TypeError, "__torch_function__ takes 2 to 4 arguments");
@@ -189,9 +163,7 @@ PyObject* handle(PyObject* mode, PyObject* const* argv, Py_ssize_t count) {
   // A function called by another one is part of that.
   const int64_t api =
       !part_of_a_call() && is_asked() ? api_number(function) : 0;
-  if (api == kOpens) {
-    result = call_open(mode, function, args, kwargs);
-  } else if (api == 0) {
+  if (api == 0) {
     result = PyObject_Call(function, args, kwargs);
   } else if (api > 0) {
     result = call_api(function, args, kwargs, static_cast<uint32_t>(api));

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Four threads train while tools come and go; also run with the core under sanitizers."""
+
+import os
+import threading
+
+import op_tools
+import pytest
+import torch
+from op_tools import _C
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+THREADS = 4
+TURNS = int(os.environ.get("OPTOOLS_STRESS_TURNS", "4"))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.norm = nn.Linear(8, 8), nn.Linear(8, 4), nn.LayerNorm(8)
+
+    def forward(self, x):
+        x = checkpoint(lambda t: self.norm(self.first(t)).relu(), x, use_reentrant=False)
+        return self.second(x).square().mean()
+
+
+def train(device, steps=2):
+    generator = torch.Generator().manual_seed(0)
+    model = Net().to(device)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator))
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = torch.randn(4, 8, generator=generator).to(device)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(x).backward()
+        optimizer.step()
+        with pytest.raises(RuntimeError):
+            x @ torch.ones(3, 3, device=device)
+    return [p.detach().cpu() for p in model.parameters()]
+
+
+def run_in_threads(work):
+    problems = []
+
+    def guarded(index):
+        try:
+            work(index)
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    return threads, problems
+
+
+TOOLS = ("OpObserve", "OpOverflowCheck", "OpTimeMeasure", "OpFallback", "OpDtypeCast", "OpCapture")
+
+
+def quiet(tool):
+    tool.report = lambda: None
+    return tool
+
+
+@pytest.mark.parametrize("names", ["", "torch.nn.functional.linear,torch.Tensor.relu"])
+def test_tools_come_and_go_while_four_threads_train(device, monkeypatch, names):
+    plain = train(device)
+    for tool in TOOLS[:3]:
+        family = {"OpObserve": "OBSERVE", "OpOverflowCheck": "OVERFLOW_CHECK"}.get(tool)
+        if names and family:
+            monkeypatch.setenv(f"OP_{family}_LIST", names)
+    monkeypatch.setenv("OP_DTYPE_CAST_LIST", "aten::nothing_of_the_kind")
+    before = _C.dump_dispatcher()
+    done = threading.Event()
+
+    def work(_):
+        while not done.is_set():
+            for a, b in zip(plain, train(device)):
+                torch.testing.assert_close(a, b)
+
+    threads, problems = run_in_threads(work)
+    try:
+        for turn in range(TURNS):
+            outer, inner = (
+                quiet(getattr(op_tools, TOOLS[(turn + k) % len(TOOLS)])()) for k in range(2)
+            )
+            outer.call_sites = True
+            inner.modules = ".*"
+            outer.start()
+            inner.start()
+            train(device, 1)
+            outer.stop()
+            train(device, 1)
+            inner.stop()
+            assert not outer._last.failure and not inner._last.failure
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert not problems, problems
+    assert _C.dump_dispatcher() == before
+
+
+def test_every_thread_starts_its_own_tools(device):
+    def work(index):
+        for turn in range(TURNS):
+            name = TOOLS[:4][(index + turn) % 4]
+            with quiet(getattr(op_tools, name)()):
+                train(device, 1)
+
+    threads, problems = run_in_threads(work)
+    for thread in threads:
+        thread.join()
+    assert not problems, problems
