@@ -7,7 +7,7 @@ import atexit
 import os
 import re
 
-from op_tools import apis, modules, options, speaking
+from op_tools import apis, exiting, modules, options, speaking
 from op_tools.core import _C
 from op_tools.selecting import Lists
 
@@ -130,7 +130,8 @@ class OpTool:
         self._tool.set_api(number, lists.wanted.match_api(name), refused)
 
     def _on_module(self, path: str, number: int) -> None:
-        self._tool.set_module(number, bool(self._module_pattern.fullmatch(path)))
+        if self.modules is not None:
+            self._tool.set_module(number, bool(self._module_pattern.fullmatch(path)))
 
     def _forget(self) -> None:
         if self._needs_apis:
@@ -155,5 +156,6 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @atexit.register
 def _stop_all() -> None:
+    exiting.now = True
     for tool in list(reversed(_running)):
         tool.stop()

@@ -12,7 +12,7 @@ import torch
 
 from op_tools.core import _C
 
-ORDER = ("pass", "skip", "warn", "overflow", "error")
+ORDER = ("skip", "pass", "warn", "overflow", "error")
 
 
 def judge(

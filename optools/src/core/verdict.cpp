@@ -160,6 +160,12 @@ void note_worst(
   j.expected = element(reference, j.worst);
 }
 
+std::string must_be_equal(const Judgement& j) {
+  return std::to_string(j.tally.over) + " of " + std::to_string(j.elements) +
+         " differ, and have to be equal" +
+         (j.tally.nan_differs != 0 ? "; NaN is lost or new" : "");
+}
+
 // Integers, booleans: the same bits. Raw bytes, so that no width is lost.
 void judge_exact(
     Judgement& j, const at::Tensor& got, const at::Tensor& reference) {
@@ -187,8 +193,7 @@ void judge_exact(
                         .item()
                         .toDouble();
   j.verdict = Verdict::kError;
-  j.reason = std::to_string(j.tally.over) + " of " +
-             std::to_string(j.elements) + " differ, and have to be equal";
+  j.reason = must_be_equal(j);
 }
 
 std::string short_number(double value) {
@@ -227,7 +232,7 @@ void decide(Judgement& j) {
 
 const char* verdict_name(Verdict verdict) {
   constexpr const char* kNames[] = {
-      "pass", "skip", "warn", "overflow", "error"};
+      "skip", "pass", "warn", "overflow", "error"};
   return kNames[static_cast<int>(verdict)];
 }
 
@@ -289,6 +294,29 @@ Judgement judge_values(
     const auto a = allowance_of(j.dtype, terms, tolerance);
     j.tally = tally_numbers(got, reference, majorant, a);
     decide(j);
+  }
+  note_worst(j, got, reference);
+  return j;
+}
+
+Judgement judge_equal(
+    const at::Tensor& got,
+    const at::Tensor& reference,
+    const Tolerance& tolerance) {
+  if (unit_roundoff(got.scalar_type()) == 0) {
+    return judge_values(got, reference, {}, 1, tolerance);
+  }
+  Judgement j;
+  j.dtype = got.scalar_type();
+  j.elements = got.numel();
+  j.tolerance = tolerance;
+  Allowance a = allowance_of(j.dtype, 1, tolerance);
+  a.out = a.acc = 0;
+  a.floor = std::numeric_limits<double>::denorm_min();
+  j.tally = tally_numbers(got, reference, {}, a);
+  if (j.tally.over != 0) {
+    j.verdict = Verdict::kError;
+    j.reason = must_be_equal(j);
   }
   note_worst(j, got, reference);
   return j;

@@ -17,8 +17,8 @@
 
 namespace optools {
 
-// In the order of how bad they are.
-enum class Verdict : uint8_t { kPass, kSkip, kWarn, kOverflow, kError };
+// In the order of how bad they are; what is skipped says nothing.
+enum class Verdict : uint8_t { kSkip, kPass, kWarn, kOverflow, kError };
 const char* verdict_name(Verdict verdict);
 
 struct Tolerance {
@@ -78,6 +78,11 @@ Judgement judge_values(
     const at::Tensor& reference,
     const at::Tensor& majorant,
     int64_t terms,
+    const Tolerance& tolerance);
+// The same, for what may not round: any difference is an error.
+Judgement judge_equal(
+    const at::Tensor& got,
+    const at::Tensor& reference,
     const Tolerance& tolerance);
 Details measure_details(const at::Tensor& got, const at::Tensor& reference);
 

@@ -160,6 +160,7 @@ PYBIND11_MODULE(_C, m) {
   bind_results(m);
   bind_capture(m);
   bind_verdicts(m);
+  bind_compare(m);
 }
 
 }  // namespace optools

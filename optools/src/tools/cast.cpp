@@ -5,7 +5,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
-#include "tools/values.h"
+#include "core/values.h"
 
 namespace optools {
 

@@ -9,7 +9,7 @@
 
 #include <utility>
 
-#include "tools/values.h"
+#include "core/values.h"
 
 namespace optools {
 namespace {

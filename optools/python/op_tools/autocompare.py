@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpAutoCompare: every result against the CPU's float64 answer to the same inputs.
+
+Each kernel is judged on its own, in forward, backward and the optimizer. The reference is worked
+out by threads of our own while the program runs on; stop() waits for what is left.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+import time
+
+import torch
+
+from op_tools import exiting, options
+from op_tools.core import _C, location
+from op_tools.tool import OpTool
+
+FOLDER = os.path.join("op_tools_results", "op_autocompare_result")
+COLUMNS = (
+    "forward_id,name,allclose,cosine_similarity,max_abs_diff,max_relative_diff,atol,rtol,error_info"
+).split(",")
+_TOLERANCE = "AUTOCOMPARE_ERROR_TOLERANCE"
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_serial = 0
+
+
+class CompareError(RuntimeError):
+    """OpAutoCompare found results that are wrong, and was asked to raise."""
+
+
+def tolerances() -> dict[tuple[str, torch.dtype | None], tuple[float, float]]:
+    """ditorch's variables: (operator or API in capitals, dtype) -> (atol, rtol)."""
+    found = {}
+    both = options.tolerance(_TOLERANCE)
+    if both is not None:
+        found["", None] = both
+    for dtype in _DTYPES:
+        name = f"{_TOLERANCE}_{str(dtype).removeprefix('torch.').upper()}"
+        if options.tolerance(name) is not None:
+            found["", dtype] = options.tolerance(name)
+        for variable in os.environ:
+            if variable.endswith("_" + name):
+                found[variable.removesuffix("_" + name), dtype] = options.tolerance(variable)
+    return found
+
+
+class OpAutoCompare(OpTool):
+    family = "AUTOCOMPARE"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.call_sites = True
+        self.module_paths = True
+        self._api_rows: list[dict] = []
+        # Set before start(); None: as the variable of that name says.
+        self.every: int | None = None  # OP_AUTOCOMPARE_EVERY: 1 is every call
+        self.raise_on_error: bool | None = None  # OP_AUTOCOMPARE_RAISE
+        self.threads: int | None = None  # OP_AUTOCOMPARE_THREADS
+        self.queue_megabytes: int | None = None  # OP_AUTOCOMPARE_QUEUE_MB
+
+    def make_core(self) -> _C.Compare:
+        return _C.Compare(
+            threads=self._setting(self.threads, "THREADS", max(1, (os.cpu_count() or 2) // 2)),
+            queue_bytes=self._setting(self.queue_megabytes, "QUEUE_MB", 512) << 20,
+            every=self._setting(self.every, "EVERY", 1),
+            row_limit=options.number("OP_AUTOCOMPARE_ROWS", 100_000),
+            finding_limit=options.number("OP_AUTOCOMPARE_LIMIT", 1000),
+            tolerances=tolerances(),
+        )
+
+    @staticmethod
+    def _setting(value: int | None, name: str, default: int) -> int:
+        variable = f"OP_AUTOCOMPARE_{name}"
+        if value is None:
+            value = options.number(variable, default)
+        if value < 1:
+            raise ValueError(f"{variable}={value}: expected a number above 0")
+        return value
+
+    def start(self) -> OpAutoCompare:
+        self._api_rows = []
+        return super().start()
+
+    def keep_rows(self, forward_id: int, rows: list[dict]) -> None:
+        """Of a hook that compared a whole API call, as ditorch does (OP_TOOLS_VERBOSE)."""
+        limit = options.number("OP_AUTOCOMPARE_ROWS", 100_000) - len(self._api_rows)
+        self._api_rows += [{"forward_id": forward_id, **row} for row in rows[: max(limit, 0)]]
+
+    # ---- what was found, after stop() -----------------------------------------
+    def findings(self) -> list[dict]:
+        """Calls that did not pass, in order, each with its results."""
+        return self._last.findings()
+
+    def errors(self) -> list[dict]:
+        """The calls whose results are wrong."""
+        return [finding for finding in self.findings() if finding["verdict"] == "error"]
+
+    def rows(self) -> list[dict]:
+        """Every result that was judged, in the order of calls."""
+        return self._last.rows()
+
+    def table(self) -> list[dict]:
+        """Per operator: calls by verdict and the worst E; the worst first."""
+        order = lambda row: (-row["error"], -row["overflow"], -row["warn"], -row["e"], row["op"])  # noqa: E731
+        return sorted(self._last.sums(), key=order)
+
+    def skips(self) -> list[tuple[str, str, int]]:
+        """(operator, why it was not judged, calls)."""
+        return self._last.skips()
+
+    def save_csv(self, path: str | None = None) -> str:
+        """ditorch's file, per API call where those were compared; returns its path."""
+        global _serial
+        if path is None:
+            os.makedirs(FOLDER, exist_ok=True)
+            _serial += 1
+            stamp = time.strftime("%Y-%m-%d-%H-%M-%S")
+            name = f"op_autocompare_info_pid{os.getpid()}_{stamp}_{_serial}.csv"
+            path = os.path.join(FOLDER, name)
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            out = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+            out.writeheader()
+            out.writerows(self._api_rows or map(ditorch_row, self.rows()))
+        return path
+
+    # ---- report ----------------------------------------------------------------
+    def report(self) -> None:
+        findings = self.findings()
+        for finding in findings:
+            print(f"OpAutoCompare: {describe(finding)}")
+        table = self.table()
+        print(
+            f"{'name':<52} {'pass':>7} {'warn':>6} {'error':>6} {'overflow':>8} {'skip':>6} {'worst E':>9}"
+        )
+        for r in table:
+            print(
+                f"{r['op']:<52} {r['pass']:>7} {r['warn']:>6} {r['error']:>6} {r['overflow']:>8} "
+                f"{r['skip']:>6} {r['e']:>9.3g}"
+            )
+        reasons: dict[str, int] = {}
+        for _, why, count in self.skips():
+            reasons[why] = reasons.get(why, 0) + count
+        for why, count in sorted(reasons.items(), key=lambda item: -item[1]):
+            print(f"OpAutoCompare: {count} calls not judged: {why}")
+        total = {v: sum(r[v] for r in table) for v in ("pass", "warn", "error", "overflow", "skip")}
+        print(
+            "OpAutoCompare: " + ", ".join(f"{count} {verdict}" for verdict, count in total.items())
+        )
+        if table:
+            print(f"op autocompare result saved to {self.save_csv()}")
+        if total["error"]:
+            self._complain(total["error"], findings)
+
+    def _complain(self, errors: int, findings: list[dict]) -> None:
+        asked = self.raise_on_error
+        if asked is None:
+            asked = options.number("OP_AUTOCOMPARE_RAISE", 0) > 0
+        if not asked:
+            return
+        first = next((f for f in findings if f["verdict"] == "error"), None)
+        text = f"OpAutoCompare: {errors} calls with wrong results"
+        if first is not None:
+            text += f"; the first: {describe(first)}"
+        if exiting.now:
+            print(text, file=sys.stderr)
+            exiting.fail()
+        else:
+            raise CompareError(text)
+
+
+def describe(finding: dict) -> str:
+    """One line: what is wrong, where it was called."""
+    result = finding["results"][finding["worst"]] if finding["results"] else {}
+    parts = [
+        f"{finding['verdict']} {finding['op']} {result.get('result', '')}: {finding['reason']}"
+    ]
+    if result.get("worst") is not None:
+        place = ", ".join(map(str, result["worst"]))
+        parts.append(f"[{place}] is {result['got']:.9g}, reference {result['expected']:.9g}")
+    parts.append(f"call {finding['number']}, {finding['phase']}, step {finding['step']}")
+    if finding["module"]:
+        parts.append(f"module {finding['module']}")
+    if finding["api"]:
+        parts.append(finding["api"])
+    if finding["site"]:
+        parts.append(location(finding["site"]))
+    return "; ".join(parts)
+
+
+# ---- ditorch's rows ----------------------------------------------------------------
+def _name_of(row: dict) -> tuple[int, str]:
+    """(forward_id, name) as ditorch would say it: of the API call where that is known."""
+    label = row["result"].replace("output", "").strip() or ""
+    if row["phase"] == "backward":
+        label = f" grad{label or '[0]'}"
+    elif label and not label.startswith("["):
+        label = f" {label}"
+    return row["api_call"] or row["number"], (row["api"] or row["op"]) + label
+
+
+def ditorch_row(row: dict) -> dict:
+    number, name = _name_of(row)
+    known = row["verdict"] != "skip"
+    return {
+        "forward_id": number,
+        "name": name,
+        "allclose": row["allclose"],
+        "cosine_similarity": f"{row['cosine_similarity']:.9f}" if known else "-",
+        "max_abs_diff": f"{row['max_abs_diff']:.9f}" if known else "-",
+        "max_relative_diff": f"{row['max_relative_diff']:.9f}" if known else "-",
+        "atol": f"{row['atol']:.9f}",
+        "rtol": f"{row['rtol']:.9f}",
+        "error_info": row["reason"],
+    }

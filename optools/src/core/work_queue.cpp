@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work done behind the program's back.
+#include "core/work_queue.h"
+
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/blocking.h"
+#include "core/thread.h"
+
+namespace optools {
+namespace {
+
+// at::set_num_threads() would change the user's threads as well.
+void compute_alone() {
+  at::get_num_threads();  // what it sets on first use must not come later
+  using SetThreads = void (*)(int);
+  using SetLocal = int (*)(int);
+  if (void* set = dlsym(RTLD_DEFAULT, "omp_set_num_threads")) {
+    reinterpret_cast<SetThreads>(set)(1);
+  }
+  if (void* set = dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local")) {
+    reinterpret_cast<SetLocal>(set)(1);
+  }
+}
+
+}  // namespace
+
+struct WorkQueue::State {
+  struct Job {
+    size_t bytes;
+    std::function<void()> run;
+  };
+  const int wanted;
+  const size_t limit;
+  const pid_t process = getpid();
+  std::mutex mutex;
+  std::condition_variable there_is_work;
+  std::condition_variable there_is_room;
+  std::deque<Job> jobs;
+  std::vector<std::thread> threads;
+  size_t bytes = 0;  // of jobs that wait or run
+  bool ending = false;
+
+  State(int threads_wanted, size_t bytes_limit)
+      : wanted(threads_wanted), limit(bytes_limit) {}
+
+  void work() {
+    Quiet quiet;
+    compute_alone();
+    std::unique_lock lock(mutex);
+    while (true) {
+      there_is_work.wait(lock, [&] { return ending || !jobs.empty(); });
+      if (jobs.empty()) {
+        return;
+      }
+      Job job = std::move(jobs.front());
+      jobs.pop_front();
+      lock.unlock();
+      job.run();
+      job.run = nullptr;  // frees what it kept
+      lock.lock();
+      bytes -= job.bytes;
+      there_is_room.notify_all();
+    }
+  }
+};
+
+WorkQueue::WorkQueue(int threads, size_t limit_bytes)
+    : state_(new State(threads, limit_bytes)) {}
+
+WorkQueue::~WorkQueue() {
+  if (getpid() == state_->process) {
+    drain();
+    delete state_;
+  }
+}
+
+void WorkQueue::put(size_t bytes, std::function<void()> job) {
+  auto& s = *state_;
+  {
+    std::unique_lock lock(s.mutex);
+    const auto room = [&] {
+      return s.bytes == 0 || s.bytes + bytes <= s.limit;
+    };
+    if (!room()) {
+      lock.unlock();
+      wait_for_others([&] {
+        std::unique_lock again(s.mutex);
+        s.there_is_room.wait(again, room);
+      });
+      lock.lock();
+    }
+    s.bytes += bytes;
+    s.jobs.push_back({bytes, std::move(job)});
+    if (std::ssize(s.threads) < s.wanted) {
+      s.threads.emplace_back([&s] { s.work(); });
+    }
+  }
+  s.there_is_work.notify_one();
+}
+
+void WorkQueue::drain() {
+  auto& s = *state_;
+  std::vector<std::thread> threads;
+  {
+    std::lock_guard lock(s.mutex);
+    s.ending = true;
+    threads.swap(s.threads);
+  }
+  s.there_is_work.notify_all();
+  wait_for_others([&] {
+    for (auto& thread : threads) {
+      thread.join();
+    }
+  });
+  std::lock_guard lock(s.mutex);
+  s.ending = false;
+}
+
+}  // namespace optools

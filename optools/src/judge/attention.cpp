@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention by its definition.
+#include "judge/attention.h"
+
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/ones.h>
+
+#include <cmath>
+#include <limits>
+
+namespace optools {
+namespace {
+
+using Values = std::vector<c10::IValue>;
+
+struct Attention {
+  at::Tensor query, key, value;  // batch, heads, time, width
+  at::Tensor bias;
+  at::Tensor grad, out, logsumexp;  // of a backward call
+  bool causal = false;
+  double scale = 0;
+};
+
+void take(Attention& a, const std::string& name, const c10::IValue& value) {
+  if (value.isTensor() && value.toTensor().defined()) {
+    const at::Tensor t = value.toTensor();
+    if (name == "query") {
+      a.query = t;
+    } else if (name == "key") {
+      a.key = t;
+    } else if (name == "value") {
+      a.value = t;
+    } else if (name == "attn_mask" || name == "attn_bias") {
+      a.bias = t;
+    } else if (name == "grad_out" || name == "grad_out_") {
+      a.grad = t;
+    } else if (name == "out") {
+      a.out = t;
+    } else if (name == "logsumexp") {
+      a.logsumexp = t;
+    }
+  } else if (name == "is_causal" && value.isBool()) {
+    a.causal = value.toBool();
+  } else if (name == "scale" && value.isDouble()) {
+    a.scale = value.toDouble();
+  }
+}
+
+bool known_form(const Attention& a) {
+  return a.query.defined() && a.key.defined() && a.value.defined() &&
+         a.query.dim() == 4 && a.key.dim() == 4 && a.value.dim() == 4 &&
+         a.query.size(1) == a.key.size(1) && a.query.size(1) == a.value.size(1);
+}
+
+at::Tensor absolute(const at::Tensor& t) {
+  return t.abs();
+}
+
+at::Tensor turned(const at::Tensor& t) {
+  return t.transpose(-2, -1);
+}
+
+struct Scores {
+  at::Tensor s;      // masked: minus infinity
+  at::Tensor terms;  // how large what was summed into them was
+};
+
+Scores scores(const Attention& a) {
+  Scores found;
+  found.s = a.query.matmul(turned(a.key)).mul(a.scale);
+  found.terms =
+      absolute(a.query).matmul(turned(absolute(a.key))).mul(std::fabs(a.scale));
+  if (a.bias.defined()) {
+    if (a.bias.scalar_type() == c10::ScalarType::Bool) {
+      found.s = found.s.masked_fill(
+          a.bias.logical_not(), -std::numeric_limits<double>::infinity());
+    } else {
+      found.s = found.s.add(a.bias);
+      found.terms = found.terms.add(absolute(a.bias).nan_to_num(0.0, 0.0, 0.0));
+    }
+  }
+  if (a.causal) {
+    const at::Tensor seen =
+        at::ones({found.s.size(-2), found.s.size(-1)}, at::kBool).tril();
+    found.s = found.s.masked_fill(
+        seen.logical_not(), -std::numeric_limits<double>::infinity());
+  }
+  return found;
+}
+
+Values forward(const Attention& a, bool majorant) {
+  const Scores all = scores(a);
+  const at::Tensor sum = at::logsumexp(all.s, {-1});
+  const at::Tensor p = all.s.sub(sum.unsqueeze(-1)).exp();
+  if (!majorant) {
+    return {p.matmul(a.value), sum};
+  }
+  const at::Tensor moves = p.mul(all.terms).sum(-1, true);
+  const at::Tensor terms = p.mul(all.terms.add(moves).add(1));
+  return {terms.matmul(absolute(a.value)), sum.abs().add(moves.squeeze(-1))};
+}
+
+Values backward(const Attention& a, bool majorant) {
+  const Scores all = scores(a);
+  const at::Tensor sum = a.logsumexp.unsqueeze(-1);
+  const at::Tensor p = all.s.sub(sum).exp();
+  if (!majorant) {
+    const at::Tensor along = a.grad.mul(a.out).sum(-1, true);
+    const at::Tensor ds =
+        p.mul(a.grad.matmul(turned(a.value)).sub(along)).mul(a.scale);
+    return {
+        ds.matmul(a.key), turned(ds).matmul(a.query), turned(p).matmul(a.grad)};
+  }
+  const at::Tensor grad = absolute(a.grad);
+  const at::Tensor terms = p.mul(all.terms.add(sum.abs()).add(1));
+  const at::Tensor along = grad.mul(absolute(a.out)).sum(-1, true);
+  const at::Tensor ds =
+      terms.mul(grad.matmul(turned(absolute(a.value))).add(along))
+          .mul(std::fabs(a.scale));
+  return {
+      ds.matmul(absolute(a.key)),
+      turned(ds).matmul(absolute(a.query)),
+      turned(terms).matmul(grad)};
+}
+
+}  // namespace
+
+std::optional<Values> attention_answer(
+    const HostCall& call, const Values& inputs, bool majorant) {
+  Attention a;
+  const auto& arguments = call.op->handle.schema().arguments();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    take(a, arguments[i].name(), inputs[i]);
+  }
+  if (!known_form(a)) {
+    return std::nullopt;
+  }
+  if (a.scale == 0) {
+    a.scale = 1 / std::sqrt(static_cast<double>(a.query.size(-1)));
+  }
+  if (!a.grad.defined()) {
+    return forward(a, majorant);
+  }
+  if (!a.out.defined() || !a.logsumexp.defined() || a.logsumexp.dim() != 3 ||
+      a.logsumexp.size(-1) != a.query.size(-2)) {
+    return std::nullopt;
+  }
+  return backward(a, majorant);
+}
+
+}  // namespace optools

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call that was made, run again on the CPU.
+#include "judge/host_call.h"
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include "core/tool.h"
+#include "core/values.h"
+
+namespace optools {
+namespace {
+
+using c10::ScalarType;
+using Values = std::vector<c10::IValue>;
+
+ScalarType wider(ScalarType dtype, ScalarType real) {
+  if (c10::isComplexType(dtype)) {
+    return real == ScalarType::Double ? ScalarType::ComplexDouble
+                                      : ScalarType::ComplexFloat;
+  }
+  return c10::isFloatingType(dtype) ? real : dtype;
+}
+
+// Schemas say ScalarType where the stack has an int.
+bool is_dtype(const c10::Argument& argument) {
+  auto type = argument.real_type();
+  if (auto optional = type->cast<c10::OptionalType>()) {
+    type = optional->getElementType();
+  }
+  return type->kind() == c10::TypeKind::ScalarTypeType;
+}
+
+bool any_tensor(const Values& values) {
+  bool found = false;
+  for (const auto& value : values) {
+    each_tensor(value, [&](const at::Tensor&) { found = true; });
+  }
+  return found;
+}
+
+bool any_floating_result(const HostCall& call) {
+  for (const auto& result : call.results) {
+    if (unit_roundoff(result.dtype) != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+c10::IValue wider_dtype(
+    const c10::IValue& value, const HostCall& call, ScalarType real) {
+  if (value.isInt()) {
+    return static_cast<int64_t>(
+        wider(static_cast<ScalarType>(value.toInt()), real));
+  }
+  // A factory's default is float32, which is no reference.
+  if (value.isNone() && !any_tensor(call.inputs) && any_floating_result(call)) {
+    return static_cast<int64_t>(real);
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string result_name(const HostCall& call, const HostResult& result) {
+  const auto& schema = call.op->handle.schema();
+  const bool many = call.op->returns > 1;
+  std::string name;
+  if (!result.output) {
+    name = schema.arguments()[result.position].name();
+  } else {
+    name = many ? "output[" + std::to_string(result.position) + "]" : "output";
+  }
+  const auto& value = result.output
+                          ? schema.returns()[result.position].type()
+                          : schema.arguments()[result.position].type();
+  if (value->kind() == c10::TypeKind::ListType) {
+    name += "[" + std::to_string(result.item) + "]";
+  }
+  return name;
+}
+
+Values run_on_host(const Operator& op, const Values& inputs) {
+  torch::jit::Stack stack(inputs.begin(), inputs.end());
+  op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  return {stack.begin(), stack.end()};
+}
+
+Values widened(const HostCall& call, ScalarType real) {
+  const auto& arguments = call.op->handle.schema().arguments();
+  std::vector<std::pair<at::Tensor, at::Tensor>> done;
+  const auto widen = [&](const at::Tensor& t) -> at::Tensor {
+    for (const auto& [before, after] : done) {
+      if (before.is_same(t)) {
+        return after;
+      }
+    }
+    const auto dtype = real == ScalarType::Undefined
+                           ? t.scalar_type()
+                           : wider(t.scalar_type(), real);
+    // The call may be run again: its inputs stay as they are.
+    done.emplace_back(t, t.to(dtype, false, call.writes));
+    // Which says that it does not decide the result's dtype.
+    if (t.unsafeGetTensorImpl()->is_wrapped_number()) {
+      done.back().second.unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+    return done.back().second;
+  };
+  Values inputs;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const auto& value = call.inputs[i];
+    if (value.isDevice()) {
+      inputs.emplace_back(c10::Device(c10::DeviceType::CPU));
+    } else if (real == ScalarType::Undefined) {
+      inputs.push_back(map_tensors(value, widen));
+    } else if (is_dtype(arguments[i])) {
+      inputs.push_back(wider_dtype(value, call, real));
+    } else if (arguments[i].name() == "half_to_float") {
+      inputs.emplace_back(false);
+    } else {
+      inputs.push_back(map_tensors(value, widen));
+    }
+  }
+  return inputs;
+}
+
+at::Tensor number_tensor(const c10::IValue& value) {
+  return value.isScalar()
+             ? at::scalar_tensor(
+                   value.toScalar(),
+                   value.isBool()            ? ScalarType::Bool
+                   : value.isInt()           ? ScalarType::Long
+                   : value.isComplexDouble() ? ScalarType::ComplexDouble
+                                             : ScalarType::Double)
+             : at::Tensor();
+}
+
+at::Tensor corresponding(
+    const HostResult& result, const Values& inputs, const Values& outputs) {
+  const auto& from = result.output ? outputs : inputs;
+  at::Tensor found;
+  if (result.position >= from.size()) {
+    return found;
+  }
+  if (from[result.position].isScalar()) {
+    return number_tensor(from[result.position]);
+  }
+  uint16_t item = 0;
+  each_tensor(from[result.position], [&](const at::Tensor& t) {
+    if (item++ == result.item) {
+      found = t;
+    }
+  });
+  return found;
+}
+
+}  // namespace optools

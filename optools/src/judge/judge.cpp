@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verdict on a call: the operator again on the CPU in float64, from the
+// same inputs, and every result against that. Cheap answers first: most
+// results pass with |ref| for a majorant.
+#include <ATen/ops/where.h>
+
+#include <mutex>
+#include <sstream>
+#include <unordered_map>
+
+#include "core/tool.h"
+#include "judge/attention.h"
+#include "judge/host_call.h"
+#include "judge/majorant.h"
+#include "judge/selected.h"
+
+namespace optools {
+namespace {
+
+using c10::ScalarType;
+using Values = std::vector<c10::IValue>;
+
+constexpr auto kNative = ScalarType::Undefined;
+
+struct Reference {
+  Values inputs;
+  Values outputs;
+  bool native = false;  // no wider than what is judged
+};
+
+std::string first_line(const std::string& text) {
+  const auto end = text.find('\n');
+  return text.substr(0, std::min<size_t>(end, 160));
+}
+
+bool has_half(const HostCall& call) {
+  bool found = false;
+  for (const auto& value : call.inputs) {
+    each_tensor(value, [&](const at::Tensor& t) {
+      found = found ||
+              (c10::isFloatingType(t.scalar_type()) && t.element_size() < 4);
+    });
+  }
+  return found;
+}
+
+bool rounds(const HostCall& call) {
+  return call.rule.rule != Rule::kExact && call.rule.rule != Rule::kSelected;
+}
+
+Values answer(const HostCall& call, const Values& inputs) {
+  if (call.rule.rule == Rule::kAttention) {
+    if (auto found = attention_answer(call, inputs, false)) {
+      return *found;
+    }
+  }
+  return run_on_host(*call.op, inputs);
+}
+
+// The operator in float64; where the CPU has no such kernel, in what it has.
+// An empty string when there is a reference, else why there is none.
+std::string run_reference(const HostCall& call, Reference& reference) {
+  std::vector<ScalarType> tries;
+  if (rounds(call)) {
+    tries.push_back(ScalarType::Double);
+    if (has_half(call)) {
+      tries.push_back(ScalarType::Float);
+    }
+  }
+  if (!rounds(call) || call.device != c10::DeviceType::CPU) {
+    tries.push_back(kNative);  // of the cpu it would be the same kernel
+  }
+  std::string why;
+  for (const auto real : tries) {
+    try {
+      reference.inputs = widened(call, real);
+      reference.outputs = answer(call, reference.inputs);
+      reference.native = real == kNative;
+      return {};
+    } catch (const c10::Error& error) {
+      why = why.empty() ? first_line(error.what_without_backtrace()) : why;
+    } catch (const std::exception& error) {
+      why = why.empty() ? first_line(error.what()) : why;
+    }
+  }
+  return "no reference: " + why;
+}
+
+template <class List>
+std::string shape_text(const List& sizes) {
+  std::ostringstream out;
+  out << "[";
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    out << (i == 0 ? "" : ", ") << sizes[i];
+  }
+  out << "]";
+  return out.str();
+}
+
+bool same_strides(const at::Tensor& a, const std::vector<int64_t>& strides) {
+  for (int64_t d = 0; d < a.dim(); ++d) {
+    if (a.size(d) > 1 && a.stride(d) != strides[d]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// A call's results as the CPU's own kernel of that dtype gives them; nothing
+// where it cannot.
+class OwnAnswer {
+ public:
+  explicit OwnAnswer(const HostCall& call) : call_(call) {}
+  at::Tensor result(const HostResult& result) {
+    run();
+    return there_ ? corresponding(result, inputs_, outputs_) : at::Tensor();
+  }
+  // Does the CPU, too, write to that argument?
+  bool changes(size_t position, uint16_t item) {
+    run();
+    HostResult place;
+    place.output = false;
+    place.position = static_cast<uint8_t>(position);
+    place.item = item;
+    return there_ && judge_equal(
+                         corresponding(place, inputs_, {}),
+                         corresponding(place, call_.inputs, {}),
+                         {})
+                             .verdict != Verdict::kPass;
+  }
+  // Does the CPU's result, too, share the memory of that argument?
+  bool shares(const HostResult& mine) {
+    const at::Tensor theirs = result(mine);
+    bool found = false;
+    if (theirs.defined()) {
+      each_tensor(inputs_[mine.shares], [&](const at::Tensor& t) {
+        found = found || t.is_alias_of(theirs);
+      });
+    }
+    return found;
+  }
+
+ private:
+  void run() {
+    if (tried_) {
+      return;
+    }
+    tried_ = true;
+    try {
+      inputs_ = widened(call_, kNative);
+      outputs_ = run_on_host(*call_.op, inputs_);
+      there_ = true;
+    } catch (const std::exception&) {  // then there is no such answer
+    }
+  }
+
+  const HostCall& call_;
+  bool tried_ = false;
+  bool there_ = false;
+  Values inputs_;
+  Values outputs_;
+};
+
+// Which dtypes the CPU's results have, by operator and argument dtypes: asked
+// once of each.
+class KnownDtypes {
+ public:
+  static KnownDtypes& get() {
+    static auto* known = new KnownDtypes;
+    return *known;
+  }
+  ScalarType expected(
+      const HostCall& call, const HostResult& result, OwnAnswer& own) {
+    const std::string key = signature(call, result);
+    {
+      std::lock_guard lock(mutex_);
+      if (const auto it = known_.find(key); it != known_.end()) {
+        return it->second;
+      }
+    }
+    const at::Tensor theirs = own.result(result);
+    const auto dtype =
+        theirs.defined() ? theirs.scalar_type() : ScalarType::Undefined;
+    std::lock_guard lock(mutex_);
+    known_.emplace(key, dtype);
+    return dtype;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, ScalarType> known_;
+
+  static std::string signature(const HostCall& call, const HostResult& result) {
+    std::ostringstream out;
+    out << call.op->index << (result.output ? "o" : "a") << int{result.position}
+        << "." << result.item;
+    for (const auto& value : call.inputs) {
+      out << "," << value.tagKind();
+      if (value.isInt()) {
+        out << value.toInt();  // may be a dtype
+      }
+      each_tensor(value, [&](const at::Tensor& t) {
+        out << " " << static_cast<int>(t.scalar_type()) << (t.dim() == 0)
+            << t.unsafeGetTensorImpl()->is_wrapped_number();
+      });
+    }
+    return out.str();
+  }
+};
+
+// Shape, dtype and strides; an empty string when they are right.
+std::string wrong_facts(
+    const HostCall& call,
+    const HostResult& result,
+    const at::Tensor& reference,
+    OwnAnswer& own) {
+  if (reference.sizes() != result.got.sizes()) {
+    return "shape " + shape_text(result.got.sizes()) + " instead of " +
+           shape_text(reference.sizes());
+  }
+  const bool is_float = c10::isFloatingType(result.dtype);
+  if (is_float != c10::isFloatingType(reference.scalar_type()) ||
+      c10::isComplexType(result.dtype) !=
+          c10::isComplexType(reference.scalar_type())) {
+    return std::string("dtype ") + c10::toString(result.dtype) +
+           " instead of one like " + c10::toString(reference.scalar_type());
+  }
+  if (call.device != c10::DeviceType::CPU && result.output) {
+    const auto dtype = KnownDtypes::get().expected(call, result, own);
+    if (dtype != ScalarType::Undefined && dtype != result.dtype) {
+      return std::string("dtype ") + c10::toString(result.dtype) +
+             " instead of " + c10::toString(dtype);
+    }
+  }
+  if (result.shares >= 0 && !own.shares(result)) {
+    return "shares the memory of argument " +
+           call.op->handle.schema().arguments()[result.shares].name() +
+           ", and has to be new";
+  }
+  if (!result.output || !call.true_strides || reference.numel() == 0 ||
+      same_strides(reference, result.strides)) {
+    return {};
+  }
+  const at::Tensor theirs = own.result(result);
+  if (!theirs.defined() || same_strides(theirs, result.strides)) {
+    return {};  // in its own dtype the CPU lays it out like this
+  }
+  return "strides " + shape_text(result.strides) + " instead of " +
+         shape_text(theirs.strides());
+}
+
+bool by_rounding(const Judgement& j) {
+  return (j.verdict == Verdict::kWarn || j.verdict == Verdict::kError) &&
+         j.tally.nan_differs == 0 && j.tally.inf_differs == 0 &&
+         unit_roundoff(j.dtype) != 0;
+}
+
+// Elements that are the CPU's own are right, whatever float64 says.
+at::Tensor forgive_own(
+    const at::Tensor& got, const at::Tensor& own, const at::Tensor& truth) {
+  if (!own.defined() || own.sizes() != got.sizes() ||
+      own.scalar_type() != got.scalar_type()) {
+    return got;
+  }
+  const at::Tensor same =
+      got.eq(own).logical_or(got.ne(got).logical_and(own.ne(own)));
+  return at::where(same, truth.to(got.scalar_type()), got);
+}
+
+struct Judging {
+  const HostCall& call;
+  const Reference& reference;
+  ToleranceOf tolerance;
+  const void* context;
+  OwnAnswer own;
+  std::vector<at::Tensor> truths;
+  std::vector<Judgement> found;
+
+  Tolerance limits(const HostResult& result) const {
+    return tolerance(result.dtype, context);
+  }
+  Judgement values(size_t i, const at::Tensor& got, const at::Tensor& m) const {
+    const auto& result = call.results[i];
+    const auto terms = terms_of(call.rule, call.inputs, got.numel());
+    Judgement j = judge_values(got, truths[i], m, terms, limits(result));
+    if (reference.native && unit_roundoff(result.dtype) != 0) {
+      j.reason += j.reason.empty() ? "" : " (reference in the same dtype)";
+    }
+    return j;
+  }
+};
+
+Judgement judge_first(Judging& judging, size_t i) {
+  const auto& call = judging.call;
+  const auto& result = call.results[i];
+  const at::Tensor& truth = judging.truths[i];
+  if (!truth.defined() && call.rule.rule == Rule::kAttention) {
+    return skipped("bookkeeping of the kernel");
+  }
+  if (!truth.defined()) {
+    return wrong("a result where the CPU has none");
+  }
+  const std::string facts = wrong_facts(call, result, truth, judging.own);
+  if (!facts.empty()) {
+    return wrong(facts);
+  }
+  if (call.rule.rule == Rule::kSelected) {
+    Judgement j = judge_equal(result.got, truth, judging.limits(result));
+    if (j.verdict == Verdict::kError && valid_selection(call, result, truth)) {
+      j = {};
+      j.dtype = result.dtype;
+      j.elements = result.got.numel();
+    }
+    return j;
+  }
+  return rounds(call) ? judging.values(i, result.got, {})
+                      : judge_equal(result.got, truth, judging.limits(result));
+}
+
+// Results that did not pass with |ref| for a majorant, with the real one.
+void judge_again(Judging& judging) {
+  std::vector<at::Tensor> bounds;
+  auto& call = judging.call;
+  for (size_t i = 0; i < judging.found.size(); ++i) {
+    if (!by_rounding(judging.found[i])) {
+      continue;
+    }
+    const auto& got = call.results[i].got;
+    if (bounds.empty()) {
+      bounds = majorants(call, judging.truths);
+    }
+    judging.found[i] = judging.values(i, got, bounds[i]);
+    if (!by_rounding(judging.found[i]) || call.device == c10::DeviceType::CPU) {
+      continue;
+    }
+    const at::Tensor patched = forgive_own(
+        got, judging.own.result(call.results[i]), judging.truths[i]);
+    Judgement other = judging.values(i, patched, bounds[i]);
+    if (other.verdict < judging.found[i].verdict) {
+      judging.found[i] = std::move(other);
+    }
+  }
+}
+
+}  // namespace
+
+void conclude(CallJudgement& all) {
+  for (size_t i = 0; i < all.each.size(); ++i) {
+    const auto& j = all.each[i].second;
+    const auto& worst = all.each[all.worst].second;
+    if (i == 0 || j.verdict > worst.verdict ||
+        (j.verdict == worst.verdict && j.tally.e > worst.tally.e)) {
+      all.worst = i;
+    }
+  }
+  if (!all.each.empty()) {
+    all.verdict = all.each[all.worst].second.verdict;
+    all.reason = all.each[all.worst].second.reason;
+  }
+}
+
+CallJudgement skip_call(std::string reason) {
+  CallJudgement all;
+  all.verdict = Verdict::kSkip;
+  all.reason = std::move(reason);
+  return all;
+}
+
+CallJudgement judge_call(
+    const HostCall& call, ToleranceOf tolerance, const void* context) {
+  CallJudgement all;
+  for (const auto& complaint : call.complaints) {
+    all.each.emplace_back("call", wrong(complaint));
+  }
+  if (call.results.empty() || call.op->is_view) {
+    conclude(all);
+    return all;
+  }
+  Reference reference;
+  const std::string why = run_reference(call, reference);
+  if (!why.empty()) {
+    if (all.each.empty()) {
+      return skip_call(why);
+    }
+    conclude(all);
+    return all;
+  }
+  Judging judging{call, reference, tolerance, context, OwnAnswer(call), {}, {}};
+  for (const auto& result : call.results) {
+    judging.truths.push_back(
+        corresponding(result, reference.inputs, reference.outputs));
+  }
+  for (size_t i = 0; i < call.results.size(); ++i) {
+    judging.found.push_back(judge_first(judging, i));
+  }
+  if (rounds(call)) {
+    judge_again(judging);
+  }
+  for (const auto& [position, item] : call.changed) {
+    if (!judging.own.changes(position, item)) {
+      all.each.emplace_back(
+          "call",
+          wrong(
+              "writes to argument " +
+              call.op->handle.schema().arguments()[position].name() +
+              ", which it only reads"));
+    }
+  }
+  for (size_t i = 0; i < call.results.size(); ++i) {
+    all.each.emplace_back(
+        result_name(call, call.results[i]), std::move(judging.found[i]));
+  }
+  conclude(all);
+  return all;
+}
+
+}  // namespace optools

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the results of an operator are judged: which it may not round, which
+// need a majorant of their own, which have none that could be compared.
+#pragma once
+
+#include <string>
+
+#include "core/operators.h"
+
+namespace optools {
+
+enum class Rule : uint8_t {
+  kRounded,   // E; M is |ref|, or what the result moves with its inputs
+  kExact,     // moves or compares values: no rounding at all
+  kProducts,  // sums of products: M is the operator on absolute values
+  kByInput,   // cancels inside, like 1 + erf: M is the first argument
+  kLayerNorm,
+  kNormBackward,
+  kSoftmaxBackward,
+  kLogSoftmaxBackward,
+  kSelected,  // values with the indices they were found at; ties are free
+  kAttention,
+  kNotJudged
+};
+
+// "aten::_foreach_add_.List" -> "add": what the operator is called without
+// namespace, overload, and in-place or foreach form.
+std::string base_name(const Operator& op);
+
+struct OperatorRule {
+  Rule rule = Rule::kRounded;
+  bool pointwise = false;
+  const char* why_not = nullptr;  // for kNotJudged
+};
+OperatorRule rule_of(const Operator& op);
+
+// How many terms go into one element of a result of `results` elements.
+int64_t terms_of(
+    const OperatorRule& rule,
+    c10::ArrayRef<c10::IValue> inputs,
+    int64_t results);
+
+}  // namespace optools

@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compare. Around the kernel only copies are made: of inputs before it (it may
+// write them), of results after it. The rest is the queue's.
+#include "tools/compare.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+#include <cstring>
+
+#include "core/names.h"
+#include "core/scan.h"
+#include "core/values.h"
+#include "tools/snapshot.h"
+#include "tools/view_check.h"
+
+namespace optools {
+// What is known of an operator before any call.
+struct Compare::Profile {
+  OperatorRule rule;
+  bool on_host = false;  // the CPU has a kernel
+  // By return: the argument it is written into; -1 for a new tensor.
+  std::vector<int> written_into;
+  std::vector<bool> written;  // by argument
+  bool writes;
+
+  explicit Profile(const Operator& op);
+  const char* obstacle(const Call& call) const;
+};
+
+namespace {
+
+constexpr char kNoHostKernel[] = "PyTorch's CPU has no kernel for it";
+
+}  // namespace
+
+Compare::Profile::Profile(const Operator& op)
+    : rule(rule_of(op)),
+      on_host(op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)),
+      written(op.written),
+      writes(op.writes) {
+  const auto& schema = op.handle.schema();
+  for (const auto& result : schema.returns()) {
+    int into = -1;
+    const auto* alias = result.alias_info();
+    for (size_t i = 0; alias != nullptr && i < op.arguments; ++i) {
+      const auto* other = schema.arguments()[i].alias_info();
+      if (other != nullptr && other->isWrite() && alias->isWrite() &&
+          other->beforeSets() == alias->beforeSets()) {
+        into = static_cast<int>(i);
+      }
+    }
+    written_into.push_back(into);
+  }
+  // Which PyTorch's schema does not say.
+  if (base_name(op).find("batch_norm") != std::string::npos) {
+    for (size_t i = 0; i < op.arguments; ++i) {
+      const auto& name = schema.arguments()[i].name();
+      if (name == "running_mean" || name == "running_var") {
+        written[i] = writes = true;
+      }
+    }
+  }
+}
+
+namespace {
+
+// A random operator told to leave everything as it is draws nothing.
+bool draws(const Call& call) {
+  if (!call.op.random) {
+    return false;
+  }
+  const auto& arguments = call.op.handle.schema().arguments();
+  const auto inputs = call.inputs();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto& name = arguments[i].name();
+    if ((name == "dropout_p" || name == "dropout") && inputs[i].isDouble() &&
+        inputs[i].toDouble() == 0) {
+      return false;
+    }
+    if ((name == "training" || name == "train") && inputs[i].isBool() &&
+        !inputs[i].toBool()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+const char* Compare::Profile::obstacle(const Call& call) const {
+  if (rule.rule == Rule::kNotJudged) {
+    return rule.why_not;
+  }
+  if (!call.op.is_view && !on_host) {
+    return kNoHostKernel;
+  }
+  const char* why = nullptr;
+  for (const auto& value : call.inputs()) {
+    each_tensor(value, [&](const at::Tensor& t) {
+      why = why != nullptr ? why : not_copied(t);
+    });
+  }
+  return why;
+}
+
+namespace {
+
+CallPlace place_of(const Call& call) {
+  return {
+      call.op.index,
+      call.phase,
+      call.device,
+      call.thread.id,
+      call.number,
+      call.step,
+      call.origin};
+}
+
+// Operator, dtypes, and of each size its order of magnitude.
+uint64_t shape_class(const Call& call) {
+  uint64_t hash = call.op.index + 1;
+  const auto mix = [&](uint64_t value) {
+    hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
+    hash ^= hash >> 29;
+  };
+  for (const auto& value : call.inputs()) {
+    each_tensor(value, [&](const at::Tensor& t) {
+      mix(static_cast<uint64_t>(t.scalar_type()) << 8 | t.dim());
+      for (const auto size : t.sizes()) {
+        mix(std::bit_width(static_cast<uint64_t>(size)));
+      }
+    });
+  }
+  return hash;
+}
+
+// Same bytes, in a tensor that kept its layout.
+bool unchanged(const at::Tensor& now, const at::Tensor& copy) {
+  if (now.strides() != copy.strides() || !now.is_non_overlapping_and_dense() ||
+      now.numel() == 0) {
+    return true;
+  }
+  const at::Tensor here = host_readable(now) ? now : host_copy(now);
+  return std::memcmp(
+             here.const_data_ptr(),
+             copy.const_data_ptr(),
+             static_cast<size_t>(now.numel()) * now.element_size()) == 0;
+}
+
+uint32_t version_number(const at::Tensor& t) {
+  auto* impl = t.unsafeGetTensorImpl();
+  return impl->is_inference() ? 0 : impl->version_counter().current_version();
+}
+
+}  // namespace
+
+struct Compare::Local : ToolLocal {
+  using ToolLocal::ToolLocal;
+  std::unordered_map<uint32_t, Profile> profiles;
+  std::unordered_set<uint64_t> classes;
+  uint64_t calls = 0;
+
+  const Profile& profile(const Operator& op) {
+    const auto it = profiles.find(op.index);
+    return it != profiles.end() ? it->second
+                                : profiles.emplace(op.index, op).first->second;
+  }
+};
+
+struct Compare::Job {
+  CallPlace place;
+  HostCall call;
+  const Profile* profile = nullptr;
+  bool random = false;
+  bool check_inputs = false;
+  Copies copies;
+  std::vector<c10::IValue> given;  // the call's own values
+  std::vector<uint32_t> versions;  // of copies.pairs()
+  size_t bytes = 0;
+  std::string skip;  // why it is not judged, found out after the call
+
+  void take_results(const Call& of, Copies& results);
+  void check_arguments();
+  void note_change(const at::Tensor& changed);
+};
+
+Compare::Compare(CompareOptions options)
+    : options_(std::move(options)),
+      queue_(options_.threads, options_.queue_bytes) {}
+
+bool Compare::is_due(Local& mine, const Call& call) const {
+  const bool fresh = mine.classes.insert(shape_class(call)).second;
+  return fresh || options_.every <= 1 || ++mine.calls % options_.every == 0;
+}
+
+std::unique_ptr<Compare::Job> Compare::before(Call& call) {
+  auto& mine = local<Local>(call);
+  const Profile& profile = mine.profile(call.op);
+  if (const char* why = profile.obstacle(call)) {
+    note_skip(place_of(call), why);
+    return nullptr;
+  }
+  const size_t known = mine.classes.size();
+  if (!is_due(mine, call)) {
+    note_skip(place_of(call), "not its turn: one in several is compared");
+    return nullptr;
+  }
+  auto job = std::make_unique<Job>();
+  job->place = place_of(call);
+  job->profile = &profile;
+  job->random = draws(call);
+  job->check_inputs = mine.classes.size() != known;
+  job->call.op = &call.op;
+  job->call.rule = profile.rule;
+  job->call.device = call.device;
+  job->call.writes = profile.writes;
+  job->given = call.inputs().vec();
+  for (const auto& value : job->given) {
+    job->call.inputs.push_back(map_tensors(value, [&](const at::Tensor& t) {
+      return call.op.is_view ? geometry(t) : job->copies.of(t);
+    }));
+  }
+  job->call.true_strides = job->copies.true_strides();
+  for (const auto& [tensor, copy] : job->copies.pairs()) {
+    job->versions.push_back(version_number(tensor));
+  }
+  return job;
+}
+
+void Compare::around(Call& call, Chain& chain) {
+  std::unique_ptr<Job> job;
+  attempt([&] {
+    Quiet quiet;
+    at::AutoDispatchBelowADInplaceOrView below;
+    job = before(call);
+  });
+  chain.run();
+  if (job == nullptr) {
+    return;
+  }
+  attempt([&] {
+    Quiet quiet;
+    at::AutoDispatchBelowADInplaceOrView below;
+    after(call, *job);
+    submit(std::move(job));
+  });
+}
+
+namespace {
+
+// Which argument's memory a new tensor has; -1 for its own.
+int shared_argument(
+    const std::vector<c10::IValue>& given, const at::Tensor& result) {
+  int found = -1;
+  if (result.numel() == 0 || !result.has_storage() ||
+      result.storage().nbytes() == 0) {
+    return found;
+  }
+  for (size_t i = 0; i < given.size(); ++i) {
+    each_tensor(given[i], [&](const at::Tensor& t) {
+      if (t.is_alias_of(result)) {
+        found = static_cast<int>(i);
+      }
+    });
+  }
+  return found;
+}
+
+HostResult host_result(
+    Copies& copies, const at::Tensor& t, bool output, size_t position) {
+  HostResult result;
+  result.output = output;
+  result.position = static_cast<uint8_t>(position);
+  result.got = copies.of(t);
+  result.dtype = t.scalar_type();
+  result.strides = t.strides().vec();
+  return result;
+}
+
+}  // namespace
+
+// Results, and arguments that were written and are none of the results.
+void Compare::Job::take_results(const Call& of, Copies& results) {
+  const auto outputs = of.outputs();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const int into = profile->written_into[i];
+    uint16_t item = 0;
+    if (outputs[i].isScalar()) {
+      HostResult number;
+      number.position = static_cast<uint8_t>(i);
+      number.got = number_tensor(outputs[i]);
+      number.dtype = number.got.scalar_type();
+      call.results.push_back(std::move(number));
+      continue;
+    }
+    each_tensor(outputs[i], [&](const at::Tensor& t) {
+      if (not_copied(t) != nullptr) {
+        return;
+      }
+      call.results.push_back(host_result(results, t, true, i));
+      call.results.back().item = item++;
+      if (into < 0) {
+        call.results.back().shares = shared_argument(given, t);
+      } else if (given[into].isTensor() && !given[into].toTensor().is_same(t)) {
+        call.complaints.push_back(
+            "returns another tensor than argument " +
+            of.op.handle.schema().arguments()[into].name());
+      }
+    });
+  }
+  for (size_t i = 0; i < given.size(); ++i) {
+    uint16_t item = 0;
+    each_tensor(given[i], [&](const at::Tensor& t) {
+      const size_t known = results.pairs().size();
+      if (profile->written[i]) {
+        HostResult result = host_result(results, t, false, i);
+        result.item = item;
+        if (results.pairs().size() != known) {
+          call.results.push_back(std::move(result));
+        }
+      }
+      ++item;
+    });
+  }
+}
+
+// What was only to be read has to be what it was.
+void Compare::Job::check_arguments() {
+  std::vector<at::Tensor> written;
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (profile->written[i]) {
+      each_tensor(given[i], [&](const at::Tensor& t) { written.push_back(t); });
+    }
+  }
+  const auto& pairs = copies.pairs();
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [tensor, copy] = pairs[i];
+    if (std::any_of(written.begin(), written.end(), [&](const auto& t) {
+          return t.is_alias_of(tensor);
+        })) {
+      continue;
+    }
+    if (version_number(tensor) != versions[i]) {
+      call.complaints.push_back(
+          "raises the version of an argument it only reads");
+    }
+    if (check_inputs && !unchanged(tensor, copy)) {
+      note_change(tensor);
+    }
+  }
+}
+
+void Compare::Job::note_change(const at::Tensor& changed) {
+  call.writes = true;  // the CPU may as well
+  for (size_t i = 0; i < given.size(); ++i) {
+    uint16_t item = 0;
+    each_tensor(given[i], [&](const at::Tensor& t) {
+      if (t.is_same(changed)) {
+        call.changed.emplace_back(i, item);
+      }
+      ++item;
+    });
+  }
+}
+
+void Compare::after(Call& call, Job& job) {
+  job.place.origin = call.origin;
+  if (call.op.is_view) {
+    job.skip = check_view(job.call, job.given, call.outputs());
+  } else {
+    Copies results;
+    job.take_results(call, results);
+    job.check_arguments();
+    job.bytes = job.copies.bytes() + results.bytes();
+    if (job.call.results.empty() && call.op.returns != 0) {
+      job.skip = "returns no tensor";
+    }
+  }
+  // The program's tensors are not kept alive.
+  job.given.clear();
+  job.copies = {};
+}
+
+void Compare::submit(std::unique_ptr<Job> job) {
+  const size_t bytes = job->bytes;
+  std::shared_ptr<Job> shared(std::move(job));
+  queue_.put(bytes, [this, shared] {
+    attempt([&] {
+      at::AutoDispatchBelowADInplaceOrView below;
+      c10::AutoGradMode no_grad(false);
+      judge(*shared);
+    });
+  });
+}
+
+namespace {
+
+struct Wanted {
+  const Tolerances& tolerances;
+  std::string op;
+  std::string api;
+};
+
+std::string capitals(const std::string& name) {
+  const auto dot = name.rfind('.');
+  std::string last = dot == std::string::npos ? name : name.substr(dot + 1);
+  std::transform(last.begin(), last.end(), last.begin(), [](unsigned char c) {
+    return static_cast<char>(std::toupper(c));
+  });
+  return last;
+}
+
+// The more is said, the more it counts: name and dtype, dtype, all.
+Tolerance tolerance_of(c10::ScalarType dtype, const void* context) {
+  const auto& wanted = *static_cast<const Wanted*>(context);
+  using Key = Tolerances::key_type;
+  for (const auto& key :
+       {Key{wanted.api.empty() ? wanted.op : wanted.api, dtype},
+        Key{wanted.op, dtype},
+        Key{"", dtype},
+        Key{"", c10::ScalarType::Undefined}}) {
+    if (const auto it = wanted.tolerances.find(key);
+        it != wanted.tolerances.end()) {
+      return it->second;
+    }
+  }
+  return default_tolerance(dtype);
+}
+
+}  // namespace
+
+void Compare::judge(Job& job) {
+  // One call that cannot be judged is no reason to judge no others.
+  try {
+    note(job.place, judgement_of(job));
+  } catch (const c10::Error& error) {
+    note(job.place, skip_call(error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    note(job.place, skip_call(error.what()));
+  }
+}
+
+CallJudgement Compare::judgement_of(Job& job) const {
+  if (!job.skip.empty() && job.call.complaints.empty()) {
+    return skip_call(job.skip);
+  }
+  if (job.random) {
+    return judge_random(job.call);
+  }
+  const Wanted wanted{
+      options_.tolerances,
+      capitals(base_name(*job.call.op)),
+      capitals(api_names().name(job.place.origin.api))};
+  return judge_call(job.call, &tolerance_of, &wanted);
+}
+
+void Compare::note(const CallPlace& place, CallJudgement&& judgement) {
+  std::lock_guard lock(results_mutex_);
+  auto& sum = sums_[place.op];
+  ++sum.calls[static_cast<size_t>(judgement.verdict)];
+  if (judgement.verdict == Verdict::kSkip) {
+    ++skips_[{place.op, judgement.reason}];
+    return;
+  }
+  for (const auto& [result, each] : judgement.each) {
+    if (each.verdict != Verdict::kSkip && each.tally.e >= sum.worst) {
+      sum.worst = each.tally.e;
+      sum.worst_call = place.number;
+    }
+    if (rows_.size() < options_.row_limit) {
+      rows_.push_back({place, result, each});
+    } else {
+      ++dropped_rows_;
+    }
+  }
+  if (judgement.verdict != Verdict::kPass &&
+      findings_.size() < options_.finding_limit) {
+    findings_.push_back({place, std::move(judgement)});
+  }
+}
+
+void Compare::note_skip(const CallPlace& place, const char* why) {
+  std::lock_guard lock(results_mutex_);
+  ++sums_[place.op].calls[static_cast<size_t>(Verdict::kSkip)];
+  ++skips_[{place.op, why}];
+}
+
+void Compare::finish() {
+  queue_.drain();
+}
+
+std::vector<Compare::Row> Compare::rows() const {
+  std::lock_guard lock(results_mutex_);
+  auto sorted = rows_;
+  std::stable_sort(
+      sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+        return a.place.number < b.place.number;
+      });
+  return sorted;
+}
+
+std::vector<Compare::Finding> Compare::findings() const {
+  std::lock_guard lock(results_mutex_);
+  auto sorted = findings_;
+  std::stable_sort(
+      sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+        return a.place.number < b.place.number;
+      });
+  return sorted;
+}
+
+std::map<uint32_t, Compare::Sum> Compare::sums() const {
+  std::lock_guard lock(results_mutex_);
+  return sums_;
+}
+
+std::map<std::pair<uint32_t, std::string>, uint64_t> Compare::skips() const {
+  std::lock_guard lock(results_mutex_);
+  return skips_;
+}
+
+uint64_t Compare::dropped_rows() const {
+  std::lock_guard lock(results_mutex_);
+  return dropped_rows_;
+}
+
+}  // namespace optools

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compare: every result against the CPU's float64 answer to the same inputs,
+// worked out behind the program's back.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/records.h"
+#include "core/tool.h"
+#include "core/work_queue.h"
+#include "judge/host_call.h"
+
+namespace optools {
+
+// ditorch's atol and rtol: by operator or API name in capitals ("LINEAR";
+// empty for all) and dtype (Undefined for all).
+using Tolerances = std::map<std::pair<std::string, c10::ScalarType>, Tolerance>;
+
+struct CompareOptions {
+  int threads = 1;
+  size_t queue_bytes = size_t{512} << 20;
+  // Every call; or, above 1, the first of each operator, dtype and class of
+  // shapes, and one in so many.
+  uint64_t every = 1;
+  size_t row_limit = 100000;
+  size_t finding_limit = 1000;
+  Tolerances tolerances;
+};
+
+// Where a call was, for reports.
+struct CallPlace {
+  uint32_t op = 0;
+  Phase phase = Phase::kForward;
+  c10::DeviceType device = c10::DeviceType::CPU;
+  uint32_t thread = 0;
+  uint64_t number = 0;
+  int64_t step = 0;
+  Origin origin;
+};
+
+class Compare : public Tool {
+ public:
+  struct Row {  // a result
+    CallPlace place;
+    std::string result;
+    Judgement judgement;
+  };
+  struct Finding {  // a call that did not pass
+    CallPlace place;
+    CallJudgement judgement;
+  };
+  struct Sum {                        // of an operator
+    std::array<uint64_t, 5> calls{};  // by Verdict
+    double worst = 0;                 // E
+    uint64_t worst_call = 0;
+  };
+
+  explicit Compare(CompareOptions options);
+
+  void around(Call& call, Chain& chain) override;
+  void finish() override;
+
+  std::vector<Row> rows() const;
+  std::vector<Finding> findings() const;
+  std::map<uint32_t, Sum> sums() const;
+  std::map<std::pair<uint32_t, std::string>, uint64_t> skips() const;
+  uint64_t dropped_rows() const;
+
+ private:
+  struct Local;
+  struct Profile;
+  struct Job;
+
+  std::unique_ptr<Job> before(Call& call);
+  void after(Call& call, Job& job);
+  void submit(std::unique_ptr<Job> job);
+  void judge(Job& job);
+  CallJudgement judgement_of(Job& job) const;
+  void note(const CallPlace& place, CallJudgement&& judgement);
+  void note_skip(const CallPlace& place, const char* why);
+  bool is_due(Local& mine, const Call& call) const;
+
+  const CompareOptions options_;
+  mutable std::mutex results_mutex_;
+  std::vector<Row> rows_;
+  uint64_t dropped_rows_ = 0;
+  std::vector<Finding> findings_;
+  std::map<uint32_t, Sum> sums_;
+  std::map<std::pair<uint32_t, std::string>, uint64_t> skips_;
+  WorkQueue queue_;  // last: ends before what its jobs use
+};
+
+}  // namespace optools

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong kernels, put over the right ones of the npu device for the time of a test.
+
+Each is a mistake kernels are known for: a fault is an operator of aten, a kernel that gets the
+right one (`right`, on the CPU) and the arguments in host memory, and a call that uses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch.utils._pytree import tree_map
+
+DEVICE = "npu"
+
+
+@dataclass
+class Fault:
+    name: str
+    op: str  # as torch.library names it
+    kernel: Callable
+    call: Callable[[], object]
+    says: str = ""  # what the report has to say
+
+
+def host(tree: object) -> object:
+    return tree_map(lambda t: t.cpu() if isinstance(t, torch.Tensor) else t, tree)
+
+
+def back(tree: object) -> object:
+    return tree_map(lambda t: t.to(DEVICE) if isinstance(t, torch.Tensor) else t, tree)
+
+
+@contextlib.contextmanager
+def installed(fault: Fault) -> Iterator[None]:
+    library = torch.library.Library("aten", "IMPL")
+    library.impl(fault.op, fault.kernel, "PrivateUse1", allow_override=True)
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def computed(change: Callable) -> Callable:
+    """A kernel from what it does with host tensors."""
+
+    def kernel(*args, **kwargs):
+        return back(change(*host(args), **host(kwargs)))
+
+    return kernel
+
+
+def tf32(x: torch.Tensor) -> torch.Tensor:
+    return (x.contiguous().view(torch.int32) + 0x1000 & ~0x1FFF).view(torch.float32)
+
+
+def sums_in_bf16(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for i in range(0, a.shape[1], 16):
+        total = (total + a[:, i : i + 16] @ b[i : i + 16]).bfloat16().float()
+    return total
+
+
+def one_row_off(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    result = a @ b
+    result[1] *= 1.0001
+    return result
+
+
+def tail_not_computed(x: torch.Tensor) -> torch.Tensor:
+    result = x.exp()
+    result.view(-1)[-(x.numel() % 16) :] = 0
+    return result
+
+
+_stale: list[torch.Tensor] = []
+
+
+def stale(x: torch.Tensor) -> torch.Tensor:
+    """Returns the answer to the call before."""
+    _stale.append(x.tanh())
+    return _stale[-2] if len(_stale) > 1 else _stale[-1]
+
+
+def off_by_one(x, dim, index, *, sparse_grad=False):
+    return x.gather(dim, (index + 1).clamp(max=x.shape[dim] - 1))
+
+
+def not_written(x, other, *, alpha=1):
+    return x  # on the device: self, untouched
+
+
+def turned_strides(a: torch.Tensor, other: torch.Tensor, *, alpha=1) -> torch.Tensor:
+    right = host(a).add(host(other), alpha=alpha)
+    return back(right).t().contiguous().t()
+
+
+def reads_and_writes(x: torch.Tensor) -> torch.Tensor:
+    result = back(host(x).neg())
+    x.copy_(result)
+    return result
+
+
+def raises_version(x: torch.Tensor) -> torch.Tensor:
+    torch.autograd.graph.increment_version(x)
+    return back(host(x).abs())
+
+
+def returns_its_argument(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def other_dtype(x: torch.Tensor) -> torch.Tensor:
+    return back(host(x).sin().double())
+
+
+def view_with_memory(x, dim0, dim1):
+    return back(host(x).transpose(dim0, dim1).clone(memory_format=torch.preserve_format))
+
+
+def duplicated_choice(x, k, dim=-1, largest=True, sorted=True):
+    values, indices = x.topk(k, dim, largest, sorted)
+    indices[..., 1] = indices[..., 0]
+    return values, indices
+
+
+def narrow_variance(x, shape, weight, bias, eps):
+    out, mean, rstd = torch.native_layer_norm(x, shape, weight, bias, eps)
+    return out, mean, (rstd.pow(-2) * 1.001).rsqrt()
+
+
+def biased_softmax(x, dim, half_to_float):
+    result = x.bfloat16().float().softmax(dim)
+    return result / result.sum(dim, keepdim=True)
+
+
+def missing_nan(x: torch.Tensor) -> torch.Tensor:
+    return x.relu().nan_to_num(0.0)
+
+
+def forgets_bias(grad, x, w, bias_sizes, stride, padding, dilation, transposed, *rest):
+    found = list(
+        torch.ops.aten.convolution_backward(
+            grad, x, w, bias_sizes, stride, padding, dilation, transposed, *rest
+        )
+    )
+    found[2] = found[2] * (1 - 1 / grad.shape[0])  # one image less
+    return tuple(found)
+
+
+def lopsided(x, a=0.0, b=1.0, *, generator=None):
+    return x.copy_(torch.rand(x.shape).square() * (b - a) + a)
+
+
+def truncated_sum(x, dim, keepdim=False, *, dtype=None):
+    return x.narrow(dim[0], 0, x.shape[dim[0]] - 1).sum(dim, keepdim)
+
+
+def _random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def _mm() -> object:
+    return _random(40, 256) @ _random(256, 24, seed=1)
+
+
+def _conv() -> object:
+    conv = torch.nn.Conv2d(2, 3, 3).to(DEVICE)
+    return conv(_random(4, 2, 8, 8)).square().sum().backward()
+
+
+def _twice(x: torch.Tensor) -> object:
+    return x.tanh(), (x + 1).tanh()
+
+
+FAULTS = [
+    Fault("dropped last k", "mm", computed(lambda a, b: a[:, :-1] @ b[:-1]), _mm),
+    Fault("tf32 inputs", "mm", computed(lambda a, b: tf32(a) @ tf32(b)), _mm),
+    Fault("bf16 accumulation", "mm", computed(sums_in_bf16), _mm),
+    Fault("one row x 1.0001", "mm", computed(one_row_off), _mm),
+    Fault("tail not computed", "exp", computed(tail_not_computed), lambda: _random(1003).exp()),
+    Fault("stale output", "tanh", computed(stale), lambda: _twice(_random(50))),
+    Fault(
+        "off-by-one index",
+        "gather",
+        computed(off_by_one),
+        lambda: _random(6, 9).gather(1, torch.arange(6, device=DEVICE)[:, None]),
+        "have to be equal",
+    ),
+    Fault("missing in-place write", "add_.Tensor", not_written, lambda: _random(9).add_(1.5)),
+    Fault(
+        "swapped stride",
+        "add.Tensor",
+        turned_strides,
+        lambda: _random(4, 5) + _random(4, 5),
+        "strides",
+    ),
+    Fault(
+        "writes its input",
+        "neg",
+        reads_and_writes,
+        lambda: _random(20).neg(),
+        "writes to argument self",
+    ),
+    Fault(
+        "raises a version",
+        "abs",
+        raises_version,
+        lambda: _random(20).abs(),
+        "version",
+    ),
+    Fault(
+        "result is the argument",
+        "clone",
+        lambda x, *, memory_format=None: x,
+        lambda: _random(20).clone(),
+        "shares the memory",
+    ),
+    Fault("wrong dtype", "sin", other_dtype, lambda: _random(20).sin(), "dtype Double"),
+    Fault(
+        "view with memory of its own",
+        "transpose.int",
+        view_with_memory,
+        lambda: _random(4, 5).transpose(0, 1),
+        "memory of its own",
+    ),
+    Fault(
+        "one element chosen twice",
+        "topk",
+        computed(duplicated_choice),
+        lambda: _random(3, 30).topk(4),
+    ),
+    Fault(
+        "second result wrong",
+        "native_layer_norm",
+        computed(narrow_variance),
+        lambda: torch.nn.functional.layer_norm(_random(6, 32), (32,)),
+    ),
+    Fault(
+        "bf16 inside softmax",
+        "_softmax",
+        computed(biased_softmax),
+        lambda: _random(6, 32).softmax(1),
+    ),
+    Fault(
+        "NaN lost",
+        "relu",
+        computed(missing_nan),
+        lambda: torch.tensor([1.0, float("nan")]).to(DEVICE).relu(),
+        "NaN",
+    ),
+    Fault("backward loses an image", "convolution_backward", computed(forgets_bias), _conv),
+    Fault(
+        "another distribution",
+        "uniform_",
+        lopsided,
+        lambda: torch.empty(4000, device=DEVICE).uniform_(),
+        "distribution",
+    ),
+    Fault(
+        "one term left out of a sum",
+        "sum.dim_IntList",
+        computed(truncated_sum),
+        lambda: _random(5, 300).sum(1),
+    ),
+]

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpAutoCompare finds seeded faults, and raises no alarm over right kernels."""
+
+import faults
+import op_tools
+import pytest
+import torch
+
+from benchmarks import models
+
+
+@pytest.fixture
+def npu(monkeypatch):
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "npu")
+
+
+def operator(fault):
+    return "aten::" + fault.op
+
+
+@pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.name)
+def test_a_seeded_fault_is_found(npu, fault):
+    tool = op_tools.OpAutoCompare()
+    with faults.installed(fault), tool:
+        fault.call()
+    found = [error for error in tool.errors() if error["op"] == operator(fault)]
+    assert found, (tool.table(), tool.skips())
+    assert fault.says in found[0]["reason"], found[0]["reason"]
+    others = [error["op"] for error in tool.errors() if error["op"] != operator(fault)]
+    assert not others, others
+
+
+@pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.name)
+def test_without_the_fault_there_is_no_alarm(npu, fault):
+    tool = op_tools.OpAutoCompare()
+    with tool:
+        fault.call()
+    assert tool.findings() == []
+    judged = {row["op"] for row in tool.table() if row["pass"]}
+    assert operator(fault) in judged, (judged, tool.skips())
+
+
+def train(name, device, autocast=False):
+    step = models.build(name).to(device)
+
+    def run():
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=autocast):
+            loss = step.case.loss(step.model, *step.batch)
+        step.optimizer.zero_grad()
+        loss.backward()
+        step.optimizer.step()
+        return loss
+
+    for _ in range(2):
+        run()
+    return run
+
+
+@pytest.mark.parametrize(
+    "name, autocast",
+    [
+        ("gpt-tiny", False),
+        ("resnet-narrow", False),
+        ("lstm", False),
+        ("gpt-tiny-dropout", True),
+    ],
+    ids=["gpt", "convolution net", "lstm", "bf16 autocast"],
+)
+def test_no_false_alarm(device, name, autocast):
+    run = train(name, device, autocast)
+    tool = op_tools.OpAutoCompare()
+    with tool:
+        loss = run()
+    assert torch.isfinite(loss)
+    assert tool.findings() == []
+    table = tool.table()
+    judged = sum(row["pass"] for row in table)
+    assert judged > 50
+    # What is skipped is known and little: it must not grow unseen.
+    skipped = {op for op, why, _ in tool.skips() if "returns no tensor" not in why}
+    allowed = {"aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward"}
+    unjudged = {op for op in skipped if not op.startswith(("aten::empty", "aten::new_empty"))}
+    assert unjudged <= allowed, tool.skips()
