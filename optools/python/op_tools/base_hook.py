@@ -98,7 +98,10 @@ class BaseHook:
         """Arguments are as the function will see them."""
 
     def after_call_op(self, result: object) -> None:
-        """result is None where the function raised."""
+        """The function has returned."""
+
+    def after_raise(self) -> None:
+        """The function has raised."""
 
     def backward(self, grad_inputs: tuple, grad_outputs: tuple) -> None:
         """What the results received, and this call's part of the arguments' gradients."""
@@ -127,8 +130,9 @@ class BaseHook:
             return False
         return self.conditions_met(*args, **kwargs) and self.is_should_apply(*args, **kwargs)
 
-    def begin(self, args: tuple, kwargs: dict) -> Callable[[object], None] | None:
-        """Before the call; returns what takes its result, or None where this does not apply."""
+    def begin(self, args: tuple, kwargs: dict) -> Callable[..., None] | None:
+        """Before the call; returns what takes its result (or nothing, where it raised), or None
+        where this does not apply."""
         if getattr(_here, "disabled", 0) or not apis.is_operator(self.name):
             return None
         if not is_watched(self.name, args, kwargs):
@@ -143,8 +147,12 @@ class BaseHook:
             self.before_call_op(*args, **kwargs)
             watch = GradientWatch(args, kwargs)
 
-        def done(result: object) -> None:
+        def done(*made: object) -> None:
             with quiet():
+                if not made:
+                    self.after_raise()
+                    return
+                (result,) = made
                 watch.attach(result, self._on_backward, self.before_backward)
                 self.after_call_op(result)
                 # Held from its own autograd node, a result would never be freed.
@@ -176,8 +184,7 @@ class BaseHook:
             result = self.run(*args, **kwargs)
         except BaseException as error:
             self.exception = error
-            with quiet():
-                self.after_call_op(None)
+            done()
             raise
         done(result)
         return result

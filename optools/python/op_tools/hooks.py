@@ -57,6 +57,9 @@ class OpObserveHook(_Described):
         else:
             self.print_call(f"{self.name}  {self.forward_id}", self.rows(result))
 
+    def after_raise(self):
+        self.after_call_op("raised")
+
 
 def _feature_rows(label: str, values: object) -> list[dict]:
     found = compute_tensor_features(values)

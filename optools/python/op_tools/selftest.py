@@ -143,6 +143,7 @@ CHECKS: list[tuple[str, Callable[[str], str]]] = [
     ("OpTimeMeasure", measure),
     ("OpCapture", capture),
     ("OpCapture ditorch", ditorch_capture),
+    ("OpAutoCompare", compare),
     ("apply_feature", feature),
 ]
 

@@ -66,10 +66,11 @@ def _observe(name: str, call: int, function, args: tuple, kwargs: dict | None):
     if not after:
         return None
 
-    def finish(result: object) -> None:
+    def finish(*result: object) -> None:
+        """With the result, or with nothing where the function raised."""
         for tool, done in after:
             try:
-                done(result)
+                done(*result)
             except Exception as error:
                 give_up(tool, name, error)
 

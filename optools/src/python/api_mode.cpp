@@ -92,6 +92,21 @@ struct Handling {
   }
 };
 
+// Tells an observer the result, or by calling it with nothing that the function
+// raised; that exception stays.
+void tell(PyObject* after, PyObject*& result) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyObject* done = PyObject_CallFunctionObjArgs(after, result, nullptr);
+  if (done == nullptr && result != nullptr) {
+    Py_CLEAR(result);
+  } else {
+    PyErr_Clear();
+    PyErr_Restore(type, value, trace);
+  }
+  Py_XDECREF(done);
+}
+
 PyObject* call_observed(
     PyObject* function,
     PyObject* args,
@@ -114,12 +129,8 @@ PyObject* call_observed(
     const Scope scope(api, call);
     result = PyObject_Call(function, args, kwargs);
   }
-  if (result != nullptr && after != Py_None) {
-    PyObject* done = PyObject_CallFunctionObjArgs(after, result, nullptr);
-    if (done == nullptr) {
-      Py_CLEAR(result);
-    }
-    Py_XDECREF(done);
+  if (after != Py_None) {
+    tell(after, result);
   }
   Py_DECREF(after);
   return result;
