@@ -26,12 +26,14 @@ from benchmarks.measure import Ratio
 DITORCH = {
     "observe": (7.7, 2.5),
     "overflow": (30.5, 9.1),
+    "capture": (31.4, 6.4),
     "time": (13.9, 3.5),
     "fallback": (14.5, 3.5),
 }
 BARS = {  # tiny / small
     "observe": (1.2, 1.03),
     "overflow": (1.6, 1.35),
+    "capture": (2.5, 2.5),
     "time": (1.6, 1.2),
     "fallback": (2.5, 1.6),
     "observe, API names": (1.4, 1.4),
@@ -51,6 +53,7 @@ def tools() -> dict[str, Callable[[], object]]:
     return {
         "observe": lambda: op_tools.OpObserve().start(),
         "overflow": lambda: op_tools.OpOverflowCheck().start(),
+        "capture": lambda: op_tools.OpCapture().start(),
         "time": lambda: op_tools.OpTimeMeasure().start(),
         "fallback": lambda: op_tools.OpFallback().start(),
         "observe, API names": named,

@@ -193,7 +193,7 @@ class Capture:
         self._names: dict[tuple[str, int], tuple[str, str]] = {}
         for table, number, text, more in self._frames(_DEFINITION, list, 4):
             self._names[table, number] = (text, more)
-        self._blobs = {b[0]: tuple(b[1:]) for b in self._frames(_BLOB, list, 4)}
+        self._blobs = {b[0].hex(): tuple(b[1:]) for b in self._frames(_BLOB, list, 4)}
         self._late = {late["number"]: late for late in self._frames(_LATE, dict)}
 
     def _check(self, log: str) -> None:
@@ -338,7 +338,7 @@ class Capture:
             capture=self, dtype=getattr(torch, raw["d"]), device=raw["v"],
             shape=tuple(raw.get("s", ())), stride=tuple(raw.get("t", ())),
             offset=raw.get("o", 0), storage=raw.get("a", 0),
-            requires_grad=bool(flags & _REQUIRES_GRAD), flags=flags, hash=raw.get("h"),
+            requires_grad=bool(flags & _REQUIRES_GRAD), flags=flags, hash=raw["h"].hex() if "h" in raw else None,
             nbytes=raw.get("n", 0), layout=raw.get("l", "strided"), reason=raw.get("w"),
         )  # fmt: skip
 

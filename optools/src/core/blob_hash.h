@@ -2,6 +2,7 @@
 // A 128-bit hash of bytes: the name of a tensor's contents in a capture.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +15,17 @@ struct BlobHash {
   uint64_t second = 0;
   auto operator<=>(const BlobHash&) const = default;
 
-  // 32 hex digits, `first` then `second`.
+  // 32 hex digits: bytes() in hexadecimal.
   std::string hex() const;
+  // 16 bytes: `first`, then `second`, each most significant byte first.
+  std::array<char, 16> bytes() const {
+    std::array<char, 16> out;
+    for (int i = 0; i < 8; ++i) {
+      out[i] = static_cast<char>(first >> (56 - 8 * i));
+      out[8 + i] = static_cast<char>(second >> (56 - 8 * i));
+    }
+    return out;
+  }
 };
 
 struct BlobHashKey {

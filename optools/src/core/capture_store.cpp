@@ -2,12 +2,13 @@
 // A capture's files and the thread that writes them.
 #include "core/capture_store.h"
 
+#include <pthread.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <system_error>
 
 #include "core/packer.h"
@@ -17,16 +18,26 @@ namespace {
 
 // Waking a thread costs more than queueing: it is woken for this much, or
 // looks by itself after a while.
-constexpr size_t kWakeItems = 256;
 constexpr uint64_t kWakeBytes = 1 << 20;
 constexpr auto kLookAgain = std::chrono::milliseconds(20);
 constexpr uint64_t kCheckDiskEvery = 16ull << 20;
+
+std::atomic<uint64_t> g_process{1};
+
+// Another number in a forked child; getpid() would be a system call.
+uint64_t process_number() {
+  static const int once =
+      ::pthread_atfork(nullptr, nullptr, [] { ++g_process; });
+  static_cast<void>(once);
+  return g_process.load(std::memory_order_relaxed);
+}
 
 std::string blob_payload(
     const BlobHash& hash, const BlobPacks::Place& place, uint64_t bytes) {
   Packer packer;
   packer.array(4);
-  packer.text(hash.hex());
+  const auto name = hash.bytes();
+  packer.binary({name.data(), name.size()});
   packer.natural(place.pack);
   packer.natural(place.offset);
   packer.natural(bytes);
@@ -38,10 +49,10 @@ std::string blob_payload(
 CaptureStore::CaptureStore(std::string folder, const CaptureLimits& limits)
     : folder_(std::move(folder)),
       limits_(limits),
-      process_(::getpid()),
+      process_(process_number()),
       log_(folder_ + "/records.oplog"),
       packs_(folder_, limits.pack_bytes),
-      writer_(std::make_unique<std::thread>([this] { write_all(); })) {}
+      writer_([this] { write_all(); }) {}
 
 CaptureStore::~CaptureStore() {
   close({});
@@ -54,18 +65,22 @@ void CaptureStore::Forget::operator()(CaptureStore* store) const {
 }
 
 bool CaptureStore::parents_process() const {
-  return ::getpid() == process_;
+  return process_number() == process_;
 }
 
-void CaptureStore::push(std::unique_lock<std::mutex>& lock, Item item) {
-  while (queued_ != 0 && queued_ + item.size > limits_.queue_bytes && open()) {
-    urgent_ = true;
-    filled_.notify_one();
+// Waits while the queue is full. Call with the lock held.
+void CaptureStore::make_room(
+    std::unique_lock<std::mutex>& lock, uint64_t bytes) {
+  while (queue_.bytes + writing_ != 0 &&
+         queue_.bytes + writing_ + bytes > limits_.queue_bytes && open()) {
+    wake_writer();
     emptied_.wait_for(lock, kLookAgain);
   }
-  queued_ += item.size;
-  queue_.push_back(std::move(item));
-  if (sleeping_ && (queued_ >= kWakeBytes || queue_.size() >= kWakeItems)) {
+}
+
+void CaptureStore::wake_writer() {
+  if (sleeping_) {
+    sleeping_ = false;
     filled_.notify_one();
   }
 }
@@ -75,7 +90,7 @@ void CaptureStore::add_blob(const BlobHash& hash, std::string_view bytes) {
     return;
   }
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     totals_.seen_bytes += bytes.size();
     if (known_.contains(hash)) {
       return;
@@ -88,76 +103,82 @@ void CaptureStore::add_blob(const BlobHash& hash, std::string_view bytes) {
       return;
     }
     known_.insert(hash);
+    make_room(lock, bytes.size());
   }
-  Item item;
-  item.hash = hash;
-  item.blob.reset(new char[bytes.size()]);
-  std::memcpy(item.blob.get(), bytes.data(), bytes.size());
-  item.blob_bytes = bytes.size();
-  item.size = bytes.size() + sizeof(Item);
-  std::unique_lock lock(mutex_);
-  if (open()) {
-    push(lock, std::move(item));
+  Blob blob{hash, buffers_.take(bytes.size()), bytes.size()};
+  std::memcpy(blob.bytes.get(), bytes.data(), bytes.size());
+  std::lock_guard lock(mutex_);
+  if (!open()) {
+    return;
+  }
+  queue_.bytes += bytes.size() + sizeof(Blob);
+  queue_.blobs.push_back(std::move(blob));
+  if (queue_.bytes >= kWakeBytes) {
+    wake_writer();
   }
 }
 
-void CaptureStore::add_record(std::vector<Frame> frames, int64_t step) {
+void CaptureStore::add_record(const std::vector<Frame>& frames, int64_t step) {
   if (!parents_process()) {
     return;
   }
-  Item item;
-  item.size = sizeof(Item);
-  for (const auto& frame : frames) {
-    item.size += sizeof(Frame) + frame.payload.size();
-  }
-  item.frames = std::move(frames);
   std::unique_lock lock(mutex_);
   if (!open()) {
     ++totals_.refused;
     return;
   }
-  taken_ += item.size;
   const bool new_step = step != step_;
   step_ = step;
-  if (new_step) {
-    while (open() && (!queue_.empty() || writing_)) {
-      urgent_ = true;
-      filled_.notify_one();
-      emptied_.wait_for(lock, kLookAgain);
-    }
+  if (new_step && queue_.bytes + writing_ != 0) {
+    lock.unlock();
+    drain();
+    lock.lock();
   }
-  push(lock, std::move(item));
+  const size_t before = queue_.frames.size();
+  for (const auto& frame : frames) {
+    const auto length = static_cast<uint32_t>(frame.payload.size());
+    queue_.frames += static_cast<char>(frame.kind);
+    queue_.frames.append(
+        reinterpret_cast<const char*>(&length), sizeof(length));
+    queue_.frames.append(frame.payload);
+  }
+  ++queue_.records;
+  queue_.bytes += queue_.frames.size() - before;
+  taken_ += queue_.frames.size() - before;
+  make_room(lock, 0);
+  if (queue_.bytes >= kWakeBytes) {
+    wake_writer();
+  }
 }
 
+// By this thread: waiting for the writer's would cost two switches.
 void CaptureStore::drain() {
-  if (!parents_process()) {
-    return;
-  }
-  std::unique_lock lock(mutex_);
-  while (writer_ != nullptr && (!queue_.empty() || writing_)) {
-    urgent_ = true;
-    filled_.notify_one();
-    emptied_.wait_for(lock, kLookAgain);
+  if (parents_process()) {
+    while (write_next()) {
+    }
   }
 }
 
 void CaptureStore::close(const std::string& end_payload) {
-  if (!parents_process()) {
-    return;
-  }
-  std::unique_ptr<std::thread> writer;
   {
     std::lock_guard lock(mutex_);
-    writer = std::move(writer_);
-    if (writer == nullptr) {
+    if (closed_) {
       return;
     }
+    closed_ = true;
     ending_ = true;
-    end_payload_ = end_payload;
+    sleeping_ = false;
     filled_.notify_one();
   }
-  writer->join();
-  std::lock_guard lock(mutex_);
+  writer_.join();
+  drain();
+  {
+    std::lock_guard lock(files_);
+    if (!end_payload.empty()) {
+      log_.append(static_cast<uint8_t>(FrameKind::kEnd), end_payload);
+    }
+    finish_files();
+  }
   open_ = false;
 }
 
@@ -205,20 +226,14 @@ void CaptureStore::check_disk() {
   }
 }
 
-void CaptureStore::write_item(const Item& item) {
-  if (item.blob != nullptr) {
-    const auto place =
-        packs_.write(item.hash, {item.blob.get(), item.blob_bytes});
+void CaptureStore::write_frames(std::string_view frames) {
+  while (!frames.empty()) {
+    uint32_t length;
+    std::memcpy(&length, frames.data() + 1, sizeof(length));
     log_.append(
-        static_cast<uint8_t>(FrameKind::kBlob),
-        blob_payload(item.hash, place, item.blob_bytes));
-  }
-  for (const auto& frame : item.frames) {
-    log_.append(static_cast<uint8_t>(frame.kind), frame.payload);
-  }
-  if (log_.wants_flush()) {
-    packs_.flush();  // a blob is in its pack before the log says so
-    log_.flush();
+        static_cast<uint8_t>(frames[0]),
+        frames.substr(1 + sizeof(length), length));
+    frames.remove_prefix(1 + sizeof(length) + length);
   }
 }
 
@@ -239,82 +254,74 @@ void CaptureStore::guarded(F&& body) {
   }
 }
 
-void CaptureStore::write_batch(std::deque<Item>& batch) {
+void CaptureStore::write_batch(Batch& batch) {
   guarded([&] { check_disk(); });
-  uint64_t blobs = 0;
-  uint64_t records = 0;
-  uint64_t dropped = 0;
-  for (auto& item : batch) {
-    guarded([&] { write_item(item); });
-    const bool blob = item.blob != nullptr;
-    blobs += !failed_ && blob;
-    records += !failed_ && !blob;
-    dropped += failed_ && !blob;
-    const auto size = item.size;
-    item = {};
-    std::lock_guard lock(mutex_);
-    queued_ -= size;
-    emptied_.notify_all();
+  for (auto& blob : batch.blobs) {
+    guarded([&] {
+      const auto place = packs_.write(blob.hash, {blob.bytes.get(), blob.size});
+      log_.append(
+          static_cast<uint8_t>(FrameKind::kBlob),
+          blob_payload(blob.hash, place, blob.size));
+    });
+    buffers_.give_back(std::move(blob.bytes), blob.size);
   }
-  batch.clear();
   guarded([&] {
-    packs_.flush();
+    packs_.flush();  // a blob is in its pack before the log says so
+    write_frames(batch.frames);
     log_.flush();
   });
+}
+
+// Writes what is queued; false when that was nothing.
+bool CaptureStore::write_next() {
+  std::lock_guard files(files_);
+  Batch batch;
+  {
+    std::lock_guard lock(mutex_);
+    std::swap(batch, queue_);
+    writing_ = batch.bytes;
+  }
+  if (batch.empty()) {
+    return false;
+  }
+  write_batch(batch);
   std::lock_guard lock(mutex_);
-  totals_.records += records;
-  totals_.refused += dropped;
-  totals_.blobs += blobs;
+  writing_ = 0;
+  (failed_ ? totals_.refused : totals_.records) += batch.records;
+  totals_.blobs += failed_ ? 0 : batch.blobs.size();
   totals_.blob_bytes = packs_.bytes();
   totals_.log_bytes = log_.bytes();
   totals_.packs = packs_.packs();
+  emptied_.notify_all();
+  return true;
 }
 
 void CaptureStore::write_all() {
-  std::deque<Item> batch;
   std::unique_lock lock(mutex_);
-  while (!ending_ || !queue_.empty()) {
-    if (queue_.empty()) {
-      urgent_ = false;
-      sleeping_ = true;
-      emptied_.notify_all();
-      filled_.wait_for(lock, kLookAgain, [&] {
-        return ending_ || urgent_ || queued_ >= kWakeBytes ||
-               queue_.size() >= kWakeItems;
-      });
-      sleeping_ = false;
-      continue;
-    }
-    batch.swap(queue_);
-    writing_ = true;
+  while (!ending_) {
+    sleeping_ = true;
+    filled_.wait_for(lock, kLookAgain, [&] { return !sleeping_; });
+    sleeping_ = false;
     lock.unlock();
-    write_batch(batch);
+    write_next();
     lock.lock();
-    writing_ = false;
   }
-  lock.unlock();
-  finish_files();
 }
 
 void CaptureStore::finish_files() {
-  try {
-    packs_.close();
-  } catch (const std::exception& error) {
-    std::lock_guard lock(mutex_);
-    stop_taking(error.what());
-  }
-  try {
-    if (!end_payload_.empty()) {
-      log_.append(static_cast<uint8_t>(FrameKind::kEnd), end_payload_);
+  for (const auto& step : {
+           std::function<void()>([&] { packs_.close(); }),
+           std::function<void()>([&] { log_.flush(); }),
+       }) {
+    try {
+      step();
+    } catch (const std::exception& error) {
+      std::lock_guard lock(mutex_);
+      stop_taking(error.what());
     }
-    log_.flush();
-  } catch (const std::exception& error) {
-    std::lock_guard lock(mutex_);
-    stop_taking(error.what());
   }
   std::lock_guard lock(mutex_);
   totals_.log_bytes = log_.bytes();
-  emptied_.notify_all();
 }
 
 }  // namespace optools

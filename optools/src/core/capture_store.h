@@ -3,11 +3,8 @@
 // its own writes them.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,6 +13,7 @@
 #include <vector>
 
 #include "core/blob_packs.h"
+#include "core/buffer_pool.h"
 #include "core/frame_log.h"
 
 namespace optools {
@@ -62,11 +60,11 @@ class CaptureStore {
   // A record and what it needs defined first. When its step is another one
   // than the last record's, all that came before is in the files when this
   // returns.
-  void add_record(std::vector<Frame> frames, int64_t step);
+  void add_record(const std::vector<Frame>& frames, int64_t step);
 
   // Waits until everything is in the files.
   void drain();
-  // Drains and closes the files, with a last frame of these pairs' payload.
+  // Drains and closes the files, with a last frame of this payload.
   void close(const std::string& end_payload);
 
   // False once nothing more is taken: a limit was met or the disk is full.
@@ -87,51 +85,61 @@ class CaptureStore {
   Totals totals() const;
 
  private:
-  struct Item {
-    std::vector<Frame> frames;  // a record, or
-    BlobHash hash;              // a blob
-    std::unique_ptr<char[]> blob;
-    size_t blob_bytes = 0;
-    size_t size = 0;
+  struct Blob {
+    BlobHash hash;
+    BufferPool::Buffer bytes;
+    size_t size;
+  };
+  // What waits to be written: blobs go before the frames that speak of them.
+  struct Batch {
+    std::vector<Blob> blobs;
+    std::string frames;  // kind (1 byte), length (4), payload, ...
+    size_t records = 0;
+    uint64_t bytes = 0;
+    bool empty() const {
+      return bytes == 0;
+    }
   };
   void write_all();
-  void write_batch(std::deque<Item>& batch);
-  void write_item(const Item& item);
+  bool write_next();
+  void write_batch(Batch& batch);
+  void write_frames(std::string_view frames);
   void finish_files();
   template <class F>
   void guarded(F&& body);
-  void push(std::unique_lock<std::mutex>& lock, Item item);
+  void make_room(std::unique_lock<std::mutex>& lock, uint64_t bytes);
+  void wake_writer();
   void stop_taking(const std::string& why);
   void check_disk();
   bool parents_process() const;
 
   const std::string folder_;
   const CaptureLimits limits_;
-  const pid_t process_;
+  const uint64_t process_;  // see process_number()
 
   mutable std::mutex mutex_;
   std::condition_variable filled_;
   std::condition_variable emptied_;
-  std::deque<Item> queue_;
-  uint64_t queued_ = 0;
-  bool writing_ = false;
-  bool urgent_ = false;  // somebody waits for the writer
+  Batch queue_;
+  uint64_t writing_ = 0;  // bytes taken from the queue and not written yet
   bool sleeping_ = false;
   bool ending_ = false;
+  bool closed_ = false;
   int64_t step_ = -1;
-  std::string end_payload_;
   std::unordered_set<BlobHash, BlobHashKey> known_;
+  BufferPool buffers_;
   Totals totals_;
   uint64_t taken_ = 0;  // bytes taken, for max_bytes
   std::atomic<bool> open_{true};
   std::string why_;
 
-  // The writer's own.
+  // Whoever writes holds this; taken before mutex_.
+  std::mutex files_;
   FrameLog log_;
   BlobPacks packs_;
   uint64_t checked_at_ = 0;
   bool failed_ = false;
-  std::unique_ptr<std::thread> writer_;
+  std::thread writer_;
 };
 
 }  // namespace optools

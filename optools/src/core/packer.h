@@ -3,9 +3,11 @@
 // record log.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -14,13 +16,15 @@ namespace optools {
 class Packer {
  public:
   void clear() {
-    bytes_.clear();
+    size_ = 0;
   }
-  const std::string& bytes() const {
-    return bytes_;
+  std::string_view bytes() const {
+    return {bytes_.get(), size_};
   }
   std::string take() {
-    return std::move(bytes_);
+    std::string all(bytes());
+    clear();
+    return all;
   }
 
   void nil() {
@@ -67,12 +71,26 @@ class Packer {
       byte(0xDB);
       big_endian(static_cast<uint32_t>(value.size()));
     }
-    bytes_.append(value);
+    append(value);
+  }
+  // A text known when this is compiled: a map's key.
+  template <size_t size>
+  void key(const char (&word)[size]) {
+    static_assert(size > 1 && size <= 32);
+    char* to = room(size);
+    to[0] = static_cast<char>(0xA0 | (size - 1));
+    std::memcpy(to + 1, word, size - 1);
+    size_ += size;
   }
   void binary(std::string_view value) {
-    byte(0xC6);
-    big_endian(static_cast<uint32_t>(value.size()));
-    bytes_.append(value);
+    if (value.size() < 256) {
+      byte(0xC4);
+      byte(static_cast<uint8_t>(value.size()));
+    } else {
+      byte(0xC6);
+      big_endian(static_cast<uint32_t>(value.size()));
+    }
+    append(value);
   }
   void array(size_t count) {
     group(count, 0x90, 0xDD);
@@ -85,7 +103,7 @@ class Packer {
   size_t open_map() {
     byte(0xDF);
     big_endian(uint32_t{0});
-    return bytes_.size() - 4;
+    return size_ - 4;
   }
   void close_map(size_t opened, uint32_t pairs) {
     patch(opened, pairs);
@@ -97,23 +115,50 @@ class Packer {
     byte(0xC9);
     big_endian(uint32_t{0});
     byte(static_cast<uint8_t>(code));
-    return bytes_.size();
+    return size_;
   }
   void close_extension(size_t opened) {
-    patch(opened - 5, static_cast<uint32_t>(bytes_.size() - opened));
+    patch(opened - 5, static_cast<uint32_t>(size_ - opened));
   }
 
  private:
-  std::string bytes_;
+  std::unique_ptr<char[]> bytes_;
+  size_t size_ = 0;
+  size_t capacity_ = 0;
 
+  // Where `count` more bytes can be put; the caller adds what it put to size_.
+  char* room(size_t count) {
+    if (size_ + count > capacity_) [[unlikely]] {
+      grow(count);
+    }
+    return bytes_.get() + size_;
+  }
+  void grow(size_t count) {
+    capacity_ = std::max<size_t>(4096, 2 * (size_ + count));
+    std::unique_ptr<char[]> larger(new char[capacity_]);
+    if (size_ != 0) {
+      std::memcpy(larger.get(), bytes_.get(), size_);
+    }
+    bytes_ = std::move(larger);
+  }
+  void append(std::string_view value) {
+    char* to = room(value.size());
+    if (!value.empty()) {
+      std::memcpy(to, value.data(), value.size());
+    }
+    size_ += value.size();
+  }
   void byte(uint8_t value) {
-    bytes_ += static_cast<char>(value);
+    *room(1) = static_cast<char>(value);
+    ++size_;
   }
   template <class T>
   void big_endian(T value) {
-    for (int shift = 8 * (int{sizeof(T)} - 1); shift >= 0; shift -= 8) {
-      byte(static_cast<uint8_t>(value >> shift));
+    char* to = room(sizeof(T));
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      to[i] = static_cast<char>(value >> (8 * (sizeof(T) - 1 - i)));
     }
+    size_ += sizeof(T);
   }
   void group(size_t count, uint8_t small, uint8_t large) {
     if (count < 16) {

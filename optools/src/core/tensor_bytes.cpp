@@ -137,8 +137,8 @@ const char* unreadable(const at::Tensor& t) {
   return nullptr;
 }
 
-TensorBytes::TensorBytes(const at::Tensor& t)
-    : form_(dense_form(t.sizes(), t.strides())) {
+TensorBytes::TensorBytes(const at::Tensor& t, const DenseForm& form)
+    : form_(form) {
   if (form_.elements == 0) {
     return;
   }

@@ -30,23 +30,20 @@ const char* unreadable(const at::Tensor& t);
 
 class TensorBytes {
  public:
-  // Of a tensor that is not unreadable(). Valid while the tensor is unchanged.
-  // Runs operators for a tensor elsewhere than in host memory: call it inside
-  // Quiet. It waits for the device.
-  explicit TensorBytes(const at::Tensor& t);
+  // Of a tensor that is not unreadable(), of this form. Valid while the tensor
+  // is unchanged. Runs operators for a tensor elsewhere than in host memory:
+  // call it inside Quiet. It waits for the device.
+  TensorBytes(const at::Tensor& t, const DenseForm& form);
 
   std::string_view view() const {
     return bytes_;
-  }
-  bool packed() const {
-    return form_.packed;
   }
 
  private:
   void read_host(const at::Tensor& t);
   void read_device(const at::Tensor& t);
 
-  DenseForm form_;
+  const DenseForm& form_;
   std::string_view bytes_;
   std::unique_ptr<char[]> own_;
   at::Tensor copy_;

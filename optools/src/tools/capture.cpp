@@ -87,11 +87,13 @@ struct Capture::Local : ToolLocal {
   std::deque<Pending> pending;
   ToldNames ops, apis, modules, sites;
 
-  void key(std::string_view name) {
-    values->packer.text(name);
+  template <size_t size>
+  void key(const char (&name)[size]) {
+    values->packer.key(name);
     ++pairs;
   }
-  void number(std::string_view name, int64_t value) {
+  template <size_t size>
+  void number(const char (&name)[size], int64_t value) {
     key(name);
     values->packer.integer(value);
   }
@@ -299,9 +301,9 @@ void Capture::end(Call& call, Local& mine, const char* error) {
   }
   auto& packer = mine.values->packer;
   packer.close_map(mine.map_at, mine.pairs);
-  mine.frames.push_back({FrameKind::kRecord, packer.bytes()});
+  mine.frames.push_back({FrameKind::kRecord, std::string(packer.bytes())});
   mine.inputs.clear();
-  store_->add_record(std::move(mine.frames), call.step);
+  store_->add_record(mine.frames, call.step);
   if (!mine.pending.empty()) {
     take_late(mine, false);
   }
@@ -342,7 +344,7 @@ void Capture::take_late(Local& mine, bool last) {
             !done ? kAsynchronous : (same ? nullptr : kChanged));
       }
     }
-    store_->add_record({{FrameKind::kLate, values.packer.bytes()}}, late.step);
+    store_->add_record({{FrameKind::kLate, values.packer.take()}}, late.step);
     mine.pending.pop_front();
   }
 }
@@ -379,7 +381,7 @@ std::map<std::string, uint64_t> Capture::unread() const {
     const auto& values = static_cast<Local*>(each)->values;
     if (values) {
       for (const auto& [why, count] : values->unread) {
-        sum[why] += count;
+        sum[std::string(why)] += count;
       }
     }
   }
@@ -417,7 +419,7 @@ void Capture::finish() {
   }
   packer.text("why");
   packer.text(store_->why_closed());
-  store_->close(packer.bytes());
+  store_->close(packer.take());
 }
 
 }  // namespace optools

@@ -8,7 +8,6 @@
 
 #include <sstream>
 
-#include "core/tensor_bytes.h"
 #include "core/thread.h"
 
 namespace optools {
@@ -181,9 +180,8 @@ void CaptureValues::put(
   }
 }
 
-BlobHash CaptureValues::read(const at::Tensor& t, size_t& bytes) {
-  const auto form = dense_form(t.sizes(), t.strides());
-  bytes = static_cast<size_t>(form.elements) * t.element_size();
+BlobHash CaptureValues::read(
+    const at::Tensor& t, const DenseForm& form, size_t bytes) {
   const void* address = t.unsafeGetTensorImpl()->storage().data();
   address = static_cast<const char*>(address) +
             t.storage_offset() * static_cast<int64_t>(t.element_size());
@@ -195,9 +193,8 @@ BlobHash CaptureValues::read(const at::Tensor& t, size_t& bytes) {
     }
   }
   Quiet quiet;
-  const TensorBytes contents(t);
-  const BlobHash hash =
-      hash_bytes(contents.view().data(), contents.view().size());
+  const TensorBytes contents(t, form);
+  const BlobHash hash = hash_bytes(contents.view().data(), bytes);
   if (content_ == CaptureContent::kFull) {
     store_.add_blob(hash, contents.view());
   }
@@ -207,41 +204,50 @@ BlobHash CaptureValues::read(const at::Tensor& t, size_t& bytes) {
   return hash;
 }
 
+std::string_view CaptureValues::device_word(c10::Device device) {
+  if (device != device_) {
+    device_ = device;
+    device_name_ = device.str();
+  }
+  return device_name_;
+}
+
 // What a plain tensor's elements are and where.
 void CaptureValues::put_geometry(const at::Tensor& t, uint32_t& pairs) {
-  packer.text("s");
+  packer.key("s");
   put_sizes(packer, t.sizes());
-  packer.text("t");
+  packer.key("t");
   put_sizes(packer, t.strides());
   pairs += 2;
   if (t.storage_offset() != 0) {
-    packer.text("o");
+    packer.key("o");
     packer.integer(t.storage_offset());
     ++pairs;
   }
   if (t.has_storage()) {
-    packer.text("a");
+    packer.key("a");
     packer.natural(
         reinterpret_cast<uint64_t>(t.unsafeGetTensorImpl()->storage().data()));
     ++pairs;
   }
 }
 
-const char* CaptureValues::put_content(const at::Tensor& t, uint32_t& pairs) {
+const char* CaptureValues::put_content(
+    const at::Tensor& t, const DenseForm& form, uint32_t& pairs) {
   if (content_ == CaptureContent::kNone) {
     return "not asked for";
   }
-  if (t.numel() == 0) {
+  if (form.elements == 0) {
     return nullptr;
   }
-  if (max_bytes_ != 0 && t.nbytes() > max_bytes_) {
+  const size_t bytes = static_cast<size_t>(form.elements) * t.element_size();
+  if (max_bytes_ != 0 && bytes > max_bytes_) {
     return "larger than asked for";
   }
-  size_t bytes = 0;
-  const BlobHash hash = read(t, bytes);
-  packer.text("h");
-  packer.text(hash.hex());
-  packer.text("n");
+  const auto hash = read(t, form, bytes).bytes();
+  packer.key("h");
+  packer.binary({hash.data(), hash.size()});
+  packer.key("n");
   packer.natural(bytes);
   pairs += 2;
   return nullptr;
@@ -260,33 +266,30 @@ void CaptureValues::put_tensor(const at::Tensor& t, const char* skip) {
   const auto pairs_at = packer.open_map();
   uint32_t pairs = 3;
   const char* why = unreadable(t);
-  const bool plain = t.layout() == c10::kStrided && !t.is_nested() &&
-                     !t.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
-  packer.text("d");
+  packer.key("d");
   packer.text(dtype_word(t.scalar_type()));
-  packer.text("v");
-  packer.text(t.device().str());
+  packer.key("v");
+  packer.text(device_word(t.device()));
   uint8_t flags = tensor_flags(t);
-  if (plain) {
+  DenseForm form;
+  if (t.layout() == c10::kStrided && !t.is_nested() &&
+      !t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
     put_geometry(t, pairs);
-    if (dense_form(t.sizes(), t.strides()).packed) {
-      flags |= kTensorPacked;
-    }
+    form = dense_form(t.sizes(), t.strides());
+    flags |= form.packed ? kTensorPacked : 0;
   }
-  packer.text("f");
+  packer.key("f");
   packer.natural(flags);
-  if (why == nullptr && skip == nullptr) {
-    why = put_content(t, pairs);
-  } else if (why == nullptr) {
-    why = skip;
+  if (why == nullptr) {
+    why = skip != nullptr ? skip : put_content(t, form, pairs);
   }
   if (t.layout() != c10::kStrided) {
-    packer.text("l");
+    packer.key("l");
     packer.text(lower(printed(t.layout())));
     ++pairs;
   }
   if (why != nullptr) {
-    packer.text("w");
+    packer.key("w");
     packer.text(why);
     ++pairs;
     ++unread[why];

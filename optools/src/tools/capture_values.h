@@ -11,6 +11,7 @@
 
 #include "core/capture_store.h"
 #include "core/packer.h"
+#include "core/tensor_bytes.h"
 
 namespace optools {
 
@@ -46,7 +47,7 @@ class CaptureValues {
 
   Packer packer;
   // Tensors without contents, by reason.
-  std::map<std::string, uint64_t> unread;
+  std::map<std::string_view, uint64_t> unread;  // of literals
 
   // `type` is the schema's, which knows that an integer is a dtype. `skip`
   // says why tensors in it are not to be read, null to read them.
@@ -69,6 +70,8 @@ class CaptureValues {
   CaptureContent content_;
   uint64_t max_bytes_;
   std::vector<Seen> seen_;
+  c10::Device device_{c10::DeviceType::CPU};  // whose name is device_name_
+  std::string device_name_ = "cpu";
 
   void put_integer(int64_t value, const c10::Type* type);
   void put_list(
@@ -76,8 +79,10 @@ class CaptureValues {
   void put_word(ValueCode code, std::string_view word);
   bool put_plain(const c10::IValue& value, const c10::Type* type);
   void put_geometry(const at::Tensor& t, uint32_t& pairs);
-  const char* put_content(const at::Tensor& t, uint32_t& pairs);
-  BlobHash read(const at::Tensor& t, size_t& bytes);
+  const char* put_content(
+      const at::Tensor& t, const DenseForm& form, uint32_t& pairs);
+  BlobHash read(const at::Tensor& t, const DenseForm& form, size_t bytes);
+  std::string_view device_word(c10::Device device);
 };
 
 }  // namespace optools
