@@ -23,7 +23,8 @@ class OpCapture(OpTool):
     Set before start(), or by the variable named: `content` (OP_CAPTURE_CONTENT: full, hash or
     none), `max_mb` of files (OP_CAPTURE_MAX_MB), `max_tensor_mb` (OP_CAPTURE_MAX_TENSOR_MB:
     larger tensors without their contents), `max_calls` of one operator (OP_CAPTURE_MAX_CALLS),
-    `min_free_mb` the disk keeps (OP_CAPTURE_MIN_FREE_MB), `steps` (OP_CAPTURE_STEPS: 3 or 3-7).
+    `min_free_mb` the disk keeps (OP_CAPTURE_MIN_FREE_MB), `steps` (OP_CAPTURE_STEPS: 3 or 3-7),
+    `views` (OP_CAPTURE_VIEWS=1: contents also of the tensors an operator only makes views of).
     OP_CAPTURE_DIR is where folders are made.
 
     With OP_CAPTURE_FORMAT=ditorch (or ditorch-2024-08) its folders are written instead, one per
@@ -42,6 +43,7 @@ class OpCapture(OpTool):
         self.max_tensor_mb: int | None = None
         self.max_calls: int | None = None
         self.min_free_mb: int | None = None
+        self.views: bool | None = None
 
     def start(self) -> OpCapture:
         self._format = options.capture_format()
@@ -70,6 +72,7 @@ class OpCapture(OpTool):
             "max_bytes": limit(self.max_mb, "OP_CAPTURE_MAX_MB", 0) * MIB,
             "max_tensor_bytes": limit(self.max_tensor_mb, "OP_CAPTURE_MAX_TENSOR_MB", 0) * MIB,
             "max_calls": limit(self.max_calls, "OP_CAPTURE_MAX_CALLS", 0),
+            "views": bool(limit(self.views, "OP_CAPTURE_VIEWS", 0)),
             "min_free": limit(self.min_free_mb, "OP_CAPTURE_MIN_FREE_MB", 1024) * MIB,
             "queue_bytes": options.number("OP_CAPTURE_QUEUE_MB", 256) * MIB,
             "pack_bytes": options.number("OP_CAPTURE_PACK_MB", 256) * MIB,

@@ -40,6 +40,9 @@ _TENSOR, _DTYPE, _DEVICE, _LAYOUT, _MEMORY_FORMAT = range(1, 6)
 _COMPLEX, _GENERATOR, _OBJECT, _TUPLE, _UNDEFINED = range(6, 11)
 _REQUIRES_GRAD, _CONJUGATE, _NEGATIVE, _WRAPPED, _PACKED = 1, 2, 4, 8, 16
 
+# Arguments without contents that no operator reads: memory of that shape will do.
+_STAND_INS = ("an out argument", "a view only")
+
 
 class CaptureError(RuntimeError):
     """A capture, or a part of it, cannot be read; the text says what and where."""
@@ -164,7 +167,7 @@ class Record:
 
     def load(self, device: str | torch.device = "cpu") -> tuple[list, dict]:
         """Arguments and keywords to call the operator with again, tensors read."""
-        loader = _Loader(device)
+        loader = _Loader(device, _STAND_INS)
         args, kwargs = loader.load(self.args), loader.load(self.kwargs)
         return _as_call(self.schema, args, kwargs)
 
@@ -374,8 +377,9 @@ def leaves(value: object, name: str) -> Iterator[tuple[str, TensorRef]]:
 class _Loader:
     """Loads the tensors of one record: what was one tensor is one tensor again."""
 
-    def __init__(self, device: str | torch.device) -> None:
+    def __init__(self, device: str | torch.device, stand_ins: tuple[str, ...] = ()) -> None:
         self.device = device
+        self.stand_ins = stand_ins
         self.made: dict[tuple, torch.Tensor] = {}
 
     def load(self, value: object) -> object:
@@ -394,7 +398,7 @@ class _Loader:
 
     def _one(self, ref: TensorRef) -> torch.Tensor:
         device = "cpu" if ref.device == "cpu" else self.device
-        if ref.reason == "an out argument":
+        if ref.reason in self.stand_ins:
             return torch.empty_strided(ref.shape, ref.stride, dtype=ref.dtype, device=device)
         return ref.load(device)
 

@@ -178,9 +178,7 @@ void each_tensor(const c10::IValue& value, F&& body) {
     }
   } else if (value.isList()) {
     for (const c10::IValue& item : value.toListRef()) {
-      if (item.isTensor() && item.toTensor().defined()) {
-        body(item.toTensor());
-      }
+      each_tensor(item, body);
     }
   }
 }

@@ -258,6 +258,7 @@ std::shared_ptr<Capture> make_capture(
     int content,
     uint64_t max_tensor_bytes,
     uint64_t max_calls,
+    bool views,
     uint64_t max_bytes,
     uint64_t min_free,
     uint64_t queue_bytes,
@@ -266,6 +267,7 @@ std::shared_ptr<Capture> make_capture(
   options.content = static_cast<CaptureContent>(content);
   options.max_tensor_bytes = max_tensor_bytes;
   options.max_calls = max_calls;
+  options.views = views;
   options.limits = {queue_bytes, pack_bytes, max_bytes, min_free};
   const py::gil_scoped_release release;
   return std::make_shared<Capture>(folder, head, options);
@@ -283,6 +285,7 @@ void bind_capture(py::module_& m) {
           py::arg("content"),
           py::arg("max_tensor_bytes"),
           py::arg("max_calls"),
+          py::arg("views"),
           py::arg("max_bytes"),
           py::arg("min_free"),
           py::arg("queue_bytes"),

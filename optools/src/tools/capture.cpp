@@ -195,11 +195,12 @@ void Capture::begin(Call& call, Local& mine) {
   const auto inputs = call.inputs();
   mine.key("args");
   values.packer.array(inputs.size());
+  const char* skip = only_views(call.op) ? kViewOnly : nullptr;
   for (size_t i = 0; i < inputs.size(); ++i) {
     values.put(
         inputs[i],
         schema[i].real_type().get(),
-        schema[i].is_out() ? kOut : nullptr);
+        schema[i].is_out() ? kOut : skip);
   }
   if (call.op.writes || call.op.name.rfind("c10d::", 0) == 0) {
     mine.inputs = inputs.vec();
@@ -281,6 +282,7 @@ void Capture::end(Call& call, Local& mine, const char* error) {
   } else {
     const CollectiveWork work(call);
     const char* skip = call.op.uninitialised ? kUninitialised : nullptr;
+    skip = only_views(call.op) ? kViewOnly : skip;
     if (work.defined()) {
       Pending late{call.number, call.step, work, mine.inputs, {}};
       for (const auto& value : late.inputs) {

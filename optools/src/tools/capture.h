@@ -15,6 +15,7 @@ struct CaptureOptions {
   CaptureContent content = CaptureContent::kFull;
   uint64_t max_tensor_bytes = 0;  // 0: no limit
   uint64_t max_calls = 0;         // per operator; 0: no limit
+  bool views = false;             // read tensors of operators that only view
   CaptureLimits limits;
 };
 
@@ -40,6 +41,11 @@ class Capture : public Tool {
   struct Pending;
 
   bool admits(const Call& call);
+  // An operator that only makes a view touches no contents: its tensors are in
+  // the records of those that made and use them.
+  bool only_views(const Operator& op) const {
+    return op.is_view && !op.writes && !options_.views;
+  }
   void begin(Call& call, Local& mine);
   void end(Call& call, Local& mine, const char* error);
   void put_outputs(Call& call, Local& mine, const char* skip);

@@ -292,7 +292,9 @@ void CaptureValues::put_tensor(const at::Tensor& t, const char* skip) {
     packer.key("w");
     packer.text(why);
     ++pairs;
-    ++unread[why];
+    if (why != kViewOnly) {
+      ++unread[why];
+    }
   }
   packer.close_map(pairs_at, pairs);
   packer.close_extension(opened);

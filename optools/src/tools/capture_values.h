@@ -31,6 +31,9 @@ enum class ValueCode : int8_t {
   kUndefined = 10,
 };
 
+// Why the tensors of a view's call have no contents: not worth counting.
+inline constexpr const char* kViewOnly = "a view only";
+
 enum TensorFlag : uint8_t {
   kTensorRequiresGrad = 1,
   kTensorConjugate = 2,
