@@ -374,6 +374,11 @@ def leaves(value: object, name: str) -> Iterator[tuple[str, TensorRef]]:
             yield from leaves(item, f"{name}[{key}]")
 
 
+def load(value: object, device: str | torch.device = "cpu") -> object:
+    """A value with its tensors read."""
+    return _Loader(device).load(value)
+
+
 class _Loader:
     """Loads the tensors of one record: what was one tensor is one tensor again."""
 

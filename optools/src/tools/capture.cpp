@@ -285,13 +285,13 @@ void Capture::end(Call& call, Local& mine, const char* error) {
     skip = only_views(call.op) ? kViewOnly : skip;
     if (work.defined()) {
       Pending late{call.number, call.step, work, mine.inputs, {}};
-      for (const auto& value : late.inputs) {
+      if (waits_at_once(call, mine.inputs)) {
+        work.wait();
+      }
+      for (const auto& value : late.inputs) {  // waiting may have copied
         each_tensor(value, [&](const at::Tensor& t) {
           late.versions.push_back(version_of(t));
         });
-      }
-      if (waits_at_once(call, mine.inputs)) {
-        work.wait();
       }
       mine.pending.push_back(std::move(late));
       skip = kAsynchronous;

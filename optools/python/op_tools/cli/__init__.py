@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""op-tools: looks into captures, compares them, runs them again.
+
+    op-tools ls PATH                 captures at or below PATH, or the calls of one
+    op-tools show CAPTURE NUMBER     one call, with the values of its tensors
+    op-tools diff A B                two captures, call by call
+    op-tools replay PATH             every captured call again, compared with what was captured
+    op-tools import FOLDERS          ditorch's folders -> a capture
+    op-tools export CAPTURE FOLDER   a capture -> ditorch's folders
+
+Exit code: 0 all is well, 1 something differs or could not be read, 2 wrong use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+
+# Each module adds its arguments with add(parser) and works in run(flags) -> exit code.
+COMMANDS = {
+    "ls": "captures, or the calls of one",
+    "show": "one call, with its tensors",
+    "diff": "two captures, call by call",
+    "replay": "run captured calls again and compare",
+    "import": "ditorch's folders -> a capture",
+    "export": "a capture -> ditorch's folders",
+}
+
+
+def _module(command: str):
+    return importlib.import_module(f"op_tools.cli.{command}_command")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    from op_tools.captures import CaptureError
+
+    parser = argparse.ArgumentParser(
+        prog="op-tools",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in COMMANDS.items():
+        _module(name).add(commands.add_parser(name, help=text, description=text))
+    flags = parser.parse_args(arguments)
+    try:
+        return _module(flags.command).run(flags)
+    except BrokenPipeError:  # `op-tools ls | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (CaptureError, OSError, ValueError) as error:
+        print(f"op-tools {flags.command}: {error}", file=sys.stderr)
+        return 2

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""op-tools export: a capture -> ditorch's folders, one per call.
+
+A kernel's name becomes the Python name it can be called by: aten::add.Tensor is
+torch.ops.aten.add.Tensor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from op_tools import captures
+from op_tools.captures import CaptureError, Opaque, Record
+from op_tools.cli.common import add_filters, chosen, tell_problems
+from op_tools.save_op_args import write_args
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("capture")
+    parser.add_argument("folder")
+    add_filters(parser)
+
+
+def run(flags: argparse.Namespace) -> int:
+    capture = captures.open(flags.capture)
+    done = bad = 0
+    for record in chosen(capture, flags):
+        try:
+            _write(record, flags.folder)
+            done += 1
+        except CaptureError as error:
+            print(f"call {record.number} {record.op}: {error}", file=sys.stderr)
+            bad += 1
+    print(f"{flags.folder}: {done} calls, {bad} could not be exported")
+    return 1 if tell_problems(capture) or bad else 0
+
+
+def python_name(op: str) -> str:
+    if "::" not in op:
+        return op
+    namespace, _, rest = op.partition("::")
+    name, _, overload = rest.partition(".")
+    return f"torch.ops.{namespace}.{name}.{overload or 'default'}"
+
+
+def _write(record: Record, folder: str) -> None:
+    name = python_name(record.op)
+    args, kwargs = record.load()
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Opaque):
+            raise CaptureError(f"its argument {value!r} cannot be in a file")
+    path = os.path.join(folder, name, str(record.number))
+
+    def write(what: str, values: tuple, named: dict | None = None) -> None:
+        write_args(
+            os.path.join(path, what),
+            name,
+            os.path.join(str(record.number), what),
+            values,
+            named or {},
+        )
+
+    if record.raised is None:
+        outputs = record.load_outputs()
+        write("output", (outputs[0] if len(outputs) == 1 else tuple(outputs),))
+    for what in ("grad_inputs", "grad_outputs"):
+        values = getattr(record, what)
+        if values is not None:
+            write(what, tuple(captures.load(values)))
+    write("input", tuple(args), kwargs)
