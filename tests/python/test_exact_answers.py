@@ -98,3 +98,43 @@ assert torch.igammac(huge, torch.full_like(huge, 501)).tolist() == [1.0] * 3
 
 def test_incomplete_gamma_of_large_numbers(run_python):
     run_python(IGAMMA, NPU_HOST_KERNELS="all")
+
+
+NEAR_ONE = """
+from decimal import Decimal, getcontext
+import torch, torch_npu
+getcontext().prec = 50
+x = torch.tensor([[4.7523, -6.8127, -2.4511], [9.0, -1.0, 0.5], [30.0, 0.0, -3.0]], dtype=torch.float64)
+y = x.npu().requires_grad_()
+torch.nn.functional.cross_entropy(y, torch.zeros(3, dtype=torch.int64).npu(), reduction="sum").backward()
+for row, grads in zip(x.tolist(), y.grad.cpu().tolist()):
+    terms = [Decimal(v).exp() for v in row]
+    for i, (term, grad) in enumerate(zip(terms, grads)):
+        exact = term / sum(terms) - (i == 0)
+        assert abs(Decimal(grad) - exact) < Decimal(2) ** -52, (row, i, grad, exact)
+"""
+
+
+def test_gradient_of_a_sure_guess(run_python):
+    run_python(NEAR_ONE, NPU_HOST_KERNELS="all")
+
+
+LOG_ADD_EXP = """
+import math, torch, torch_npu
+inf, nan = math.inf, math.nan
+x = torch.tensor([complex(inf, inf), complex(-inf, inf), complex(1, nan)])
+y = torch.tensor([complex(-inf, nan), complex(-inf, -inf), complex(5, 0)])
+got = torch.logaddexp(x.npu(), y.npu()).cpu()
+want = torch.logaddexp(x, y)
+torch.testing.assert_close(got, want, equal_nan=True)
+# Where 1 + exp(low - high) is near 1, small parts stay.
+x = torch.tensor([complex(0, -0.001), complex(0, 0.001)])
+y = torch.tensor([complex(-3.1415927, -1.5707964), complex(-3.141582, -0.001)])
+exact = torch.logaddexp(x.to(torch.complex128), y.to(torch.complex128))
+off = (torch.logaddexp(x.npu(), y.npu()).cpu() - exact) / exact.abs()
+assert off.abs().max() < 4e-7, off
+"""
+
+
+def test_complex_logaddexp(run_python):
+    run_python(LOG_ADD_EXP, NPU_HOST_KERNELS="all")

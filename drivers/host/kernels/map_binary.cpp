@@ -74,13 +74,17 @@ T remainder_of(T x, T y) {
 template <class T>
 T log_add_exp(T x, T y) {
   if constexpr (kIsComplex<T>) {
+    if (is_nan(x) || is_nan(y)) {
+      constexpr auto kNan = std::numeric_limits<Real<T>>::quiet_NaN();
+      return T(kNan, kNan);
+    }
     const bool first = x.real() >= y.real();
     const T high = first ? x : y;
     const T low = first ? y : x;
     if (std::isinf(high.real()) && high.real() == low.real()) {
-      return high.real() < 0 ? high : std::log(std::exp(low) + std::exp(high));
+      return high.real() < 0 ? low : std::log(std::exp(low) + std::exp(high));
     }
-    return std::log(T(1) + std::exp(low - high)) + high;
+    return log1p_of(std::exp(low - high)) + high;
   } else {
     if (std::isinf(x) && x == y) {
       return x;

@@ -40,22 +40,6 @@ T log2_of(T x) {
 }
 
 template <class T>
-T log1p_of(T x) {
-  if constexpr (kIsComplex<T>) {
-    // |1 + x|^2 = 1 + re (re + 2) + im^2, without losing small parts.
-    const Real<T> re = x.real();
-    const Real<T> im = x.imag();
-    const Real<T> angle = std::atan2(im, 1 + re);
-    if (std::abs(re) + std::abs(im) > Real<T>(0.5)) {
-      return T(std::log(std::abs(T(1) + x)), angle);
-    }
-    return T(std::log1p(re * (re + 2) + im * im) / 2, angle);
-  } else {
-    return std::log1p(x);
-  }
-}
-
-template <class T>
 T sign_of(T x) {
   return static_cast<T>((T(0) < x) - (x < T(0)));
 }
