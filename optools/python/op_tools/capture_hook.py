@@ -27,7 +27,7 @@ def _newest(name: str, number: int, part: str) -> tuple[str, str]:
 def _of_2024_08(name: str, number: int, part: str) -> tuple[str, str]:
     global _old_start
     _old_start = _old_start or time.strftime("%Y-%m-%d--%H-%M")
-    rank = options.text("RANK", "0")
+    rank = os.environ.get("RANK", "0")
     return os.path.join(OLD_FOLDER, rank, _old_start, name, str(number)), str(number)
 
 
