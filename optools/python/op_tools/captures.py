@@ -155,6 +155,7 @@ class Record:
     after: dict[int, object]
     grad_inputs: list | None
     grad_outputs: list | None
+    of_arguments: bool  # grad_inputs: one per tensor argument, not those of an autograd node
     rng: TensorRef | None  # the generator's state before a random operator
 
     def tensors(self) -> Iterator[tuple[str, TensorRef]]:
@@ -167,7 +168,7 @@ class Record:
 
     def load(self, device: str | torch.device = "cpu") -> tuple[list, dict]:
         """Arguments and keywords to call the operator with again, tensors read."""
-        loader = _Loader(device, _STAND_INS)
+        loader = _Loader(device, _STAND_INS, grads=self.grad_outputs is not None)
         args, kwargs = loader.load(self.args), loader.load(self.kwargs)
         return _as_call(self.schema, args, kwargs)
 
@@ -308,7 +309,7 @@ class Capture:
             after={place: self._value(value) for place, value in after.items()},
             grad_inputs=None if grads[0] is None else self._value(grads[0]),
             grad_outputs=None if grads[1] is None else self._value(grads[1]),
-            rng=self._value(raw.get("rng")),
+            of_arguments=bool(raw.get("of_arguments")), rng=self._value(raw.get("rng")),
         )  # fmt: skip
 
     def _value(self, value: object) -> object:
@@ -382,9 +383,15 @@ def load(value: object, device: str | torch.device = "cpu") -> object:
 class _Loader:
     """Loads the tensors of one record: what was one tensor is one tensor again."""
 
-    def __init__(self, device: str | torch.device, stand_ins: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        device: str | torch.device,
+        stand_ins: tuple[str, ...] = (),
+        grads: bool = False,
+    ) -> None:
         self.device = device
         self.stand_ins = stand_ins
+        self.grads = grads  # leaves want gradients where they did
         self.made: dict[tuple, torch.Tensor] = {}
 
     def load(self, value: object) -> object:
@@ -405,7 +412,8 @@ class _Loader:
         device = "cpu" if ref.device == "cpu" else self.device
         if ref.reason in self.stand_ins:
             return torch.empty_strided(ref.shape, ref.stride, dtype=ref.dtype, device=device)
-        return ref.load(device)
+        tensor = ref.load(device)
+        return tensor.detach().requires_grad_() if self.grads and ref.requires_grad else tensor
 
 
 def _as_call(schema: str, args: list, kwargs: dict) -> tuple[list, dict]:
@@ -425,6 +433,9 @@ def _as_call(schema: str, args: list, kwargs: dict) -> tuple[list, dict]:
 def resolve(op: str) -> Callable:
     """The function an operator or Python API name stands for. Names that are no function of
     PyTorch's, and operators nobody registered, raise CaptureError."""
+    parts = op.removeprefix("torch.ops.").split(".")
+    if op.startswith("torch.ops.") and len(parts) == 3:  # as `op-tools export` writes it
+        op = f"{parts[0]}::{parts[1]}.{parts[2]}"
     if "::" in op:
         namespace, _, rest = op.partition("::")
         name, _, overload = rest.partition(".")

@@ -78,6 +78,11 @@ def _record_case(folder: str, record: captures.Record) -> Case:
     with contextlib.suppress(captures.CaptureError):  # not captured: nothing to compare with
         case.output = tuple(record.load_outputs())
     case.after = {place: _loaded(value) for place, value in record.after.items()}
+    if record.grad_outputs is not None:  # a capture imported from ditorch's folders
+        case.grad_outputs = tuple(captures.load(record.grad_outputs))
+    if record.grad_inputs is not None:
+        case.grad_inputs = tuple(captures.load(record.grad_inputs))
+        case.of_arguments = record.of_arguments
     case.random = record.rng is not None or record.op.startswith(_MEANINGLESS)
     return case
 

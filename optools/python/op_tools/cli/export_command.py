@@ -14,6 +14,7 @@ import sys
 from op_tools import captures
 from op_tools.captures import CaptureError, Opaque, Record
 from op_tools.cli.common import add_filters, chosen, tell_problems
+from op_tools.ditorch_folders import OF_ARGUMENTS
 from op_tools.save_op_args import write_args
 
 
@@ -68,5 +69,6 @@ def _write(record: Record, folder: str) -> None:
     for what in ("grad_inputs", "grad_outputs"):
         values = getattr(record, what)
         if values is not None:
-            write(what, tuple(captures.load(values)))
+            marks = {OF_ARGUMENTS: True} if what == "grad_inputs" and record.of_arguments else {}
+            write(what, tuple(captures.load(values)), marks)
     write("input", tuple(args), kwargs)

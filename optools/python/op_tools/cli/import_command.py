@@ -64,6 +64,7 @@ def _record(case: Case, number: int, op: int) -> dict:
     record["out"] = list(case.output or ())
     if case.grad_inputs is not None:
         record["grad_inputs"] = list(case.grad_inputs)
+        record["of_arguments"] = case.of_arguments
     if case.grad_outputs is not None:
         record["grad_outputs"] = list(case.grad_outputs)
     return record

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""op-tools ls, show, diff, replay, import, export."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import op_tools
+import pytest
+import torch
+from op_tools import captures
+from op_tools.cli import main
+from torch import nn
+
+
+@pytest.fixture(autouse=True)
+def on_cpu(monkeypatch):
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+
+
+def model_capture(scale=1.0, extra=False):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(), nn.Linear(16, 4))
+    x = torch.randn(3, 8)
+    tool = op_tools.OpCapture()
+    with tool:
+        hidden = model[1](model[0](x))
+        if extra:
+            hidden.abs()
+        model[3](hidden * scale).square().sum().backward()
+    return tool.folder
+
+
+def output(capsys, *arguments):
+    capsys.readouterr()
+    code = main([str(a) for a in arguments])
+    return code, capsys.readouterr()
+
+
+def test_ls_of_captures_and_of_calls(capsys):
+    first = model_capture()
+    code, text = output(capsys, "ls", first)
+    assert code == 0
+    lines = text.out.splitlines()
+    assert len(lines) == len(captures.open(first))
+    assert "aten::addmm" in text.out and "test_optools_cli.py" in lines[1]
+    model_capture()
+    code, text = output(capsys, "ls", "op_tools_results")
+    assert code == 0 and len(text.out.splitlines()) == 2 and " calls  " in text.out
+    code, text = output(capsys, "ls", first, "--op", "aten::addmm", "--json")
+    found = [json.loads(line) for line in text.out.splitlines()]
+    assert [f["op"] for f in found] == ["aten::addmm"] * 2
+    assert found[0]["tensors"][0]["place"] == "args[0]"
+    code, text = output(capsys, "ls", first, "--ops", "--phase", "backward")
+    assert "aten::mm" in text.out and "forward" not in text.out
+
+
+def test_show(capsys):
+    folder = model_capture()
+    record = next(captures.open(folder).select(op="aten::gelu"))
+    code, text = output(capsys, "show", folder, record.number, "--values")
+    assert code == 0
+    assert "aten::gelu(Tensor self, *, str approximate" in text.out
+    assert record.args[0].hash in text.out and "tensor([[" in text.out
+    code, text = output(capsys, "show", folder, 10**9)
+    assert code == 2 and "has no call 1000000000" in text.err
+
+
+def test_diff_finds_the_first_other_call(capsys):
+    a, b, c = model_capture(), model_capture(), model_capture(scale=1.5)
+    code, text = output(capsys, "diff", a, b)
+    assert code == 0 and " 0 differ" in text.out
+    code, text = output(capsys, "diff", a, c)
+    assert code == 1
+    # The factor is an argument of mul: its inputs are not the same.
+    assert "aten::mul.Tensor" in text.out and "inputs differ" in text.out
+    code, text = output(capsys, "diff", a, model_capture(extra=True))
+    assert code == 1 and " 0 differ; 0 only in" in text.out and "1 only in" in text.out
+
+
+def test_diff_names_a_wrong_kernel(capsys):
+    good = model_capture()
+    library = torch.library.Library("aten", "IMPL")
+
+    def wrong(x, *, approximate="none"):
+        result = 0.5 * x * (1 + torch.erf(x / 2**0.5))
+        result.view(-1)[3] *= 1.01
+        return result
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library.impl("gelu", wrong, "CPU")
+    try:
+        bad = model_capture()
+    finally:
+        library._destroy()
+    code, text = output(capsys, "diff", good, bad, "--rtol", "1e-4")
+    assert code == 1
+    assert "first call with equal inputs and other results: aten::gelu" in text.out
+
+
+def test_replay_agrees_and_finds_what_does_not(capsys, device, monkeypatch):
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")  # captured there, replayed on `device`
+    folder = model_capture()
+    code, text = output(capsys, "replay", folder, "--device", device)
+    assert code == 0, text.out
+    assert "aten::addmm" in text.out and ", 0 differ or failed" in text.out
+    # The same arguments, another result.
+    found = captures.open(folder)
+    record = next(found.select(op="aten::gelu"))
+    writer_folder = "edited"
+    os.mkdir(writer_folder)
+    from op_tools import _C
+    from op_tools.capture import head
+
+    writer = _C.CaptureWriter(writer_folder, head())
+    writer.define("op", 1, "aten::gelu", record.schema)
+    writer.define("op", 2, "aten::no_such_operator", "")
+    writer.define("op", 3, "os.system", "")
+    x = record.args[0].load()
+    writer.add({"number": 1, "op": 1, "args": [x, "none"], "out": [record.outputs[0].load() + 0.1]})
+    writer.add({"number": 2, "op": 2, "args": [x], "out": [x]})
+    writer.add({"number": 3, "op": 3, "args": ["touch harmed"], "out": [0]})
+    writer.add({"number": 4, "op": 1, "args": [x, "none"], "out": [record.outputs[0].load()]})
+    writer.close()
+    code, text = output(capsys, "replay", writer_folder, "--device", device)
+    assert code == 1
+    assert "4 calls" in text.out and "1 agree, 3 differ or failed" in text.out
+    assert "no_such_operator" in text.out and "os.system is no function of PyTorch's" in text.out
+    assert not os.path.exists("harmed")
+
+
+def test_wrong_use(capsys, tmp_path):
+    code, text = output(capsys, "replay", tmp_path)
+    assert code == 2 and "nothing to replay" in text.err
+    code, text = output(capsys, "ls", tmp_path)
+    assert code == 2 and "no capture at or below" in text.err
+    code, text = output(capsys, "replay", model_capture(), "--device", "nonsense")
+    assert code == 2 and "--device nonsense" in text.err
+    with pytest.raises(SystemExit):
+        main(["frobnicate"])
+
+
+def test_problems_are_told_and_the_rest_listed(capsys):
+    folder = model_capture()
+    whole = len(captures.open(folder))
+    log = os.path.join(folder, captures.LOG)
+    os.truncate(log, os.path.getsize(log) - 400)
+    code, text = output(capsys, "ls", folder)
+    assert code == 1 and "ends inside a frame" in text.err
+    assert whole - 4 <= len(text.out.splitlines()) < whole
+
+
+def test_export_and_import_and_back(capsys):
+    folder = model_capture()
+    code, text = output(capsys, "export", folder, "folders", "--op", "aten::(addmm|gelu|mm)")
+    assert code == 0
+    assert os.path.exists("folders/torch.ops.aten.gelu.default")
+    assert main(["replay", "folders", "--device", "cpu"]) == 0
+    assert output(capsys, "import", "folders", "--out", "back")[0] == 0
+    again = captures.open("back")
+    assert {r.op for r in again} == {
+        "torch.ops.aten.addmm.default",
+        "torch.ops.aten.gelu.default",
+        "torch.ops.aten.mm.default",
+    }
+    hashes = {r.args[0].hash for r in captures.open(folder).select(op="aten::gelu")}
+    assert {r.args[0].hash for r in again.select(op=".*gelu.*")} == hashes
+    assert main(["replay", "back", "--device", "cpu"]) == 0
+
+
+def test_import_of_gradients_and_refusal_of_code(capsys, monkeypatch):
+    monkeypatch.setenv("OP_CAPTURE_FORMAT", "ditorch")
+    layer = nn.Linear(4, 3)
+    with op_tools.OpCapture():
+        torch.nn.functional.linear(torch.randn(2, 4), layer.weight, layer.bias).sum().backward()
+    os.makedirs("op_tools_results/op_capture_results/evil/1/2")
+
+    class Evil:
+        def __reduce__(self):
+            return os.system, ("touch harmed",)
+
+    torch.save(
+        {"name": "torch.add", "args": (Evil(),), "kwargs": {}},
+        "op_tools_results/op_capture_results/evil/1/2/input.pth",
+    )
+    code, text = output(capsys, "import", "op_tools_results/op_capture_results", "--out", "in")
+    assert code == 1 and "is not read" in text.err
+    assert not os.path.exists("harmed")
+    found = captures.open("in")
+    linear = next(r for r in found if r.op == "torch.nn.functional.linear")
+    assert linear.grad_outputs is not None and linear.grad_inputs is not None
+    code, text = output(capsys, "replay", "in", "--device", "cpu")
+    assert code == 0, text.out
+    assert "torch.nn.functional.linear" in text.out
+
+
+def test_python_dash_m():
+    folder = model_capture()
+    run = subprocess.run(
+        [sys.executable, "-m", "op_tools", "ls", folder, "--limit", "2"],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0 and len(run.stdout.splitlines()) == 2, run.stderr
