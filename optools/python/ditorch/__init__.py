@@ -1,7 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ditorch: runs CUDA scripts on whatever device is there.
+"""ditorch: CUDA scripts run on whatever device is there, unchanged.
 
-This wheel reserves the package's name and place; the package arrives with the tools issue.
+    import torch
+    import ditorch              # or: python -m ditorch script.py
+
+From then on `cuda` means the chosen device: in device arguments, in torch.cuda, in autocast and
+GradScaler, in checkpoints, in process groups (`nccl`). Names are replaced once, in the modules that
+hold them: no mode, no hook, nothing on the way of an operator, and every thread sees the same.
+disable() puts everything back.
+
+DITORCH_DEVICE               the device to use (npu, xpu, cpu, ...); otherwise what is there
+DITORCH_DISABLE_MOCK=1       choose, and change nothing
+DITORCH_SHOW_DEVICE_AS_CUDA=0  tensors tell their own device's name; by default `cuda`
 """
 
+from __future__ import annotations
+
+import os
+import sys
+
+import torch
+
+from ditorch import choosing, devices
+from ditorch.patching import Patches
+
 __version__ = "0.1.0"
+__all__ = ["device_type", "disable", "enable", "framework", "is_enabled"]
+
+device_type = choosing.choose()
+framework = choosing.framework_of(device_type)
+_patches: Patches | None = None
+
+
+def is_enabled() -> bool:
+    return _patches is not None
+
+
+def enable() -> None:
+    """Makes `cuda` mean the chosen device. Does nothing on CUDA, and nothing the second time."""
+    global _patches
+    if _patches is not None or device_type == "cuda":
+        return
+    from ditorch import cuda_module, distributed, functions, processes, showing
+
+    devices.set_target(device_type)
+    patches = Patches()
+    try:
+        showing.patch(patches)
+        functions.patch(patches)
+        cuda_module.patch(patches)
+        distributed.patch(patches)
+        processes.patch(patches)
+    except BaseException:
+        patches.undo()
+        raise
+    _patches = patches
+
+
+def disable() -> None:
+    """Everything is as it was before enable()."""
+    global _patches
+    if _patches is not None:
+        _patches.undo()
+        _patches = None
+
+
+def _banner() -> str:
+    name = getattr(framework, "__name__", "torch")
+    version = getattr(framework, "__version__", torch.__version__)
+    return f"ditorch: {device_type} {name}:{version} pid: {os.getpid()}"
+
+
+if choosing.number("DITORCH_DISABLE_MOCK", 0) <= 0 and device_type != "cuda":
+    enable()
+    print(_banner(), file=sys.stdout, flush=True)

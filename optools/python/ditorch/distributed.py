@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nccl` read as the device's own backend, and averages where that backend has none."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import torch
+from torch import distributed as dist
+
+from ditorch import devices
+from ditorch.devices import to_target
+from ditorch.patching import Patches
+
+
+def backend() -> str:
+    """What PyTorch uses for the device; Gloo where nothing is registered for it."""
+    return dist.Backend.default_device_backend_map.get(devices.target, "gloo")
+
+
+def to_backend(name: object) -> object:
+    """nccl as the device's backend, also inside "cpu:gloo,cuda:nccl"."""
+    if not isinstance(name, str) or "://" in name:
+        return name
+    parts = []
+    for part in name.split(","):
+        device, colon, kind = part.rpartition(":")
+        kind = backend() if kind.lower() == "nccl" else kind
+        device = devices.target if device == "cuda" else device
+        parts.append(device + colon + kind)
+    return ",".join(dict.fromkeys(parts))
+
+
+def patch(patches: Patches) -> None:
+    if not dist.is_available():
+        return
+
+    def by_backend(original: Callable) -> Callable:
+        def call(*args, **kwargs):
+            args = [to_backend(a) for a in args]
+            if "backend" in kwargs:
+                kwargs["backend"] = to_backend(kwargs["backend"])
+            if "device_id" in kwargs:
+                device = to_target(kwargs["device_id"])
+                kwargs["device_id"] = None if devices.target == "cpu" else device
+            return original(*args, **kwargs)
+
+        return call
+
+    for name in ("init_process_group", "new_group", "is_backend_available"):
+        _everywhere(patches, name, by_backend)
+    patches.set(dist, "is_nccl_available", lambda: True)
+    if backend() != "nccl":
+        _averages(patches)
+    if devices.target == "cpu":
+        _data_parallel(patches)
+
+
+def _everywhere(patches: Patches, name: str, make: Callable) -> None:
+    """dist.x and dist.distributed_c10d.x are one function."""
+    if hasattr(dist, name):
+        patches.wrap(dist, name, make)
+        patches.set(dist.distributed_c10d, name, getattr(dist, name))
+
+
+class _Average:
+    """A pending sum that becomes an average when waited for."""
+
+    def __init__(self, work: object, finish: Callable[[], None]) -> None:
+        self._work, self._finish = work, finish
+
+    def wait(self, *args, **kwargs):
+        done = self._work.wait(*args, **kwargs)
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
+        return done
+
+    def __getattr__(self, name: str):
+        return getattr(self._work, name)
+
+
+def _averages(patches: Patches) -> None:
+    """ReduceOp.AVG: a sum, divided by the number of ranks. Everything else goes by untouched."""
+
+    def averaging(written: Callable) -> Callable:
+        def make(original: Callable) -> Callable:
+            signature = inspect.signature(original)
+
+            def call(*args, **kwargs):
+                bound = signature.bind(*args, **kwargs)
+                given = bound.arguments
+                if given.get("op") != dist.ReduceOp.AVG:
+                    return original(*args, **kwargs)
+                given["op"] = dist.ReduceOp.SUM
+                group = given.get("group")
+
+                def finish() -> None:
+                    tensor = written(given)
+                    if tensor is not None:
+                        with torch.no_grad():
+                            tensor.div_(dist.get_world_size(group))
+
+                work = original(*bound.args, **bound.kwargs)
+                if given.get("async_op") and work is not None:
+                    return _Average(work, finish)
+                finish()
+                return work
+
+            return call
+
+        return make
+
+    def at_destination(given: dict):
+        group = given.get("group")
+        if given.get("group_dst") is not None:
+            here = dist.get_rank(group) == given["group_dst"]
+        else:
+            here = dist.get_rank() == given.get("dst")
+        return given["tensor"] if here else None
+
+    _everywhere(patches, "all_reduce", averaging(lambda given: given["tensor"]))
+    _everywhere(patches, "reduce", averaging(at_destination))
+    for name in ("reduce_scatter", "reduce_scatter_tensor"):
+        _everywhere(patches, name, averaging(lambda given: given["output"]))
+
+
+def _data_parallel(patches: Patches) -> None:
+    """On the cpu DistributedDataParallel takes no device numbers."""
+
+    def make(original: Callable) -> Callable:
+        def call(self, module, device_ids=None, output_device=None, *args, **kwargs):
+            return original(self, module, None, None, *args, **kwargs)
+
+        return call
+
+    patches.wrap(torch.nn.parallel.DistributedDataParallel, "__init__", make)
