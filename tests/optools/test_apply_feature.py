@@ -146,7 +146,7 @@ def test_applying_again_replaces(accelerator, capsys):
     assert "aten::add.Tensor" in observed(capsys)
 
 
-@pytest.mark.parametrize("feature", ["fallback", "cast_dtype", "overflow_check", "measure_op_time"])
+@pytest.mark.parametrize("feature", list(features.FEATURES))
 def test_each_feature_leaves_results_as_they_are(accelerator, capsys, feature):
     x = torch.randn(4, 5, device=accelerator, dtype=torch.float16, requires_grad=True)
     names = ["torch.add", "torch.sub", "torch.mul", "torch.div"]

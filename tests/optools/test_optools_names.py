@@ -119,3 +119,34 @@ def test_the_environment_is_never_written(device):
     with op_tools.OpObserve(), op_tools.OpOverflowCheck():
         torch.ones(2, device=device).sin()
     assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    "tool, variable, value, said",
+    [
+        ("OpCapture", "OP_CAPTURE_FORMAT", "zip", "expected nothing or one of native, ditorch"),
+        ("OpDtypeCast", "OP_DTYPE_CAST_DICT", "torch.half", "is not of the form"),
+        ("OpAutoCompare", "AUTOCOMPARE_ERROR_TOLERANCE", "1e-3", "expected two numbers"),
+        ("OpAutoCompare", "ADD_AUTOCOMPARE_ERROR_TOLERANCE_FLOAT32", "x,y", "expected two numbers"),
+        ("OpAutoCompare", "OP_AUTOCOMPARE_DISABLE_LIST", "torch.(", "no regular expression"),
+        ("OpTimeMeasure", "OP_TIME_MEASURE_LIMIT", "1e6", "expected a whole number"),
+        ("OpCapture", "OP_TOOLS_VERBOSE", "ditorch-2023", "expected nothing or one of ditorch"),
+    ],
+)
+def test_malformed_variables_of_every_tool(monkeypatch, tool, variable, value, said):
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=said) as error:
+        getattr(op_tools, tool)().start()
+    assert variable in str(error.value) and value in str(error.value)
+
+
+def test_an_unknown_name_in_any_list(device, monkeypatch):
+    from op_tools import selecting
+
+    for family, tool in (("CAPTURE", "OpCapture"), ("FALLBACK", "OpFallback")):
+        selecting._warned.clear()
+        monkeypatch.setenv(f"OP_{family}_DISABLE_LIST", "torch.Tensor.srot")
+        with pytest.warns(UserWarning, match="torch.Tensor.srot.*torch.Tensor.sort"):
+            with getattr(op_tools, tool)():
+                pass

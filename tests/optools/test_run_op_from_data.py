@@ -329,3 +329,27 @@ def test_a_folder_of_ditorchs_own(device, monkeypatch, capsys):
     assert run("op_capture_result", "--run_times", 1, "--device", device) == 0
     text = capsys.readouterr().out
     assert len(re.findall("same", text)) == 2
+
+
+@pytest.mark.parametrize("form", ["ditorch", "ditorch-2024-08"])
+def test_ditorchs_tables_and_files(device, monkeypatch, capsys, form):
+    capture(device, monkeypatch)
+    folder = folder_of("torch.nn.functional.linear")
+    monkeypatch.setenv("OP_TOOLS_VERBOSE", form)
+    capsys.readouterr()
+    flags = ["--run_times", 2, "--device", device]
+    assert run(folder, "--sync_time_measure", *flags) == 0
+    text = capsys.readouterr().out
+    if form == "ditorch":
+        assert text.count("| forward_elasped") == text.count("| backward_elasped") == 2
+    else:
+        assert text.count("OpTimeMeasureHook: torch.nn.functional.linear ") == 4
+    assert list(Path("op_tools_results/op_time_measure_result").glob("op_elasped_info_pid*.csv"))
+    assert run(folder, "--acc_check", *flags) == 0
+    text = capsys.readouterr().out
+    if form == "ditorch":
+        assert len(re.findall(r"^autocompare    torch\.nn\.functional\.linear", text, re.M)) == 4
+    else:
+        assert text.count("OpAutoCompareHook: torch.nn.functional.linear ") == 6
+    (table,) = Path("op_tools_results/op_autocompare_result").glob("op_autocompare_info_pid*.csv")
+    assert "torch.nn.functional.linear grad[1]" in table.read_text()

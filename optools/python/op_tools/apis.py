@@ -20,6 +20,7 @@ _NOT_OPERATORS = {
         "data_ptr backward has_names numel size __repr__ __format__ type dim requires_grad_"
     ).split()
 } | {
+    "torch.device",
     "torch._has_compatible_shallow_copy_type",
     "torch._C._nn._parse_to",
     "torch.autograd.backward",

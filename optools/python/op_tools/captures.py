@@ -265,17 +265,19 @@ class Capture:
             raise CaptureError(f"{self.path}: no blob {name} (content {self.head.get('content')})")
         pack, offset, size = self._blobs[name]
         path = self._pack(pack)
-        raw = torch.empty(size, dtype=torch.uint8)
+        raw = bytearray(size)
         with builtins.open(path, "rb") as file:
             file.seek(offset)
-            got = file.readinto(raw.numpy()) if size else 0
+            got = file.readinto(raw) if size else 0
         if got != size or size != nbytes:
             raise CaptureError(
                 f"{path}: {size} bytes at {offset} expected for blob {name}, {got} are there"
             )
-        if _C.hash_bytes(raw.numpy()) != name:
+        if _C.hash_bytes(raw) != name:
             raise CaptureError(f"{path}: the bytes at {offset} are not those of blob {name}")
-        return raw
+        return (
+            torch.frombuffer(raw, dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
+        )
 
     def _pack(self, number: int) -> str:
         stem = os.path.join(self.path, f"pack-{number:05d}")

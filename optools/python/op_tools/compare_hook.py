@@ -73,6 +73,7 @@ class OpAutoCompareHook(BaseHook):
         info = compare_result(f"{self.name} output", result, expected)
         self.info = info
         self._tell("", info, result, before)
+        self._keep(info)
         if not (info["allclose"] and before["allclose"]):
             self._save_forward(result)
 
@@ -104,6 +105,7 @@ class OpAutoCompareHook(BaseHook):
                 ("grad_inputs(cpu)", serialize_args_to_dict(*expected)),
             )
             self._print(rows, info)
+        self._keep(info)
         if not info["allclose"]:
             self._save_backward(grad_inputs, grad_outputs, expected)
 
@@ -142,6 +144,10 @@ class OpAutoCompareHook(BaseHook):
         if not info["allclose"]:
             print(f"{head}input: {self.given_old}")
             print(f"{head}output: {told((result,))['args']}")
+
+    def _keep(self, info: dict) -> None:
+        if self.tool is not None:
+            self.tool.keep_rows(self.forward_id, info["result_list"])
 
     # ---- what is saved -------------------------------------------------------
     def _folder(self, side: str) -> CallFolder:

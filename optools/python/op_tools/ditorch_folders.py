@@ -16,6 +16,7 @@ from functools import lru_cache
 import torch
 
 from op_tools.containers import transform_contrainer
+from op_tools.core import quiet
 from op_tools.save_op_args import memory_format_of
 
 INPUT = "input.pth"
@@ -63,7 +64,7 @@ def _harmless() -> list:
 def _load(path: str) -> dict:
     """The dictionary in a file; CaseError for what is truncated, foreign or would run code."""
     try:
-        with torch.serialization.safe_globals(_harmless()):
+        with quiet(), torch.serialization.safe_globals(_harmless()):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL (\S+)", str(error))

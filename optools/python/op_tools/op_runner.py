@@ -18,6 +18,7 @@ from op_tools.containers import (
     transform_contrainer,
     traverse_container,
 )
+from op_tools.core import quiet
 from op_tools.ditorch_folders import CaseError
 from op_tools.hooks import synchronize
 from op_tools.reference_call import ReferenceCall, unshared
@@ -124,7 +125,8 @@ class OpRunner:
                 return self.device if leaf.type != "cpu" else leaf
             return leaf
 
-        return transform_contrainer(values, same_for_same(move))
+        with quiet():
+            return transform_contrainer(values, same_for_same(move))
 
     def load_forward_input(self) -> None:
         """Fresh leaves: a run in place changes them."""
@@ -135,7 +137,8 @@ class OpRunner:
 
     def run_forward(self) -> object:
         self.load_forward_input()
-        args, kwargs = unshared(self.name, self.args, self.kwargs)
+        with quiet():
+            args, kwargs = unshared(self.name, self.args, self.kwargs)
         torch.manual_seed(self.seed)
         self.used = args
         self.hook.before_forward()
@@ -239,7 +242,8 @@ class OpRunner:
         if phase == "backward" and not self.case.of_arguments:
             return False
         try:
-            exact, usual = self._on_cpu(phase, _DOUBLE), self._on_cpu(phase, {})
+            with quiet():
+                exact, usual = self._on_cpu(phase, _DOUBLE), self._on_cpu(phase, {})
         except Exception:  # no reference, no excuse
             return False
         if phase == "forward":

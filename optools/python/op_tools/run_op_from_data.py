@@ -30,6 +30,7 @@ if __package__ in (None, ""):  # python op_tools/run_op_from_data.py
 import torch
 
 from op_tools import captures, ditorch_folders, options
+from op_tools.core import quiet
 from op_tools.ditorch_folders import Case
 from op_tools.op_runner import OpAccyChecker, OpRunner, OpRunnerHook, SyncExecuteTimer
 from op_tools.pretty_print import dict_data_list_to_table
@@ -105,7 +106,9 @@ def cases(path: str) -> Iterator[tuple[str, Case | None, str]]:
             if record.raised is not None:
                 continue
             try:
-                yield where, _record_case(folder, record), ""
+                with quiet():
+                    case = _record_case(folder, record)
+                yield where, case, ""
             except captures.CaptureError as error:
                 yield where, None, str(error)
         for problem in capture.problems:
