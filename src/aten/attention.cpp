@@ -5,6 +5,7 @@
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/library.h>
 
@@ -390,6 +391,36 @@ Backward attention_backward(
   return {std::move(dq), std::move(dk), std::move(dv), at::Tensor()};
 }
 
+Backward attention_backward_shapes(
+    const at::Tensor&,
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const at::Tensor&,
+    std::array<bool, 4>,
+    const at::Tensor&,
+    const at::Tensor&,
+    const at::Tensor&,
+    const at::Tensor&,
+    c10::SymInt,
+    c10::SymInt,
+    double,
+    bool,
+    const at::Tensor&,
+    const at::Tensor&,
+    std::optional<double>) {
+  return {
+      at::empty_like(query),
+      at::empty_like(key),
+      at::empty_like(value),
+      at::Tensor()};
+}
+
+bool has_meta(const char* name) {
+  const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
+  return op && op->hasKernelForDispatchKey(c10::DispatchKey::Meta);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -399,6 +430,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl(
       "_scaled_dot_product_fused_attention_overrideable_backward",
       TORCH_FN(attention_backward));
+}
+
+// torch 2.11 has none, and a fake tensor would run the kernel to learn sizes.
+TORCH_LIBRARY_IMPL(aten, Meta, m) {
+  if (!has_meta(kBackward)) {
+    m.impl(
+        "_scaled_dot_product_fused_attention_overrideable_backward",
+        TORCH_FN(attention_backward_shapes));
+  }
 }
 
 }  // namespace npu
