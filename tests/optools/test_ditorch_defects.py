@@ -271,3 +271,43 @@ def test_17_importing_prints_and_pollutes_the_environment():
         )
         assert done.returncode == 0, done.stderr
         assert said is None or done.stdout + done.stderr == said
+
+
+PROCESS = """
+import sys, torch, ditorch, torch.distributed as dist
+rank = int(sys.argv[2])
+dist.init_process_group("nccl", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
+def made(value, n=2):
+    return torch.full((n,), float(value), device="cuda")
+x = made(rank + 1)
+dist.reduce(x, dst=1, op=dist.ReduceOp.SUM)          # dst was dropped
+assert rank == 0 or x.tolist() == [3.0, 3.0], x
+x = made(rank + 1)
+dist.reduce(x, 1, op=dist.ReduceOp.MAX)
+assert rank == 0 or x.tolist() == [2.0, 2.0], x
+out = made(0)
+dist.reduce_scatter(out, [made(rank + 1), made(10 * (rank + 1))])   # the list was passed on
+assert out.tolist() == [[3.0, 3.0], [30.0, 30.0]][rank], out
+dist.reduce_scatter(out, [made(rank + 1), made(3)], op=dist.ReduceOp.AVG)
+assert out.tolist() == [[1.5, 1.5], [3.0, 3.0]][rank], out
+dist.reduce_scatter_tensor(out, made(rank + 1, 4))
+assert out.tolist() == [3.0, 3.0], out
+work = dist.all_reduce(out, op=dist.ReduceOp.AVG, async_op=True)
+assert work is not None
+work.wait()
+assert out.tolist() == [3.0, 3.0], out
+assert torch.cuda.get_device_capability(0) is not None      # took no argument
+dist.destroy_process_group()
+"""
+
+
+def test_18_collectives_are_broken_by_the_alias_layer(tmp_path):
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    command = [sys.executable, "-c", PROCESS, str(tmp_path / "store")]
+    children = [
+        subprocess.Popen([*command, str(rank)], env=environment, stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    for child in children:
+        _, said = child.communicate(timeout=300)
+        assert child.returncode == 0, said

@@ -295,3 +295,29 @@ def test_offline(device, monkeypatch, form):
     assert re.search(rf"(SyncExecuteTimer: torch\.Tensor\.div forward {number}\n){{3}}", text)
     assert "backward elasped" not in text
     assert "1 cases, 1 agree, 0 differ" in run_script(device)
+
+
+# ---- the two lines ------------------------------------------------------------------
+TWO_LINES = """
+import torch
+import ditorch
+
+model = torch.nn.Linear(4, 2).cuda()
+x = torch.ones(3, 4, device="cuda", requires_grad=True)
+model(x).sum().backward()
+assert x.grad.shape == (3, 4) and x.device.type in ("cuda", DEVICE)
+assert torch.cuda.is_available() and torch.cuda.device_count() >= 1
+"""
+
+
+def test_cuda_code_after_two_lines(device):
+    load = "1" if device == "npu" else "0"
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_LINES.replace("DEVICE", repr(device))],
+        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": load},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ditorch: " in done.stdout + done.stderr
