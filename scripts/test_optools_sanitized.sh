@@ -5,7 +5,7 @@
 # what our code (and PyTorch's headers in it) reads and writes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=$(realpath -s "$1")
+python=$(realpath -s "$(command -v "$1")")
 kind=$2
 shift 2
 build=build/optools-$kind

@@ -9,6 +9,8 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <array>
+#include <atomic>
 #include <cstring>
 
 #include "core/engine.h"
@@ -40,16 +42,29 @@ void leave_scope(const at::RecordFunction& fn, at::ObserverContext*) {
 
 // Forward origins by (thread, autograd number). A fixed table where newer
 // calls displace older ones: a graph deeper than this loses its oldest names.
+// Each entry is a sequence lock: odd while it is written, and a reader takes
+// only what was the same before and after.
 class Origins {
  public:
   void put(uint64_t thread, uint64_t sequence, const Origin& origin) {
     Entry& entry = at(thread, sequence);
-    entry.version.fetch_add(
-        1, std::memory_order_acquire);  // odd: in the making
-    entry.thread = thread;
-    entry.sequence = sequence;
-    entry.origin = origin;
-    entry.version.fetch_add(1, std::memory_order_release);
+    auto version = entry.version.load(std::memory_order_relaxed);
+    if (version % 2 != 0 ||
+        !entry.version.compare_exchange_strong(version, version + 1)) {
+      return;  // another thread writes here: its origin is as good as ours
+    }
+    std::atomic_thread_fence(std::memory_order_release);
+    const Words words{
+        thread,
+        sequence,
+        uint64_t{origin.api} << 32 | origin.module,
+        origin.site,
+        origin.api_call,
+        origin.number};
+    for (size_t i = 0; i < words.size(); ++i) {
+      entry.words[i].store(words[i], std::memory_order_relaxed);
+    }
+    entry.version.store(version + 2, std::memory_order_release);
   }
 
   bool get(uint64_t thread, uint64_t sequence, Origin& origin) const {
@@ -58,22 +73,29 @@ class Origins {
     if (before % 2 != 0 || before == 0) {
       return false;
     }
-    const bool same = entry.thread == thread && entry.sequence == sequence;
-    const Origin copy = entry.origin;
+    Words words;
+    for (size_t i = 0; i < words.size(); ++i) {
+      words[i] = entry.words[i].load(std::memory_order_relaxed);
+    }
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (!same || entry.version.load(std::memory_order_relaxed) != before) {
+    if (entry.version.load(std::memory_order_relaxed) != before ||
+        words[0] != thread || words[1] != sequence) {
       return false;
     }
-    origin = copy;
+    origin = Origin{
+        .api = static_cast<uint32_t>(words[2] >> 32),
+        .module = static_cast<uint32_t>(words[2]),
+        .site = static_cast<uint32_t>(words[3]),
+        .api_call = words[4],
+        .number = words[5]};
     return true;
   }
 
  private:
+  using Words = std::array<uint64_t, 6>;
   struct Entry {
     std::atomic<uint32_t> version{0};
-    uint64_t thread = 0;
-    uint64_t sequence = 0;
-    Origin origin;
+    std::array<std::atomic<uint64_t>, std::tuple_size_v<Words>> words{};
   };
   static constexpr size_t kEntries = 1 << 15;
   std::unique_ptr<Entry[]> entries_{new Entry[kEntries]};
