@@ -106,9 +106,12 @@ import torch, torch_npu
 getcontext().prec = 50
 x = torch.tensor([[4.7523, -6.8127, -2.4511], [9.0, -1.0, 0.5], [30.0, 0.0, -3.0]], dtype=torch.float64)
 y = x.npu().requires_grad_()
-torch.nn.functional.cross_entropy(y, torch.zeros(3, dtype=torch.int64).npu(), reduction="sum").backward()
-for row, grads in zip(x.tolist(), y.grad.cpu().tolist()):
+losses = torch.nn.functional.cross_entropy(y, torch.zeros(3, dtype=torch.int64).npu(), reduction="none")
+losses.sum().backward()
+for row, loss, grads in zip(x.tolist(), losses.tolist(), y.grad.cpu().tolist()):
     terms = [Decimal(v).exp() for v in row]
+    exact = -(terms[0] / sum(terms)).ln()
+    assert abs(Decimal(loss) - exact) <= Decimal(2) ** -52, (row, loss, exact)
     # The kind keeps the row's logarithm in float64; p can be no better than that.
     allowed = (1 + sum(terms).ln()) * Decimal(2) ** -53
     for i, (term, grad) in enumerate(zip(terms, grads)):

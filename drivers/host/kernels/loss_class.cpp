@@ -227,13 +227,15 @@ npu_status cross_entropy_run(const npu_call& call) {
       for (std::int64_t c = 0; c < samples.classes; ++c) {
         sum += std::exp(in[samples.at(i, c)] - most);
       }
-      const double log_sum = most + std::log(sum);
+      const double log_sum = std::log(sum);
       double loss = 0;
       for (std::int64_t c = 0; q.counts(i) && c < samples.classes; ++c) {
         const double share = q(i, c);
-        loss += share == 0 ? 0 : share * (log_sum - in[samples.at(i, c)]);
+        // The difference first: a small loss keeps its digits.
+        const double off = most - in[samples.at(i, c)] + log_sum;
+        loss += share == 0 ? 0 : share * off;
       }
-      lse.set(i, log_sum);
+      lse.set(i, most + log_sum);
       if (reduction == Reduction::kNone) {
         out.set(i, loss);
       }
