@@ -86,7 +86,7 @@ class OpCapture(OpTool):
         )
 
     def totals(self) -> dict[str, int]:
-        """records, refused, seen_bytes, blob_bytes, log_bytes, blobs, packs."""
+        """records, refused, operand_bytes, seen_bytes (read), blob_bytes, log_bytes, blobs, packs."""
         return (self._core or self._last).totals()
 
     def unread(self) -> dict[str, int]:
@@ -100,14 +100,14 @@ class OpCapture(OpTool):
         core = self._last
         totals = core.totals()
         written = (totals["blob_bytes"] + totals["log_bytes"]) / MIB
-        share = totals["blob_bytes"] / totals["seen_bytes"] if totals["seen_bytes"] else 0
+        share = totals["blob_bytes"] / max(totals["operand_bytes"], 1)
         for why, count in sorted(core.unread().items()):
             print(f"OpCapture: {count} tensors without contents: {why}")
         if totals["refused"]:
             print(f"OpCapture: {totals['refused']} calls not captured: {core.why_closed}")
         print(
             f"OpCapture: {totals['records']} calls in {self.folder}, {written:.1f} MiB "
-            f"({share:.0%} of the bytes seen)"
+            f"({share:.0%} of the operands' bytes)"
         )
 
 

@@ -28,12 +28,6 @@ struct BlobHash {
   }
 };
 
-struct BlobHashKey {
-  size_t operator()(const BlobHash& hash) const {
-    return hash.first;
-  }
-};
-
 // Defined in docs/capture-format.md; the same on every machine. Not meant to
 // resist somebody who wants two contents to have one name.
 BlobHash hash_bytes(const void* data, size_t bytes);

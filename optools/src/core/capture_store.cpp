@@ -18,7 +18,8 @@ namespace {
 
 // Waking a thread costs more than queueing: it is woken for this much, or
 // looks by itself after a while.
-constexpr uint64_t kWakeBytes = 1 << 20;
+constexpr uint64_t kWakeBytes = 256 * 1024;
+constexpr size_t kSmallBlob = 4096;
 constexpr auto kLookAgain = std::chrono::milliseconds(20);
 constexpr uint64_t kCheckDiskEvery = 16ull << 20;
 
@@ -104,14 +105,24 @@ void CaptureStore::add_blob(const BlobHash& hash, std::string_view bytes) {
     }
     known_.insert(hash);
     make_room(lock, bytes.size());
+    if (bytes.size() <= kSmallBlob) {
+      const size_t at = queue_.small.size();
+      queue_.small.append(bytes);
+      queue_blob({hash, nullptr, bytes.size(), at});
+      return;
+    }
   }
-  Blob blob{hash, buffers_.take(bytes.size()), bytes.size()};
+  Blob blob{hash, buffers_.take(bytes.size()), bytes.size(), 0};
   std::memcpy(blob.bytes.get(), bytes.data(), bytes.size());
   std::lock_guard lock(mutex_);
-  if (!open()) {
-    return;
+  if (open()) {
+    queue_blob(std::move(blob));
   }
-  queue_.bytes += bytes.size() + sizeof(Blob);
+}
+
+// Call with the lock held.
+void CaptureStore::queue_blob(Blob blob) {
+  queue_.bytes += blob.size + sizeof(Blob);
   queue_.blobs.push_back(std::move(blob));
   if (queue_.bytes >= kWakeBytes) {
     wake_writer();
@@ -258,7 +269,9 @@ void CaptureStore::write_batch(Batch& batch) {
   guarded([&] { check_disk(); });
   for (auto& blob : batch.blobs) {
     guarded([&] {
-      const auto place = packs_.write(blob.hash, {blob.bytes.get(), blob.size});
+      const char* bytes = blob.bytes != nullptr ? blob.bytes.get()
+                                                : batch.small.data() + blob.at;
+      const auto place = packs_.write(blob.hash, {bytes, blob.size});
       log_.append(
           static_cast<uint8_t>(FrameKind::kBlob),
           blob_payload(blob.hash, place, blob.size));

@@ -9,12 +9,12 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <unordered_set>
 #include <vector>
 
 #include "core/blob_packs.h"
 #include "core/buffer_pool.h"
 #include "core/frame_log.h"
+#include "core/hash_set.h"
 
 namespace optools {
 
@@ -76,7 +76,7 @@ class CaptureStore {
   struct Totals {
     uint64_t records = 0;
     uint64_t refused = 0;     // records that came after a limit was met
-    uint64_t seen_bytes = 0;  // of contents offered
+    uint64_t seen_bytes = 0;  // of contents read
     uint64_t blob_bytes = 0;  // of them stored
     uint64_t log_bytes = 0;
     uint64_t blobs = 0;
@@ -87,12 +87,14 @@ class CaptureStore {
  private:
   struct Blob {
     BlobHash hash;
-    BufferPool::Buffer bytes;
+    BufferPool::Buffer bytes;  // null for a small one
     size_t size;
+    size_t at;  // of a small one, in Batch::small
   };
   // What waits to be written: blobs go before the frames that speak of them.
   struct Batch {
     std::vector<Blob> blobs;
+    std::string small;   // contents of small blobs
     std::string frames;  // kind (1 byte), length (4), payload, ...
     size_t records = 0;
     uint64_t bytes = 0;
@@ -107,6 +109,7 @@ class CaptureStore {
   void finish_files();
   template <class F>
   void guarded(F&& body);
+  void queue_blob(Blob blob);
   void make_room(std::unique_lock<std::mutex>& lock, uint64_t bytes);
   void wake_writer();
   void stop_taking(const std::string& why);
@@ -126,7 +129,7 @@ class CaptureStore {
   bool ending_ = false;
   bool closed_ = false;
   int64_t step_ = -1;
-  std::unordered_set<BlobHash, BlobHashKey> known_;
+  HashSet known_;
   BufferPool buffers_;
   Totals totals_;
   uint64_t taken_ = 0;  // bytes taken, for max_bytes

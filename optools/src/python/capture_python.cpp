@@ -290,7 +290,13 @@ void bind_capture(py::module_& m) {
           py::arg("min_free"),
           py::arg("queue_bytes"),
           py::arg("pack_bytes"))
-      .def("totals", [](Capture& tool) { return totals_of(tool.store()); })
+      .def(
+          "totals",
+          [](Capture& tool) {
+            py::dict out = totals_of(tool.store());
+            out["operand_bytes"] = tool.operand_bytes();
+            return out;
+          })
       .def("unread", &Capture::unread)
       .def(
           "drain",

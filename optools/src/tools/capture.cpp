@@ -390,6 +390,15 @@ std::map<std::string, uint64_t> Capture::unread() const {
   return sum;
 }
 
+uint64_t Capture::operand_bytes() const {
+  uint64_t sum = 0;
+  for (auto* each : quiet_locals()) {
+    const auto& values = static_cast<Local*>(each)->values;
+    sum += values ? values->operand_bytes : 0;
+  }
+  return sum;
+}
+
 void Capture::finish() {
   attempt([&] {
     Quiet quiet;
@@ -409,8 +418,8 @@ void Capture::finish() {
   packer.natural(totals.records - 1);  // without the head
   packer.text("refused");
   packer.natural(totals.refused);
-  packer.text("seen_bytes");
-  packer.natural(totals.seen_bytes);
+  packer.text("operand_bytes");
+  packer.natural(operand_bytes());
   packer.text("blob_bytes");
   packer.natural(totals.blob_bytes);
   packer.text("unread");

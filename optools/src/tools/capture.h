@@ -33,6 +33,8 @@ class Capture : public Tool {
   CaptureStore& store() {
     return *store_;
   }
+  // Of all tensors in all calls, read or not.
+  uint64_t operand_bytes() const;
   // Tensors without contents, by reason.
   std::map<std::string, uint64_t> unread() const;
 

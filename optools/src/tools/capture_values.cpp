@@ -277,6 +277,7 @@ void CaptureValues::put_tensor(const at::Tensor& t, const char* skip) {
     put_geometry(t, pairs);
     form = dense_form(t.sizes(), t.strides());
     flags |= form.packed ? kTensorPacked : 0;
+    operand_bytes += t.numel() * t.element_size();
   }
   packer.key("f");
   packer.natural(flags);

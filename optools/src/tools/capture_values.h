@@ -49,6 +49,7 @@ class CaptureValues {
       : store_(store), content_(content), max_bytes_(max_tensor_bytes) {}
 
   Packer packer;
+  uint64_t operand_bytes = 0;  // of all tensors, read or not
   // Tensors without contents, by reason.
   std::map<std::string_view, uint64_t> unread;  // of literals
 

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A set of hashes: one table, one look, no allocation per element.
+#pragma once
+
+#include <vector>
+
+#include "core/blob_hash.h"
+
+namespace optools {
+
+class HashSet {
+ public:
+  // True when it was not there.
+  bool insert(const BlobHash& hash) {
+    if (2 * (count_ + 1) > slots_.size()) {
+      grow();
+    }
+    const bool fresh = put(hash);
+    count_ += fresh;
+    return fresh;
+  }
+  bool contains(const BlobHash& hash) const {
+    for (size_t at = hash.first & mask();; at = (at + 1) & mask()) {
+      if (slots_[at] == hash) {
+        return true;
+      }
+      if (slots_[at] == BlobHash{}) {
+        return false;
+      }
+    }
+  }
+
+ private:
+  // All zeros is a free place: no contents are known to have that hash, and
+  // one that had would be stored each time.
+  std::vector<BlobHash> slots_ = std::vector<BlobHash>(4096);
+  size_t count_ = 0;
+
+  size_t mask() const {
+    return slots_.size() - 1;
+  }
+  bool put(const BlobHash& hash) {
+    size_t at = hash.first & mask();
+    while (slots_[at] != BlobHash{}) {
+      if (slots_[at] == hash) {
+        return false;
+      }
+      at = (at + 1) & mask();
+    }
+    slots_[at] = hash;
+    return true;
+  }
+  void grow() {
+    std::vector<BlobHash> old(2 * slots_.size());
+    old.swap(slots_);
+    for (const auto& hash : old) {
+      if (hash != BlobHash{}) {
+        put(hash);
+      }
+    }
+  }
+};
+
+}  // namespace optools
