@@ -187,3 +187,27 @@ def test_ditorch_lines(device, capsys, monkeypatch):
         torch.sub(x, x)
     text = capsys.readouterr().out
     assert "apply OpObserveHook on torch.add\n" in text and "torch.sub" not in text
+
+
+def test_scripting_and_compiling_while_applied(device, capsys):
+    x = torch.ones(3, device=device)
+
+    def function(x):
+        return torch.add(x, x) * 2
+
+    with op_tools.apply_feature("torch.add", "dump_op_args"):
+        assert torch.jit.script(function)(x).cpu().tolist() == [4, 4, 4]
+        assert torch.compile(function, backend="eager")(x).cpu().tolist() == [4, 4, 4]
+    assert torch.jit.script(function)(x).cpu().tolist() == [4, 4, 4]
+
+
+def test_capture_in_ditorchs_folders(device, capsys, monkeypatch):
+    from op_tools import ditorch_folders
+
+    monkeypatch.setenv("OP_CAPTURE_FORMAT", "ditorch")
+    x = torch.ones(3, device=device)
+    with op_tools.apply_feature("torch.add", "op_capture"):
+        torch.add(x, x)
+        torch.sub(x, x)
+    (folder,) = ditorch_folders.find(".")
+    assert ditorch_folders.load(folder).name == "torch.add"

@@ -353,3 +353,37 @@ def test_ditorchs_tables_and_files(device, monkeypatch, capsys, form):
         assert text.count("OpAutoCompareHook: torch.nn.functional.linear ") == 6
     (table,) = Path("op_tools_results/op_autocompare_result").glob("op_autocompare_info_pid*.csv")
     assert "torch.nn.functional.linear grad[1]" in table.read_text()
+
+
+def test_a_full_disk_ends_the_capture_and_not_the_training(device, monkeypatch, capsys):
+    monkeypatch.setenv("OP_CAPTURE_FORMAT", "ditorch")
+    written = []
+
+    def full(path, *rest):
+        if len(written) == 3:
+            raise OSError(28, "No space left on device")
+        written.append(path)
+        write_args(path, *rest)
+
+    monkeypatch.setattr("op_tools.capture_hook.write_args", full)
+    x = torch.ones(3, device=device, requires_grad=True)
+    with op_tools.OpCapture():
+        torch.sin(x).exp().cos().sum().backward()
+    assert x.grad is not None
+    text = capsys.readouterr().out
+    assert text.count("No space left on device") == 1
+    assert text.count(".pth saved") == 3
+    assert all(torch.load(p, weights_only=True) for p in Path().rglob("*.pth"))
+
+
+def test_tensors_of_other_kinds_are_captured_as_they_are(monkeypatch, capsys):
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+    monkeypatch.setenv("OP_CAPTURE_FORMAT", "ditorch")
+    sparse = torch.eye(3).to_sparse()
+    with op_tools.OpCapture():
+        torch.sparse.mm(sparse, torch.ones(3, 2))
+        torch.view_as_real(torch.ones(2, dtype=torch.complex64).conj().resolve_conj())
+        torch.empty(0, 3).sum()
+    names = {ditorch_folders.load(folder).name for folder in ditorch_folders.find(".")}
+    assert {"torch._C._sparse._sparse_mm", "torch.view_as_real", "torch.Tensor.sum"} <= names
+    assert run(".", "--run_times", 1, "--device", "cpu") == 0, capsys.readouterr().out

@@ -10,6 +10,7 @@ import threading
 import types
 from collections.abc import Callable
 
+import torch
 from torch import nn
 
 from op_tools import apis
@@ -75,6 +76,10 @@ def _release(feature: str) -> None:
         tool.stop()
 
 
+def _script_builtins() -> dict[int, str]:
+    return torch.jit._builtins._get_builtin_table()
+
+
 class Applied:
     """A feature on one function; undo() puts the function back."""
 
@@ -97,6 +102,10 @@ class Applied:
 
         self.wrapper = applied
         self._is_applied = True
+        # TorchScript knows PyTorch's functions by their identity: it takes this one for the other.
+        builtins = _script_builtins()
+        if id(function) in builtins:
+            builtins[id(applied)] = builtins[id(function)]
 
     def put(self, owner: object, attribute: str) -> None:
         own = attribute in vars(owner) if hasattr(owner, "__dict__") else True
@@ -109,6 +118,7 @@ class Applied:
             if not self._is_applied:
                 return
             self._is_applied = False
+            _script_builtins().pop(id(self.wrapper), None)
             for owner, attribute, own in self._places:
                 _applied.pop((id(owner), attribute), None)
                 if own:

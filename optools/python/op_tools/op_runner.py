@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+import types
 from collections.abc import Callable, Iterable
 
 import torch
@@ -42,6 +43,8 @@ _FACTORIES = frozenset(
         "tril_indices triu_indices zeros zeros_like"
     ).split()
 )
+# Hold bindings of operators and nothing else.
+_BINDINGS = {f"torch._C._{name}" for name in "fft linalg nested nn sparse special".split()}
 _UNINITIALISED = ("torch.empty", "torch.Tensor.new_empty", "torch.Tensor.resize")
 
 
@@ -50,6 +53,9 @@ def _is_binding(name: str) -> bool:
     package, _, own = name.rpartition(".")
     if package == "torch.nn.init":
         return callable(getattr(torch.nn.init, own, None)) and not own.startswith("_")
+    if package in _BINDINGS:
+        kind = getattr(torch._C, package.rpartition(".")[2])
+        return isinstance(getattr(kind, own, None), types.BuiltinFunctionType)
     return package == "torch" and own != "from_file" and hasattr(torch._C._VariableFunctions, own)
 
 
