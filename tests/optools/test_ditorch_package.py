@@ -138,6 +138,9 @@ for made in (lambda: torch.autocast("cuda", dtype=torch.bfloat16), lambda: torch
     with made():
         assert torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
         assert (torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")).dtype == torch.bfloat16
+        assert torch.is_autocast_enabled() and torch.get_autocast_gpu_dtype() == torch.bfloat16
+assert not torch.is_autocast_enabled("cuda") and not torch.is_autocast_enabled()
+torch.set_autocast_enabled(True); assert torch.is_autocast_enabled("cuda"); torch.set_autocast_enabled(False)
 assert not torch.is_autocast_enabled("cuda")
 # torch.jit
 @torch.jit.script
@@ -153,6 +156,14 @@ x = torch.ones(2, device="cuda", requires_grad=True)
 checkpoint(lambda t: torch.nn.functional.dropout(t.sin()), x, use_reentrant=False).sum().backward(); there(x.grad)
 compiled = torch.compile(lambda t: t.sin() + torch.ones(2, device="cuda"), backend="aot_eager")
 there(compiled(torch.ones(2, device="cuda")))
+# the tools, on the same device
+import os
+os.environ["OP_TOOLS_DEVICE"] = target
+import op_tools
+tool = op_tools.OpObserve()
+with tool:
+    torch.ones(2, device="cuda").sin()
+assert "aten::sin" in tool.counts()
 """
 
 

@@ -181,6 +181,18 @@ def _classes(patches: Patches) -> None:
             patches.set(torch, name, _derivable(getattr(torch, name)))
 
 
+def _device_first(original: Callable) -> Callable:
+    """The device's name comes first; the old form, without one, means cuda."""
+
+    def call(*args, **kwargs):
+        if not (args and isinstance(args[0], str)) and "device_type" not in kwargs:
+            args = ("cuda", *args)
+        args, kwargs = map_all(args, kwargs)
+        return original(*args, **kwargs)
+
+    return call
+
+
 def _amp(patches: Patches) -> None:
     def first_device(original):
         def call(self, device_type="cuda", *args, **kwargs):
@@ -204,7 +216,7 @@ def _amp(patches: Patches) -> None:
     for name in (
         "is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype"
     ).split():
-        patches.wrap(torch, name, by_any)
+        patches.wrap(torch, name, _device_first)
     patches.wrap(
         torch, "get_autocast_gpu_dtype", lambda _: lambda: torch.get_autocast_dtype("cuda")
     )
