@@ -12,7 +12,7 @@ import op_tools
 import pytest
 import torch
 from op_tools import ditorch_folders, run_op_from_data
-from op_tools.op_runner import OpRunner, OpRunnerHook
+from op_tools.op_runner import OpAccyChecker, OpRunner, OpRunnerHook
 from op_tools.save_op_args import write_args
 from torch.nn import functional as F
 
@@ -387,3 +387,25 @@ def test_tensors_of_other_kinds_are_captured_as_they_are(monkeypatch, capsys):
     names = {ditorch_folders.load(folder).name for folder in ditorch_folders.find(".")}
     assert {"torch._C._sparse._sparse_mm", "torch.view_as_real", "torch.Tensor.sum"} <= names
     assert run(".", "--run_times", 1, "--device", "cpu") == 0, capsys.readouterr().out
+
+
+def test_acc_check_tells_rounding_from_errors(device, monkeypatch, capsys):
+    """A long sum that cancels is not within ditorch's tolerance, and right all the same."""
+    torch.manual_seed(0)
+    a, b = 100 * torch.randn(4, 10000), torch.randn(3, 10000)
+    order = torch.randperm(20000)
+    x, w = torch.cat([a, a], 1)[:, order], torch.cat([b, -b], 1)[:, order]
+    write_args("0/input", "torch.nn.functional.linear", "1", (x, w), {})
+    assert run(".", "--acc_check", "--run_times", 1, "--device", device) == 0
+    assert "allclose: False" in capsys.readouterr().out
+
+    calls = []
+
+    def wrong_at_first(x, w):
+        calls.append(x)
+        return F.linear(x[:, :-1], w[:, :-1]) if len(calls) == 1 else F.linear(x, w)
+
+    runner = OpRunner("0", OpAccyChecker(), device)
+    runner.fun = wrong_at_first
+    runner.run_forward()
+    assert runner.hook.bad == 1
