@@ -2,8 +2,6 @@
 // PyTorch's stack of function modes belongs to a thread, and only that thread
 // can change it. Python can make a running thread call us at the next thing it
 // does: a profile function, taken off again as soon as it has run once.
-#include <frameobject.h>
-
 #include "python/bindings.h"
 
 #if PY_VERSION_HEX >= 0x030D0000
