@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python -m op_tools.selftest: every tool, one line each."""
+
+import os
+import re
+import subprocess
+import sys
+
+from op_tools import selftest
+
+
+def run(tmp_path, autoload):
+    return subprocess.run(
+        [sys.executable, "-m", "op_tools.selftest"],
+        cwd=tmp_path,
+        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def test_without_any_plugin(tmp_path):
+    done = run(tmp_path, "0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    count = len(selftest.CHECKS)
+    on_cpu = [line for line in lines if re.match(r"ok    \S.* cpu   \S", line)]
+    assert len(on_cpu) == count
+    tools = "OpObserve OpOverflowCheck OpFallback OpDtypeCast OpTimeMeasure OpCapture OpAutoCompare"
+    assert all(any(f"ok    {tool} " in line for line in on_cpu) for tool in tools.split())
+    assert re.fullmatch(r"(\d+) of \1 passed", lines[-1])
+    assert os.listdir(tmp_path) == []  # nothing is left behind
+
+
+def test_on_the_device_too(tmp_path, accelerator):
+    done = run(tmp_path, "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(rf"^ok    .* {accelerator}", done.stdout, re.M)) == len(selftest.CHECKS)
+
+
+def test_a_failure_is_told(capsys):
+    def broken(device):
+        selftest.check(device == "moon", "not on the moon")
+
+    assert selftest.run("Broken", broken, "cpu") is False
+    assert (
+        "FAIL  Broken             cpu   AssertionError: not on the moon" in capsys.readouterr().out
+    )
