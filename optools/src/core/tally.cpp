@@ -38,7 +38,10 @@ struct BlockTally {
   Lanes e, over, loose, max_abs, max_rel, sum_abs, dot, got2, ref2, diff2;
 };
 
-double larger(double a, double b) {
+// The same loops are compiled for several instruction sets.
+#define OPTOOLS_INLINE inline __attribute__((always_inline))
+
+OPTOOLS_INLINE double larger(double a, double b) {
   return a > b ? a : b;
 }
 
@@ -49,14 +52,15 @@ struct Values {
 };
 
 template <bool has_majorant>
-void add_block(
+OPTOOLS_INLINE void add_elements(
     const Values& in, int64_t count, const Allowance& a, BlockTally& t) {
   for (int64_t i = 0; i + kLanes <= count; i += kLanes) {
     for (int j = 0; j < kLanes; ++j) {
       const double g = in.got[i + j];
       const double r = in.ref[i + j];
       const double size = std::fabs(r);
-      const double m = has_majorant ? in.majorant[i + j] : size;
+      const double m =
+          has_majorant ? Allowance::terms(in.majorant[i + j], size) : size;
       const double difference = std::fabs(g - r);
       const double e =
           difference / larger(a.out * size + a.acc * m, a.floor) * a.scale;
@@ -76,7 +80,8 @@ void add_block(
 }
 
 // Is everything in the block finite and within the dtype's range?
-bool ordinary(const Values& in, int64_t count, double largest) {
+OPTOOLS_INLINE bool all_ordinary(
+    const Values& in, int64_t count, double largest) {
   Lanes bad, big;
   for (int64_t i = 0; i + kLanes <= count; i += kLanes) {
     for (int j = 0; j < kLanes; ++j) {
@@ -86,6 +91,42 @@ bool ordinary(const Values& in, int64_t count, double largest) {
   }
   return bad.sum() == 0 && big.max() <= largest;
 }
+
+// False, and nothing added, when the block has elements that need more care.
+OPTOOLS_INLINE bool add_whole_block(
+    const Values& in, int64_t count, const Allowance& a, BlockTally& t) {
+  if (!all_ordinary(in, count, a.largest)) {
+    return false;
+  }
+  if (in.majorant != nullptr) {
+    add_elements<true>(in, count, a, t);
+  } else {
+    add_elements<false>(in, count, a, t);
+  }
+  return true;
+}
+
+using AddBlock =
+    bool (*)(const Values&, int64_t, const Allowance&, BlockTally&);
+
+bool add_block(
+    const Values& in, int64_t count, const Allowance& a, BlockTally& t) {
+  return add_whole_block(in, count, a, t);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) bool add_block_avx2(
+    const Values& in, int64_t count, const Allowance& a, BlockTally& t) {
+  return add_whole_block(in, count, a, t);
+}
+AddBlock choose() {
+  return __builtin_cpu_supports("avx2") ? &add_block_avx2 : &add_block;
+}
+#else
+AddBlock choose() {
+  return &add_block;
+}
+#endif
 
 void note(Tally& t, double e, int64_t at) {
   if (e > t.e || (t.worst < 0 && e > 0)) {
@@ -175,6 +216,7 @@ Tally tally(
     const double* majorant,
     int64_t count,
     const Allowance& a) {
+  static const AddBlock add = choose();
   Tally t;
   double wide[kBlock];
   for (int64_t at = 0; at < count; at += kBlock) {
@@ -186,13 +228,8 @@ Tally tally(
         wide, ref + at, majorant != nullptr ? majorant + at : nullptr};
     const int64_t whole = n / kLanes * kLanes;
     int64_t done = 0;
-    if (ordinary(in, whole, a.largest)) {
-      BlockTally block;
-      if (majorant != nullptr) {
-        add_block<true>(in, whole, a, block);
-      } else {
-        add_block<false>(in, whole, a, block);
-      }
+    BlockTally block;
+    if (add(in, whole, a, block)) {
       fold(t, block, whole);
       if (block.e.max() > t.e) {
         locate(t, in, whole, a, at);

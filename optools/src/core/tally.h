@@ -17,9 +17,13 @@ struct Allowance {
   double atol = 0;     // ditorch's columns
   double rtol = 0;
 
+  static inline double terms(double m, double size) {
+    const double finite = m < 1e300 ? m : 0;
+    return finite > size ? finite : size;
+  }
   double allowed(double ref, double m) const {
     const double size = ref < 0 ? -ref : ref;
-    const double sum = out * size + acc * m;
+    const double sum = out * size + acc * terms(m, size);
     return sum > floor ? sum : floor;
   }
 };
@@ -39,7 +43,8 @@ struct Tally {
   double dot = 0, got2 = 0, ref2 = 0, diff2 = 0;
 };
 
-// T: float, double, c10::Half, c10::BFloat16. `majorant` null: |ref|.
+// T: float, double, c10::Half, c10::BFloat16. `majorant` null: |ref|, which
+// also stands in where it is smaller than that or not finite.
 template <class T>
 Tally tally(
     const T* got,

@@ -202,6 +202,8 @@ std::string short_number(double value) {
   return text;
 }
 
+}  // namespace
+
 void decide(Judgement& j) {
   const auto& t = j.tally;
   const auto many =
@@ -227,8 +229,6 @@ void decide(Judgement& j) {
         "the error is " + short_number(t.e) + " times what rounding allows";
   }
 }
-
-}  // namespace
 
 const char* verdict_name(Verdict verdict) {
   constexpr const char* kNames[] = {
@@ -297,6 +297,17 @@ Judgement judge_values(
   }
   note_worst(j, got, reference);
   return j;
+}
+
+at::Tensor elements_over(
+    const at::Tensor& got, const at::Tensor& reference, int64_t terms) {
+  const auto a = allowance_of(got.scalar_type(), terms, {});
+  const at::Tensor size = reference.abs();
+  const at::Tensor allowed = size.mul(a.out + a.acc).clamp_min_(a.floor);
+  const at::Tensor apart = got.to(reference.scalar_type()).sub(reference).abs();
+  // Not a number is no small difference.
+  const at::Tensor within = apart.mul_(a.scale).le(allowed);
+  return within.logical_not_().reshape(-1).nonzero().squeeze(-1);
 }
 
 Judgement judge_equal(

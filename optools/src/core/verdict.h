@@ -79,12 +79,18 @@ Judgement judge_values(
     const at::Tensor& majorant,
     int64_t terms,
     const Tolerance& tolerance);
+// Numbers (flat, in C order) of the elements with E > 1.
+at::Tensor elements_over(
+    const at::Tensor& got, const at::Tensor& reference, int64_t terms);
 // The same, for what may not round: any difference is an error.
 Judgement judge_equal(
     const at::Tensor& got,
     const at::Tensor& reference,
     const Tolerance& tolerance);
 Details measure_details(const at::Tensor& got, const at::Tensor& reference);
+
+// Sets verdict and reason by what the tally says.
+void decide(Judgement& judgement);
 
 Judgement skipped(std::string reason);
 Judgement wrong(std::string reason);

@@ -52,8 +52,9 @@ bool known_form(const Attention& a) {
          a.query.size(1) == a.key.size(1) && a.query.size(1) == a.value.size(1);
 }
 
-at::Tensor absolute(const at::Tensor& t) {
-  return t.abs();
+// Majorants need few digits: float32 is half the work.
+at::Tensor rough(const at::Tensor& t) {
+  return t.to(c10::ScalarType::Float).abs();
 }
 
 at::Tensor turned(const at::Tensor& t) {
@@ -67,16 +68,16 @@ struct Scores {
 
 Scores scores(const Attention& a) {
   Scores found;
-  found.s = a.query.matmul(turned(a.key)).mul(a.scale);
+  found.s = a.query.matmul(turned(a.key)).mul_(a.scale);
   found.terms =
-      absolute(a.query).matmul(turned(absolute(a.key))).mul(std::fabs(a.scale));
+      rough(a.query).matmul(turned(rough(a.key))).mul(std::fabs(a.scale));
   if (a.bias.defined()) {
     if (a.bias.scalar_type() == c10::ScalarType::Bool) {
       found.s = found.s.masked_fill(
           a.bias.logical_not(), -std::numeric_limits<double>::infinity());
     } else {
       found.s = found.s.add(a.bias);
-      found.terms = found.terms.add(absolute(a.bias).nan_to_num(0.0, 0.0, 0.0));
+      found.terms = found.terms.add(rough(a.bias).nan_to_num(0.0, 0.0, 0.0));
     }
   }
   if (a.causal) {
@@ -88,45 +89,43 @@ Scores scores(const Attention& a) {
   return found;
 }
 
-Values forward(const Attention& a, bool majorant) {
+AttentionAnswer forward(const Attention& a) {
   const Scores all = scores(a);
   const at::Tensor sum = at::logsumexp(all.s, {-1});
-  const at::Tensor p = all.s.sub(sum.unsqueeze(-1)).exp();
-  if (!majorant) {
-    return {p.matmul(a.value), sum};
-  }
-  const at::Tensor moves = p.mul(all.terms).sum(-1, true);
-  const at::Tensor terms = p.mul(all.terms.add(moves).add(1));
-  return {terms.matmul(absolute(a.value)), sum.abs().add(moves.squeeze(-1))};
+  const at::Tensor p = all.s.sub(sum.unsqueeze(-1)).exp_();
+  const at::Tensor shares = rough(p);
+  const at::Tensor moves = shares.mul(all.terms).sum(-1, true);
+  const at::Tensor terms = all.terms.add(moves).add_(1).mul_(shares);
+  return {
+      {p.matmul(a.value), sum},
+      {terms.matmul(rough(a.value)), rough(sum).add_(moves.squeeze(-1))}};
 }
 
-Values backward(const Attention& a, bool majorant) {
+AttentionAnswer backward(const Attention& a) {
   const Scores all = scores(a);
   const at::Tensor sum = a.logsumexp.unsqueeze(-1);
-  const at::Tensor p = all.s.sub(sum).exp();
-  if (!majorant) {
-    const at::Tensor along = a.grad.mul(a.out).sum(-1, true);
-    const at::Tensor ds =
-        p.mul(a.grad.matmul(turned(a.value)).sub(along)).mul(a.scale);
-    return {
-        ds.matmul(a.key), turned(ds).matmul(a.query), turned(p).matmul(a.grad)};
-  }
-  const at::Tensor grad = absolute(a.grad);
-  const at::Tensor terms = p.mul(all.terms.add(sum.abs()).add(1));
-  const at::Tensor along = grad.mul(absolute(a.out)).sum(-1, true);
+  const at::Tensor p = all.s.sub(sum).exp_();
+  const at::Tensor along = a.grad.mul(a.out).sum(-1, true);
   const at::Tensor ds =
-      terms.mul(grad.matmul(turned(absolute(a.value))).add(along))
-          .mul(std::fabs(a.scale));
+      a.grad.matmul(turned(a.value)).sub_(along).mul_(p).mul_(a.scale);
+  const at::Tensor grad = rough(a.grad);
+  const at::Tensor terms = all.terms.add(rough(sum)).add_(1).mul_(rough(p));
+  const at::Tensor whole = grad.mul(rough(a.out)).sum(-1, true);
+  const at::Tensor ds_terms = grad.matmul(turned(rough(a.value)))
+                                  .add_(whole)
+                                  .mul_(terms)
+                                  .mul_(std::fabs(a.scale));
   return {
-      ds.matmul(absolute(a.key)),
-      turned(ds).matmul(absolute(a.query)),
-      turned(terms).matmul(grad)};
+      {ds.matmul(a.key), turned(ds).matmul(a.query), turned(p).matmul(a.grad)},
+      {ds_terms.matmul(rough(a.key)),
+       turned(ds_terms).matmul(rough(a.query)),
+       turned(terms).matmul(grad)}};
 }
 
 }  // namespace
 
-std::optional<Values> attention_answer(
-    const HostCall& call, const Values& inputs, bool majorant) {
+std::optional<AttentionAnswer> attention_answer(
+    const HostCall& call, const Values& inputs) {
   Attention a;
   const auto& arguments = call.op->handle.schema().arguments();
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -139,13 +138,13 @@ std::optional<Values> attention_answer(
     a.scale = 1 / std::sqrt(static_cast<double>(a.query.size(-1)));
   }
   if (!a.grad.defined()) {
-    return forward(a, majorant);
+    return forward(a);
   }
   if (!a.out.defined() || !a.logsumexp.defined() || a.logsumexp.dim() != 3 ||
       a.logsumexp.size(-1) != a.query.size(-2)) {
     return std::nullopt;
   }
-  return backward(a, majorant);
+  return backward(a);
 }
 
 }  // namespace optools

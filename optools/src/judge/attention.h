@@ -9,11 +9,14 @@
 
 namespace optools {
 
-// The operator's leading results from float64 arguments, or their majorants;
-// nothing for a form that is not known (grouped heads).
-std::optional<std::vector<c10::IValue>> attention_answer(
-    const HostCall& call,
-    const std::vector<c10::IValue>& inputs,
-    bool majorant);
+struct AttentionAnswer {
+  std::vector<c10::IValue> results;  // the operator's leading ones
+  std::vector<c10::IValue> majorants;
+};
+
+// From float64 arguments; nothing for a form that is not known (grouped
+// heads).
+std::optional<AttentionAnswer> attention_answer(
+    const HostCall& call, const std::vector<c10::IValue>& inputs);
 
 }  // namespace optools

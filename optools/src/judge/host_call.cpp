@@ -4,6 +4,7 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
+#include "core/host_memory.h"
 #include "core/tool.h"
 #include "core/values.h"
 
@@ -60,6 +61,16 @@ c10::IValue wider_dtype(
   return value;
 }
 
+at::Tensor converted(const at::Tensor& t, ScalarType dtype, bool copy) {
+  if (t.scalar_type() == dtype && !copy) {
+    return t;
+  }
+  if (!t.is_non_overlapping_and_dense()) {
+    return t.to(dtype, false, copy);
+  }
+  return pooled_tensor(t.sizes(), t.strides(), dtype).copy_(t);
+}
+
 }  // namespace
 
 std::string result_name(const HostCall& call, const HostResult& result) {
@@ -99,7 +110,7 @@ Values widened(const HostCall& call, ScalarType real) {
                            ? t.scalar_type()
                            : wider(t.scalar_type(), real);
     // The call may be run again: its inputs stay as they are.
-    done.emplace_back(t, t.to(dtype, false, call.writes));
+    done.emplace_back(t, converted(t, dtype, call.writes));
     // Which says that it does not decide the result's dtype.
     if (t.unsafeGetTensorImpl()->is_wrapped_number()) {
       done.back().second.unsafeGetTensorImpl()->set_wrapped_number(true);

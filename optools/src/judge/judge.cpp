@@ -3,7 +3,9 @@
 // same inputs, and every result against that. Cheap answers first: most
 // results pass with |ref| for a majorant.
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <mutex>
 #include <sstream>
 #include <unordered_map>
@@ -12,7 +14,9 @@
 #include "judge/attention.h"
 #include "judge/host_call.h"
 #include "judge/majorant.h"
+#include "judge/pieces.h"
 #include "judge/selected.h"
+#include "judge/shrink.h"
 
 namespace optools {
 namespace {
@@ -26,6 +30,8 @@ struct Reference {
   Values inputs;
   Values outputs;
   bool native = false;  // no wider than what is judged
+  // Where they came with the answer: by result of the operator.
+  Values majorants;
 };
 
 std::string first_line(const std::string& text) {
@@ -48,13 +54,15 @@ bool rounds(const HostCall& call) {
   return call.rule.rule != Rule::kExact && call.rule.rule != Rule::kSelected;
 }
 
-Values answer(const HostCall& call, const Values& inputs) {
+void answer(const HostCall& call, Reference& reference) {
   if (call.rule.rule == Rule::kAttention) {
-    if (auto found = attention_answer(call, inputs, false)) {
-      return *found;
+    if (auto found = attention_answer(call, reference.inputs)) {
+      reference.outputs = std::move(found->results);
+      reference.majorants = std::move(found->majorants);
+      return;
     }
   }
-  return run_on_host(*call.op, inputs);
+  reference.outputs = run_on_host(*call.op, reference.inputs);
 }
 
 // The operator in float64; where the CPU has no such kernel, in what it has.
@@ -74,7 +82,7 @@ std::string run_reference(const HostCall& call, Reference& reference) {
   for (const auto real : tries) {
     try {
       reference.inputs = widened(call, real);
-      reference.outputs = answer(call, reference.inputs);
+      answer(call, reference);
       reference.native = real == kNative;
       return {};
     } catch (const c10::Error& error) {
@@ -275,6 +283,7 @@ struct Judging {
   OwnAnswer own;
   std::vector<at::Tensor> truths;
   std::vector<Judgement> found;
+  std::vector<at::Tensor> bounds;  // empty: not asked for yet
 
   Tolerance limits(const HostResult& result) const {
     return tolerance(result.dtype, context);
@@ -282,7 +291,9 @@ struct Judging {
   Judgement values(size_t i, const at::Tensor& got, const at::Tensor& m) const {
     const auto& result = call.results[i];
     const auto terms = terms_of(call.rule, call.inputs, got.numel());
-    Judgement j = judge_values(got, truths[i], m, terms, limits(result));
+    const bool fits = m.defined() && m.sizes() == truths[i].sizes();
+    Judgement j = judge_values(
+        got, truths[i], fits ? m : at::Tensor(), terms, limits(result));
     if (reference.native && unit_roundoff(result.dtype) != 0) {
       j.reason += j.reason.empty() ? "" : " (reference in the same dtype)";
     }
@@ -313,23 +324,83 @@ Judgement judge_first(Judging& judging, size_t i) {
     }
     return j;
   }
-  return rounds(call) ? judging.values(i, result.got, {})
+  const at::Tensor bound =
+      judging.bounds.empty() ? at::Tensor() : judging.bounds[i];
+  return rounds(call) ? judging.values(i, result.got, bound)
                       : judge_equal(result.got, truth, judging.limits(result));
+}
+
+// Majorants, of elementwise calls only where they are needed.
+std::vector<at::Tensor> needed_majorants(const Judging& judging) {
+  const auto& call = judging.call;
+  std::vector<at::Tensor> doubtful(call.results.size());
+  for (size_t i = 0; call.rule.pointwise && i < doubtful.size(); ++i) {
+    if (by_rounding(judging.found[i])) {
+      doubtful[i] = elements_over(call.results[i].got, judging.truths[i], 1);
+    }
+  }
+  const auto small = shrunk(call, doubtful);
+  if (!small) {
+    return majorants(call, judging.truths);
+  }
+  std::vector<at::Tensor> truths;
+  for (size_t i = 0; i < doubtful.size(); ++i) {
+    truths.push_back(
+        judging.truths[i].reshape(-1).index_select(0, small->elements[i]));
+  }
+  auto found = majorants(small->call, truths);
+  for (size_t i = 0; i < doubtful.size(); ++i) {
+    if (found[i].defined()) {
+      const at::Tensor whole =
+          at::zeros({judging.truths[i].numel()}, found[i].options());
+      whole.index_copy_(0, small->elements[i], found[i]);
+      found[i] = whole.reshape(judging.truths[i].sizes());
+    }
+  }
+  return found;
+}
+
+// Majorants that are cheap, or nearly always needed, are there at once.
+void prepare_majorants(Judging& judging) {
+  const auto& call = judging.call;
+  if (!judging.reference.majorants.empty()) {
+    for (const auto& result : call.results) {
+      judging.bounds.push_back(
+          corresponding(result, {}, judging.reference.majorants));
+    }
+    return;
+  }
+  bool narrow = false;
+  for (const auto& result : call.results) {
+    narrow = narrow || unit_roundoff(result.dtype) > 0x1p-24;
+  }
+  const bool whole = std::all_of(
+      judging.truths.begin(), judging.truths.end(), [](const auto& t) {
+        return t.defined();
+      });
+  if (whole && (call.rule.rule == Rule::kByInput ||
+                (call.rule.rule == Rule::kProducts && !narrow))) {
+    judging.bounds = majorants(call, judging.truths);
+  }
 }
 
 // Results that did not pass with |ref| for a majorant, with the real one.
 void judge_again(Judging& judging) {
-  std::vector<at::Tensor> bounds;
   auto& call = judging.call;
+  auto& bounds = judging.bounds;
+  bool again = false;
   for (size_t i = 0; i < judging.found.size(); ++i) {
     if (!by_rounding(judging.found[i])) {
       continue;
     }
     const auto& got = call.results[i].got;
     if (bounds.empty()) {
-      bounds = majorants(call, judging.truths);
+      bounds = needed_majorants(judging);
+      again = true;
     }
-    judging.found[i] = judging.values(i, got, bounds[i]);
+    if (again) {
+      judging.found[i] = judging.values(i, got, bounds[i]);
+    }
     if (!by_rounding(judging.found[i]) || call.device == c10::DeviceType::CPU) {
       continue;
     }
@@ -366,7 +437,9 @@ CallJudgement skip_call(std::string reason) {
   return all;
 }
 
-CallJudgement judge_call(
+namespace {
+
+CallJudgement judge_whole(
     const HostCall& call, ToleranceOf tolerance, const void* context) {
   CallJudgement all;
   for (const auto& complaint : call.complaints) {
@@ -385,10 +458,14 @@ CallJudgement judge_call(
     conclude(all);
     return all;
   }
-  Judging judging{call, reference, tolerance, context, OwnAnswer(call), {}, {}};
+  Judging judging{
+      call, reference, tolerance, context, OwnAnswer(call), {}, {}, {}};
   for (const auto& result : call.results) {
     judging.truths.push_back(
         corresponding(result, reference.inputs, reference.outputs));
+  }
+  if (rounds(call)) {
+    prepare_majorants(judging);
   }
   for (size_t i = 0; i < call.results.size(); ++i) {
     judging.found.push_back(judge_first(judging, i));
@@ -412,6 +489,23 @@ CallJudgement judge_call(
   }
   conclude(all);
   return all;
+}
+
+}  // namespace
+
+CallJudgement judge_call(
+    const HostCall& call, ToleranceOf tolerance, const void* context) {
+  const auto pieces = pieces_of(call);
+  if (!pieces.empty()) {
+    PiecewiseJudgement all(call);
+    for (const auto& piece : pieces) {
+      if (!all.add(judge_whole(piece, tolerance, context))) {
+        return judge_whole(call, tolerance, context);
+      }
+    }
+    return all.finish();
+  }
+  return judge_whole(call, tolerance, context);
 }
 
 }  // namespace optools

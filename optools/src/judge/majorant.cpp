@@ -13,7 +13,6 @@
 
 #include "core/tool.h"
 #include "core/values.h"
-#include "judge/attention.h"
 
 namespace optools {
 namespace {
@@ -31,14 +30,13 @@ bool is_number(const at::Tensor& t) {
   return unit_roundoff(t.scalar_type()) != 0;
 }
 
-// Never below |reference|; where it is not finite, that alone.
-at::Tensor at_least(const at::Tensor& found, const at::Tensor& reference) {
-  const at::Tensor size = wide(reference.abs());
+// Undefined, which is |reference|, where the sizes say that it belongs to
+// something else.
+at::Tensor fitting(const at::Tensor& found, const at::Tensor& reference) {
   if (!found.defined() || found.sizes() != reference.sizes()) {
-    return size;
+    return {};
   }
-  const at::Tensor m = found.abs().to(ScalarType::Double);
-  return at::maximum(m.nan_to_num(0.0, 0.0, 0.0), size);
+  return found.is_complex() ? found.abs() : found;
 }
 
 bool named(const c10::Argument& argument, const char* name) {
@@ -80,9 +78,8 @@ std::vector<at::Tensor> of_products(
       at::Tensor m;
       if (references[i].defined() && is_number(references[i])) {
         m = corresponding(call.results[i], inputs, outputs);
-        finite = finite &&
-                 (!m.defined() || m.abs().isfinite().all().item().toBool());
-        m = at_least(m, references[i]);
+        finite = finite && (!m.defined() || m.sum().isfinite().item().toBool());
+        m = fitting(m, references[i]);
       }
       found.push_back(m);
     }
@@ -189,8 +186,8 @@ void add_moves(
         !moved.defined() || moved.sizes() != references[i].sizes()) {
       continue;
     }
-    const at::Tensor way = moved.sub(references[i]).abs().div(step);
-    const at::Tensor clean = way.nan_to_num(0.0, 0.0, 0.0);
+    const at::Tensor way = moved.sub(references[i]).abs().div_(step);
+    const at::Tensor clean = way.nan_to_num_(0.0, 0.0, 0.0);
     largest[i] = largest[i].defined() ? at::maximum(largest[i], clean) : clean;
   }
 }
@@ -227,7 +224,7 @@ std::vector<at::Tensor> by_movement(
   }
   for (size_t i = 0; i < references.size(); ++i) {
     if (references[i].defined() && is_number(references[i])) {
-      found[i] = at_least(found[i], references[i]);
+      found[i] = fitting(found[i], references[i]);
     }
   }
   return found;
@@ -281,12 +278,12 @@ std::vector<at::Tensor> of_layer_norm(
   at::Tensor m = x.add(mean).mul(references[2]);
   m = weight.defined() ? m.mul(weight.abs()) : m;
   m = bias.defined() ? m.add(bias.abs()) : m;
-  found[0] = at_least(m, references[0]);
-  found[1] = at_least(mean, references[1]);
+  found[0] = fitting(m, references[0]);
+  found[1] = fitting(mean, references[1]);
   // 1 / sqrt(var + eps) moves by half of what the variance moves relatively,
   // and that by the terms of the mean.
   const at::Tensor spread = mean.mul(references[2]).square().add(1);
-  found[2] = at_least(references[2].abs().mul(spread), references[2]);
+  found[2] = fitting(references[2].abs().mul(spread), references[2]);
   return found;
 }
 
@@ -365,7 +362,7 @@ std::vector<at::Tensor> of_norm_backward(
         m = s.outer.empty() ? from : from.sum(s.outer);
         m = m.reshape(reference.sizes());
       }
-      m = at_least(m, reference);
+      m = fitting(m, reference);
     }
     found.push_back(m);
   }
@@ -386,7 +383,7 @@ std::vector<at::Tensor> of_softmax_backward(
   const at::Tensor m =
       logarithm ? grad.add(y.exp().mul(grad.sum(dim, true)))
                 : y.abs().mul(grad.add(grad.mul(y.abs()).sum(dim, true)));
-  return {at_least(m, references[0])};
+  return {fitting(m, references[0])};
 }
 
 std::vector<at::Tensor> of_input(
@@ -394,7 +391,7 @@ std::vector<at::Tensor> of_input(
   at::Tensor x;
   for (const auto& value : call.inputs) {
     if (value.isTensor() && value.toTensor().defined()) {
-      x = wide(value.toTensor());
+      x = wide(value.toTensor()).abs();
       break;
     }
   }
@@ -403,29 +400,10 @@ std::vector<at::Tensor> of_input(
     if (!reference.defined() || !is_number(reference)) {
       found.emplace_back();
     } else if (x.defined() && x.sizes() == reference.sizes()) {
-      found.push_back(at_least(x, reference));
+      found.push_back(fitting(x, reference));
     } else {
       return by_movement(call, references);
     }
-  }
-  return found;
-}
-
-std::vector<at::Tensor> of_attention(
-    const HostCall& call, const std::vector<at::Tensor>& references) {
-  const Values inputs = widened(call);
-  const auto outputs = attention_answer(call, inputs, true);
-  if (!outputs) {
-    return by_movement(call, references);
-  }
-  std::vector<at::Tensor> found;
-  for (size_t i = 0; i < references.size(); ++i) {
-    found.push_back(
-        references[i].defined()
-            ? at_least(
-                  corresponding(call.results[i], inputs, *outputs),
-                  references[i])
-            : at::Tensor());
   }
   return found;
 }
@@ -447,8 +425,6 @@ std::vector<at::Tensor> majorants(
       return of_softmax_backward(call, references, false);
     case Rule::kLogSoftmaxBackward:
       return of_softmax_backward(call, references, true);
-    case Rule::kAttention:
-      return of_attention(call, references);
     default:
       return by_movement(call, references);
   }

@@ -6,8 +6,9 @@
 
 namespace optools {
 
-// One per result of the call, float64 and at least |reference|; undefined
-// where a result is no number. `references` are the results' float64 answers.
+// One per result of the call; undefined where |reference| will do. Where it is
+// smaller than that, that counts. `references` are the results' float64
+// answers.
 std::vector<at::Tensor> majorants(
     const HostCall& call, const std::vector<at::Tensor>& references);
 

@@ -11,6 +11,7 @@
 #include <cctype>
 #include <cstring>
 
+#include "core/host_memory.h"
 #include "core/names.h"
 #include "core/scan.h"
 #include "core/values.h"
@@ -491,6 +492,7 @@ void Compare::note_skip(const CallPlace& place, const char* why) {
 
 void Compare::finish() {
   queue_.drain();
+  release_pool();
 }
 
 std::vector<Compare::Row> Compare::rows() const {

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "core/host_memory.h"
 #include "core/scan.h"
 
 namespace optools {
@@ -24,8 +25,7 @@ const char* not_copied(const at::Tensor& t) {
 namespace {
 
 at::Tensor copy_dense(const at::Tensor& t, at::IntArrayRef strides) {
-  const at::Tensor copy =
-      at::detail::empty_strided_cpu(t.sizes(), strides, t.scalar_type());
+  const at::Tensor copy = pooled_tensor(t.sizes(), strides, t.scalar_type());
   if (t.device().is_cpu() && t.strides() == strides && !t.is_conj() &&
       !t.is_neg()) {
     std::memcpy(
