@@ -89,6 +89,11 @@ class OpAutoCompare(OpTool):
         limit = options.number("OP_AUTOCOMPARE_ROWS", 100_000) - len(self._api_rows)
         self._api_rows += [{"forward_id": forward_id, **row} for row in rows[: max(limit, 0)]]
 
+    def wait(self) -> None:
+        """Until every call so far is judged; stop() does that too."""
+        if self._core is not None:
+            self._core.wait()
+
     # ---- what was found, after stop() -----------------------------------------
     def findings(self) -> list[dict]:
         """Calls that did not pass, in order, each with its results."""

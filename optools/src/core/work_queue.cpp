@@ -47,6 +47,7 @@ struct WorkQueue::State {
   std::deque<Job> jobs;
   std::vector<std::thread> threads;
   size_t bytes = 0;  // of jobs that wait or run
+  size_t unfinished = 0;
   bool ending = false;
 
   State(int threads_wanted, size_t bytes_limit)
@@ -68,6 +69,7 @@ struct WorkQueue::State {
       job.run = nullptr;  // frees what it kept
       lock.lock();
       bytes -= job.bytes;
+      --unfinished;
       there_is_room.notify_all();
     }
   }
@@ -99,12 +101,21 @@ void WorkQueue::put(size_t bytes, std::function<void()> job) {
       lock.lock();
     }
     s.bytes += bytes;
+    ++s.unfinished;
     s.jobs.push_back({bytes, std::move(job)});
     if (std::ssize(s.threads) < s.wanted) {
       s.threads.emplace_back([&s] { s.work(); });
     }
   }
   s.there_is_work.notify_one();
+}
+
+void WorkQueue::wait() {
+  auto& s = *state_;
+  wait_for_others([&] {
+    std::unique_lock lock(s.mutex);
+    s.there_is_room.wait(lock, [&] { return s.unfinished == 0; });
+  });
 }
 
 void WorkQueue::drain() {

@@ -21,7 +21,9 @@ class WorkQueue {
   // `bytes` is what the job keeps alive. Waits while more than the limit does;
   // one job larger than that is let in alone. A job's exceptions are its own.
   void put(size_t bytes, std::function<void()> job);
-  // Returns once everything is done and the threads have ended.
+  // Returns once everything that was put is done.
+  void wait();
+  // The same, and the threads have ended.
   void drain();
 
  private:

@@ -140,6 +140,11 @@ void bind_compare(py::module_& m) {
           py::arg("row_limit"),
           py::arg("finding_limit"),
           py::arg("tolerances"))
+      .def(
+          "wait",
+          &Compare::wait,
+          "Until every call so far is judged",
+          py::call_guard<py::gil_scoped_release>())
       .def("rows", &compared_rows)
       .def("findings", &compared_findings)
       .def("sums", &compared_sums)

@@ -62,6 +62,10 @@ class Compare : public Tool {
 
   void around(Call& call, Chain& chain) override;
   void finish() override;
+  // Until every call so far is judged.
+  void wait() {
+    queue_.wait();
+  }
 
   std::vector<Row> rows() const;
   std::vector<Finding> findings() const;
