@@ -80,7 +80,7 @@ def with_tool(
         wait = getattr(tool, "wait", lambda: None)
         step()  # first use of a tool allocates its buffers
         wait()
-        on_times.append(measure.timed(lambda: (step(), wait())))
+        on_times.append(measure.timed(lambda wait=wait: (step(), wait())))
         stopping = measure.clock()
         core, tool.report = tool._core, lambda: None
         tool.stop()

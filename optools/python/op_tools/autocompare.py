@@ -63,8 +63,8 @@ class OpAutoCompare(OpTool):
 
     def make_core(self) -> _C.Compare:
         return _C.Compare(
-            threads=self._setting(self.threads, "THREADS", max(1, (os.cpu_count() or 2) // 2)),
-            queue_bytes=self._setting(self.queue_megabytes, "QUEUE_MB", 512) << 20,
+            threads=self._setting(self.threads, "THREADS", min(8, os.cpu_count() or 1)),
+            queue_bytes=self._setting(self.queue_megabytes, "QUEUE_MB", 64) << 20,
             every=self._setting(self.every, "EVERY", 1),
             row_limit=options.number("OP_AUTOCOMPARE_ROWS", 100_000),
             finding_limit=options.number("OP_AUTOCOMPARE_LIMIT", 1000),

@@ -21,7 +21,7 @@ using Tolerances = std::map<std::pair<std::string, c10::ScalarType>, Tolerance>;
 
 struct CompareOptions {
   int threads = 1;
-  size_t queue_bytes = size_t{512} << 20;
+  size_t queue_bytes = size_t{64} << 20;
   // Every call; or, above 1, the first of each operator, dtype and class of
   // shapes, and one in so many.
   uint64_t every = 1;
