@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstring>
 #include <functional>
@@ -42,6 +43,19 @@ inline bool same_kernel(
              static_cast<const void*>(&a),
              static_cast<const void*>(&b),
              4 * sizeof(void*)) == 0;
+}
+
+// Is the device's current stream recording a graph? Then nothing may wait for
+// it, and what runs is recorded too. PyTorch 2.11 cannot be asked.
+template <class Guard = c10::impl::VirtualGuardImpl>
+bool records_graph(c10::Device device) {
+  const Guard guard(device.type());
+  if constexpr (requires {
+                  guard.isStreamCapturing(guard.getStream(device));
+                }) {
+    return guard.isStreamCapturing(guard.getStream(device));
+  }
+  return false;
 }
 
 }  // namespace optools

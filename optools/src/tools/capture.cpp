@@ -368,10 +368,11 @@ void Capture::around(Call& call, Chain& chain) {
   try {
     chain.run();
   } catch (const std::exception& error) {
-    attempt([&] { end(call, *mine, error.what()); });
+    const char* text = error.what();
+    attempt([&] { end(call, *mine, *text != 0 ? text : "an exception"); });
     throw;
   } catch (...) {
-    attempt([&] { end(call, *mine, "an unknown exception"); });
+    attempt([&] { end(call, *mine, "an exception"); });
     throw;
   }
   attempt([&] { end(call, *mine, nullptr); });

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/thread.h"
+#include "core/torch_compat.h"
 
 namespace optools {
 namespace {
@@ -39,8 +40,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-std::string_view dtype_word(c10::ScalarType dtype) {
-  return c10::getDtypeNames(dtype).first;
+std::string dtype_word(c10::ScalarType dtype) {
+  return std::string(c10::getDtypeNames(dtype).first);
 }
 
 uint8_t tensor_flags(const at::Tensor& t) {
@@ -244,7 +245,15 @@ const char* CaptureValues::put_content(
   if (max_bytes_ != 0 && bytes > max_bytes_) {
     return "larger than asked for";
   }
-  const auto hash = read(t, form, bytes).bytes();
+  if (!t.is_cpu() && records_graph(t.device())) {
+    return "a graph was being recorded";
+  }
+  std::array<char, 16> hash;
+  try {
+    hash = read(t, form, bytes).bytes();
+  } catch (const std::exception&) {  // a device that cannot copy this one
+    return "could not be read";
+  }
   packer.key("h");
   packer.binary({hash.data(), hash.size()});
   packer.key("n");
