@@ -302,7 +302,9 @@ dist.destroy_process_group()
 
 
 def test_18_collectives_are_broken_by_the_alias_layer(tmp_path):
-    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    # On the cpu: two processes of NCCL's do not share a GPU.
+    hidden = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, **hidden}
     command = [sys.executable, "-c", PROCESS, str(tmp_path / "store")]
     children = [
         subprocess.Popen([*command, str(rank)], env=environment, stderr=subprocess.PIPE, text=True)

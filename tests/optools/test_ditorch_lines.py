@@ -187,3 +187,45 @@ def test_a_called_hook_falls_back(accelerator, capsys):
     assert OpFallbackHook("torch.add", torch.add)(x, x).cpu().tolist() == [2, 2]
     text = capsys.readouterr().out
     assert "aten::add.Tensor" in text and "ran on the cpu" in text
+
+
+class Net(torch.nn.Module):
+    """Views, in-place, random, several outputs, a layer used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(4)
+        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.conv(x)), inplace=True)
+        a, b = F.dropout(x, 0.2).flatten(2).chunk(2, dim=1)
+        x = torch.cat([a, b.transpose(1, 2).transpose(1, 2)], dim=1)
+        x = x.unflatten(2, (2, 8)).flatten(1, 2)
+        x = self.head(self.head(self.attention(x, x, x)[0]))
+        return x.sort(dim=-1).values.max(dim=1).values
+
+
+@pytest.mark.parametrize("form", ["ditorch", "ditorch-2024-08"])
+@pytest.mark.parametrize(
+    "name", ["OpObserve", "OpOverflowCheck", "OpTimeMeasure", "OpCapture", "OpAutoCompare"]
+)
+def test_results_are_the_same_bits(device, monkeypatch, name, form):
+    monkeypatch.setenv("OP_TOOLS_VERBOSE", form)
+    monkeypatch.setenv("OP_CAPTURE_FORMAT", form)
+    torch.manual_seed(0)
+    state = {k: v.to(device) for k, v in Net().state_dict().items()}
+    x = torch.randn(2, 3, 4, 4).to(device)
+
+    def train():
+        model = Net().to(device)
+        model.load_state_dict(state)
+        optimizer = torch.optim.Adam(model.parameters())
+        loss = F.mse_loss(model(x), torch.ones(2, 8, device=device))
+        loss.backward()
+        optimizer.step()
+        return loss, [p.grad for p in model.parameters()], list(model.parameters())
+
+    op_tools.self_check(getattr(op_tools, name), train, repeats=1)
