@@ -255,6 +255,23 @@ def test_python_kernels_and_a_full_queue_do_not_deadlock(device, tool):
         library._destroy()
 
 
+def test_a_forked_child_starts_anew(tool, monkeypatch):
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+    x = torch.randn(200, 200)
+    with tool:
+        for _ in range(20):
+            x @ x
+        child = os.fork()
+        if child == 0:
+            mine = op_tools.OpAutoCompare()
+            mine.report = lambda: None
+            with mine:
+                torch.ones(8192) + 1
+            os._exit(0 if [row["verdict"] for row in mine.rows()] == ["pass"] * 2 else 3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert sum(row["pass"] for row in tool.table() if row["op"] == "aten::mm") == 20
+
+
 def test_csv_in_ditorchs_columns(device, tool):
     x = torch.randn(4, device=device)
     with tool:

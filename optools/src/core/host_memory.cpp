@@ -4,6 +4,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
+#include <pthread.h>
 
 #include <bit>
 #include <mutex>
@@ -64,6 +65,14 @@ class Pool {
   }
 
  private:
+  // A child may not inherit the lock from a thread it does not have.
+  Pool() {
+    pthread_atfork(
+        [] { get().mutex_.lock(); },
+        [] { get().mutex_.unlock(); },
+        [] { get().mutex_.unlock(); });
+  }
+
   static constexpr size_t kHeader = 64;  // its size; keeps the alignment
 
   void put(void* memory) {

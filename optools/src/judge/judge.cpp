@@ -4,6 +4,7 @@
 // results pass with |ref| for a majorant.
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <mutex>
@@ -195,6 +196,13 @@ class KnownDtypes {
   }
 
  private:
+  // A child may not inherit the lock from a thread it does not have.
+  KnownDtypes() {
+    pthread_atfork(
+        [] { get().mutex_.lock(); },
+        [] { get().mutex_.unlock(); },
+        [] { get().mutex_.unlock(); });
+  }
   std::mutex mutex_;
   std::unordered_map<std::string, ScalarType> known_;
 
