@@ -422,6 +422,7 @@ def test_results_are_the_same_with_and_without(device):
 
 EVERY_TOOL = [
     op_tools.OpAutoCompare,
+    op_tools.OpCapture,
     op_tools.OpDtypeCast,
     op_tools.OpFallback,
     op_tools.OpObserve,
