@@ -29,8 +29,10 @@ def environment(target, **more):
 
 
 def run(target, program, *arguments, **variables):
+    """In a file, in the test's folder: torch.jit.script reads a function's source."""
+    Path("program.py").write_text(program)
     done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)],
+        [sys.executable, "program.py", *map(str, arguments)],
         env=environment(target, **variables),
         capture_output=True,
         text=True,
