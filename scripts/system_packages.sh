@@ -13,6 +13,12 @@ need git git
 "$python" -c 'import os, sysconfig; raise SystemExit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' \
   >/dev/null 2>&1 || missing+=(python3-dev)
 [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] || missing+=(libgtest-dev)
+# For one test only, which is skipped without it: no reason to stop.
+if ! command -v chromium >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" -eq 0 ]; then
+  echo "apt-get install -y chromium (tests of op-tools report)"
+  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } ||
+    echo "chromium could not be installed: the tests of op-tools report in a browser are skipped" >&2
+fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 line="apt-get install -y ${missing[*]}"

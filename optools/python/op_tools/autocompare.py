@@ -14,7 +14,7 @@ import time
 
 import torch
 
-from op_tools import exiting, options
+from op_tools import exiting, options, results
 from op_tools.core import _C, location
 from op_tools.tool import OpTool
 
@@ -130,6 +130,17 @@ class OpAutoCompare(OpTool):
             out.writeheader()
             out.writerows(self._api_rows or map(ditorch_row, self.rows()))
         return path
+
+    def save_results(self, folder: str) -> str:
+        """compare.json, for `op-tools report`: into a capture's folder; returns its path."""
+        path = os.path.join(folder, results.COMPARE)
+        rows = [
+            {**row, "site": location(row["site"]) if row["site"] else ""} for row in self.rows()
+        ]
+        columns = list(rows[0]) if rows else ["number"]
+        columns += [name for name in ("got", "expected") if name not in columns]
+        dropped, skips = self._last.dropped_rows, [list(skip) for skip in self.skips()]
+        return results.save(path, "OpAutoCompare", columns, rows, dropped=dropped, skips=skips)
 
     # ---- report ----------------------------------------------------------------
     def report(self) -> None:

@@ -41,7 +41,7 @@ _COMPLEX, _GENERATOR, _OBJECT, _TUPLE, _UNDEFINED = range(6, 11)
 _REQUIRES_GRAD, _CONJUGATE, _NEGATIVE, _WRAPPED, _PACKED = 1, 2, 4, 8, 16
 
 # Arguments without contents that no operator reads: memory of that shape will do.
-_STAND_INS = ("an out argument", "a view only")
+STAND_INS = ("an out argument", "a view only")
 
 
 class CaptureError(RuntimeError):
@@ -168,9 +168,13 @@ class Record:
 
     def load(self, device: str | torch.device = "cpu") -> tuple[list, dict]:
         """Arguments and keywords to call the operator with again, tensors read."""
-        loader = _Loader(device, _STAND_INS, grads=self.grad_outputs is not None)
+        loader = _Loader(device, STAND_INS, grads=self.grad_outputs is not None)
         args, kwargs = loader.load(self.args), loader.load(self.kwargs)
         return _as_call(self.schema, args, kwargs)
+
+    def load_arguments(self, device: str | torch.device = "cpu") -> list:
+        """The arguments in the schema's order, tensors read."""
+        return _Loader(device, STAND_INS).load(self.args)
 
     def load_outputs(self, device: str | torch.device = "cpu") -> list:
         return _Loader(device).load(self.outputs)
@@ -225,6 +229,11 @@ class Capture:
     def finished(self) -> bool:
         """Was the capture stopped, rather than its process ended?"""
         return self.end is not None
+
+    @property
+    def has_contents(self) -> bool:
+        """Of tensors, beyond their hashes?"""
+        return self.head.get("content", "full") == "full"
 
     def __len__(self) -> int:
         return len(self._log)

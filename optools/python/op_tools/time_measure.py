@@ -9,7 +9,7 @@ import os
 import time
 from typing import NamedTuple
 
-from op_tools import options
+from op_tools import options, results
 from op_tools.core import _C
 from op_tools.tool import OpTool
 
@@ -139,6 +139,14 @@ class OpTimeMeasure(OpTool):
                     + [self._described.get(row["forward_id"], {}).get(c, "-") for c in COLUMNS[5:]]
                 )
         return path
+
+    def save_results(self, folder: str) -> str:
+        """time.json, for `op-tools report`: into a capture's folder; returns its path."""
+        path = os.path.join(folder, results.TIME)
+        rows = [sample._asdict() for sample in self.samples()]
+        dropped = self._last.dropped
+        columns = list(Sample._fields)
+        return results.save(path, "OpTimeMeasure", columns, rows, dropped=dropped)
 
     def report(self) -> None:
         print(

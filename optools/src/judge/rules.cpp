@@ -375,4 +375,23 @@ int64_t terms_of(
   return std::max(longest, first / std::max<int64_t>(results, 1));
 }
 
+bool draws(const Operator& op, c10::ArrayRef<c10::IValue> inputs) {
+  if (!op.random) {
+    return false;
+  }
+  const auto& arguments = op.handle.schema().arguments();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto& name = arguments[i].name();
+    if ((name == "dropout_p" || name == "dropout") && inputs[i].isDouble() &&
+        inputs[i].toDouble() == 0) {
+      return false;
+    }
+    if ((name == "training" || name == "train") && inputs[i].isBool() &&
+        !inputs[i].toBool()) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace optools

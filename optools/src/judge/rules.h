@@ -34,6 +34,10 @@ struct OperatorRule {
 };
 OperatorRule rule_of(const Operator& op);
 
+// Does the call draw random numbers? A random operator told to leave
+// everything as it is draws none.
+bool draws(const Operator& op, c10::ArrayRef<c10::IValue> inputs);
+
 // How many terms go into one element of a result of `results` elements.
 int64_t terms_of(
     const OperatorRule& rule,

@@ -23,6 +23,7 @@ void bind_results(py::module_& m);
 void bind_capture(py::module_& m);
 void bind_verdicts(py::module_& m);
 void bind_compare(py::module_& m);
+void bind_judge_call(py::module_& m);
 
 // MessagePack -> Python values. Extensions become tuples (code, value); arrays
 // are lists, so that nothing else is a tuple. Throws ValueError for bytes that

@@ -161,6 +161,7 @@ PYBIND11_MODULE(_C, m) {
   bind_capture(m);
   bind_verdicts(m);
   bind_compare(m);
+  bind_judge_call(m);
 }
 
 }  // namespace optools

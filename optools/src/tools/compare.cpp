@@ -67,31 +67,6 @@ Compare::Profile::Profile(const Operator& op)
   }
 }
 
-namespace {
-
-// A random operator told to leave everything as it is draws nothing.
-bool draws(const Call& call) {
-  if (!call.op.random) {
-    return false;
-  }
-  const auto& arguments = call.op.handle.schema().arguments();
-  const auto inputs = call.inputs();
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto& name = arguments[i].name();
-    if ((name == "dropout_p" || name == "dropout") && inputs[i].isDouble() &&
-        inputs[i].toDouble() == 0) {
-      return false;
-    }
-    if ((name == "training" || name == "train") && inputs[i].isBool() &&
-        !inputs[i].toBool()) {
-      return false;
-    }
-  }
-  return true;
-}
-
-}  // namespace
-
 const char* Compare::Profile::obstacle(const Call& call) const {
   if (rule.rule == Rule::kNotJudged) {
     return rule.why_not;
@@ -213,7 +188,7 @@ std::unique_ptr<Compare::Job> Compare::before(Call& call) {
   auto job = std::make_unique<Job>();
   job->place = place_of(call);
   job->profile = &profile;
-  job->random = draws(call);
+  job->random = draws(call.op, call.inputs());
   job->check_inputs = mine.classes.size() != known;
   job->call.op = &call.op;
   job->call.rule = profile.rule;

@@ -5,6 +5,7 @@
     op-tools show CAPTURE NUMBER     one call, with the values of its tensors
     op-tools diff A B                two captures, call by call
     op-tools replay PATH             every captured call again, compared with what was captured
+    op-tools report CAPTURE          one HTML file to look at it with
     op-tools import FOLDERS          ditorch's folders -> a capture
     op-tools export CAPTURE FOLDER   a capture -> ditorch's folders
 
@@ -24,6 +25,7 @@ COMMANDS = {
     "show": "one call, with its tensors",
     "diff": "two captures, call by call",
     "replay": "run captured calls again and compare",
+    "report": "one HTML file about a capture",
     "import": "ditorch's folders -> a capture",
     "export": "a capture -> ditorch's folders",
 }

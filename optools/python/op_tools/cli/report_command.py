@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""op-tools report: a capture as one HTML file, to be opened in any browser, offline.
+
+Times are the capture's own, or those of OpTimeMeasure where it saved its results (time.json) in
+the folder; verdicts are OpAutoCompare's (compare.json), or with --judge those of the captured
+results against float64 on the cpu. The exit code is 1 when a part of the capture could not be read
+or a verdict is `error`; the report is written all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from op_tools.results import write_whole
+
+MIB = 1 << 20
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", help="a capture, with results of other tools where there are any")
+    parser.add_argument("-o", "--out", help="the file to write (FOLDER/report.html)")
+    parser.add_argument("--judge", action="store_true", help="judge every captured result")
+    parser.add_argument(
+        "--values",
+        type=int,
+        default=4096,
+        metavar="MB",
+        help="read at most this much of the tensors, for exponent histograms (4096; 0: none)",
+    )
+    parser.add_argument(
+        "--reproducers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="write a reproducer of each of the N worst calls, beside the file (0)",
+    )
+
+
+def run(flags: argparse.Namespace) -> int:
+    from op_tools import report
+    from op_tools.report.gathering import verdict_counts
+
+    for name in ("values", "reproducers"):
+        if getattr(flags, name) < 0:
+            raise ValueError(f"--{name} {getattr(flags, name)}: expected 0 or more")
+    out = flags.out or os.path.join(flags.folder, "report.html")
+    to = os.path.dirname(os.path.abspath(out))
+    if os.path.isdir(flags.folder) and not os.path.isdir(to):
+        raise ValueError(f"-o {out}: there is no folder {to}")
+    options = report.Options(flags.judge, flags.values * MIB, flags.reproducers, to)
+    data = report.gather(flags.folder, options)
+    write_whole(out, report.render(data))
+    for problem in data["problems"]:
+        print(problem, file=sys.stderr)
+    counts = verdict_counts(data)
+    said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+    size = os.path.getsize(out) / MIB
+    print(
+        f"{out}: {len(data['calls']['number'])} calls, {said or 'not judged'}, "
+        f"{len(data['links'])} reproducers, {size:.1f} MiB"
+    )
+    return 1 if data["problems"] or counts.get("error") else 0

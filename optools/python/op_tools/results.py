@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What OpAutoCompare and OpTimeMeasure found, in files beside a capture, for `op-tools report`.
+
+    tool.save_results(folder)        # compare.json, or time.json
+
+JSON: {"format", "version", "columns": [...], "rows": [[...], ...]}; numbers JSON has no word for
+are the texts "inf", "-inf" and "nan".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+
+FORMAT, VERSION = "op_tools results", 1
+COMPARE, TIME = "compare.json", "time.json"
+
+
+class ResultsError(ValueError):
+    """A file of results cannot be read; the text says what is wrong and where."""
+
+
+def plain(value: object) -> object:
+    """A value that JSON has a word for."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, complex):
+        return f"{value:.9g}"
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+def number(value: object) -> float | None:
+    """The number a field stands for; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return float(value) if value in ("inf", "-inf", "nan") else None
+    return float(value)
+
+
+def write_whole(path: str, text: str) -> None:
+    """The whole file, or none: under another name until it is complete."""
+    temporary = f"{path}.{os.getpid()}.part"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+        raise
+
+
+def save(path: str, what: str, columns: list[str], rows: list[dict], **more: object) -> str:
+    """Writes rows as a file of results; returns its path."""
+    held = {
+        "format": FORMAT,
+        "version": VERSION,
+        "what": what,
+        **more,
+        "columns": columns,
+        "rows": [[plain(row.get(name)) for name in columns] for row in rows],
+    }
+    write_whole(path, json.dumps(held, separators=(",", ":"), allow_nan=False))
+    return path
+
+
+def load(path: str, what: str) -> dict:
+    """The file's map, its rows as maps. Raises ResultsError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            held = json.load(file)
+    except (ValueError, RecursionError) as error:  # no JSON, or no text
+        raise ResultsError(f"{path} is no JSON: {error}") from None
+    if not isinstance(held, dict) or held.get("format") != FORMAT or held.get("what") != what:
+        raise ResultsError(f"{path} holds no results of {what} of op_tools")
+    if held.get("version") != VERSION:
+        raise ResultsError(
+            f"{path} has version {held.get('version')}; this op_tools reads version {VERSION}"
+        )
+    columns, rows = held.get("columns"), held.get("rows")
+    if not isinstance(columns, list) or not isinstance(rows, list):
+        raise ResultsError(f"{path}: its columns or rows are missing")
+    for i, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != len(columns):
+            raise ResultsError(f"{path}: row {i} has not {len(columns)} fields")
+    held["rows"] = [dict(zip(map(str, columns), row)) for row in rows]
+    return held
