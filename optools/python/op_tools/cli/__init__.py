@@ -6,6 +6,7 @@
     op-tools diff A B                two captures, call by call
     op-tools replay PATH             every captured call again, compared with what was captured
     op-tools report CAPTURE          one HTML file to look at it with
+    op-tools first-bad SCRIPT        the first operator of a run that is wrong
     op-tools import FOLDERS          ditorch's folders -> a capture
     op-tools export CAPTURE FOLDER   a capture -> ditorch's folders
 
@@ -26,13 +27,14 @@ COMMANDS = {
     "diff": "two captures, call by call",
     "replay": "run captured calls again and compare",
     "report": "one HTML file about a capture",
+    "first-bad": "the first operator of a script's run that is wrong",
     "import": "ditorch's folders -> a capture",
     "export": "a capture -> ditorch's folders",
 }
 
 
 def _module(command: str):
-    return importlib.import_module(f"op_tools.cli.{command}_command")
+    return importlib.import_module(f"op_tools.cli.{command.replace('-', '_')}_command")
 
 
 def main(arguments: list[str] | None = None) -> int:

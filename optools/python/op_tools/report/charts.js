@@ -171,27 +171,43 @@ function drawTimeline(isShown, chosen) {
   pen.beginPath();
   pen.rect(64, 0, width - 64, height);
   pen.clip();
-  for (let i = 0; i < count; i++) {
-    if (calls.start[i] === null || (timeline.step !== "" && String(calls.step[i]) !== timeline.step)) continue;
+  const bar = (i) => {
     const left = 66 + (calls.start[i] - timeline.from) * scale;
-    const wide = Math.max((calls.took[i] || 0) * scale, 1);
-    if (left > width || left + wide < 64) continue;
-    const [top, tall] = laneBox(lanes.get(calls.thread[i]), height);
-    pen.globalAlpha = isShown[i] || i === chosen ? 1 : 0.18;
-    const verdict = text("verdict", i);
-    pen.fillStyle = verdict === "error" || verdict === "overflow" ? ink.error : ink[text("phase", i)] || ink.skip;
-    pen.fillRect(left, top, wide > 3 ? wide - 0.5 : wide, tall);
-    if (i === chosen) {
-      pen.strokeStyle = ink.text;
-      pen.strokeRect(left - 1, top - 1, wide + 2, tall + 2);
-    }
-    if (wide > 46) {
-      pen.fillStyle = ink.card;
-      pen.fillText(clipped(text("op", i).replace("aten::", ""), wide), left + 4, top + tall / 2 + 4);
-    }
+    const wide = Math.max((calls.took[i] || 0) * scale, isWrong(i) ? 2 : 1);
+    if (left <= width && left + wide >= 64) drawBar(pen, ink, i, left, wide, laneBox(lanes.get(calls.thread[i]), height), isShown[i] || i === chosen);
+    return [left, wide];
+  };
+  // What is wrong lies on top: it may be thinner than a pixel.
+  const here = [];
+  for (let i = 0; i < count; i++) {
+    if (calls.start[i] !== null && (timeline.step === "" || String(calls.step[i]) === timeline.step)) here.push(i);
+  }
+  here.filter((i) => !isWrong(i)).forEach(bar);
+  here.filter(isWrong).forEach(bar);
+  if (here.includes(chosen)) {
+    const [left, wide] = bar(chosen);
+    const [top, tall] = laneBox(lanes.get(calls.thread[chosen]), height);
+    pen.strokeStyle = ink.text;
+    pen.lineWidth = 2;
+    pen.strokeRect(left - 1, top - 1, wide + 2, tall + 2);
   }
   pen.restore();
   drawRuler(pen, ink, width, height, scale);
+}
+
+function isWrong(i) {
+  const verdict = text("verdict", i);
+  return verdict === "error" || verdict === "overflow";
+}
+
+function drawBar(pen, ink, i, left, wide, [top, tall], shown) {
+  pen.globalAlpha = shown ? 1 : 0.18;
+  pen.fillStyle = isWrong(i) ? ink.error : ink[text("phase", i)] || ink.skip;
+  pen.fillRect(left, top, wide > 3 ? wide - 0.5 : wide, tall);
+  if (wide > 46) {
+    pen.fillStyle = ink.card;
+    pen.fillText(clipped(text("op", i).replace("aten::", ""), wide), left + 4, top + tall / 2 + 4);
+  }
 }
 
 function clipped(words, wide) {
