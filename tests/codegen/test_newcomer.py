@@ -60,7 +60,8 @@ class Copy:
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
         )
-        for name in filter(None, listed.stdout.split("\0")):
+        names = filter(None, listed.stdout.split("\0"))
+        for name in (n for n in names if (ROOT / n).exists()):  # a deletion may not be staged yet
             (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
             (self.tree / name).write_bytes((ROOT / name).read_bytes())
 

@@ -23,3 +23,4 @@ def _devices():
 
 DEVICES = _devices()
 ACCELERATORS = [name for name in DEVICES if name != "cpu"]
+KEYS = {"cpu": "CPU", "cuda": "CUDA", "npu": "PrivateUse1"}

@@ -107,8 +107,9 @@ def test_torchscript(device):
         return x
 
     x = torch.ones(3, device=device)
-    scripted(x)
-    assert seen(lambda: scripted(x)).count("aten::atan") == 2
+    with torch.jit.fuser("none"):  # cuda's default makes one kernel of both, which nobody sees
+        scripted(x)
+        assert seen(lambda: scripted(x)).count("aten::atan") == 2
 
 
 def test_compiled_regions(device):

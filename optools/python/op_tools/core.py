@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 from collections.abc import Iterator
 
@@ -34,6 +35,22 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         _C.end_quiet(before)
+
+
+def usable(device: str) -> None:
+    """Raises RuntimeError where there is no such device. Its plugin may not be loaded yet: PyTorch
+    loads plugins by their entry points, which an installation by CMake does not have."""
+    kind = device.partition(":")[0]
+    if (
+        not hasattr(torch, kind)
+        and kind.isidentifier()
+        and importlib.util.find_spec("torch_" + kind)
+    ):
+        importlib.import_module("torch_" + kind)
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise RuntimeError(str(error).splitlines()[0]) from error
 
 
 def location(site: int) -> str:

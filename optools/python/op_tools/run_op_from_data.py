@@ -27,10 +27,9 @@ if __package__ in (None, ""):  # python op_tools/run_op_from_data.py
         parent = os.path.dirname(here)
         sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != parent]
 
-import torch
 
 from op_tools import captures, ditorch_folders, options
-from op_tools.core import quiet
+from op_tools.core import quiet, usable
 from op_tools.ditorch_folders import Case
 from op_tools.op_runner import OpAccyChecker, OpRunner, OpRunnerHook, SyncExecuteTimer
 from op_tools.pretty_print import dict_data_list_to_table
@@ -61,9 +60,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error("--run_times: expected 1 or more")
     if parsed.device:
         try:
-            torch.empty(0, device=parsed.device)
-        except (RuntimeError, AssertionError) as error:
-            parser.error(f"--device {parsed.device}: {str(error).splitlines()[0]}")
+            usable(parsed.device)
+        except RuntimeError as error:
+            parser.error(f"--device {parsed.device}: {error}")
     return parsed
 
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 import argparse
 import os
 
-import torch
-
 from op_tools.captures import CaptureError
+from op_tools.core import usable
 from op_tools.op_runner import OpRunner, default_device
 from op_tools.run_op_from_data import cases
 
@@ -37,9 +36,9 @@ class Row:
 def run(flags: argparse.Namespace) -> int:
     device = flags.device or default_device()
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {device}: {str(error).splitlines()[0]}") from None
+        usable(device)
+    except RuntimeError as error:
+        raise ValueError(f"--device {device}: {error}") from None
     rows: dict[str, Row] = {}
     bad = []
     for where, case, why in _chosen(flags):
