@@ -96,7 +96,9 @@ def test_against_the_cpu(script, capsys, accelerator, monkeypatch):
     monkeypatch.delenv("OP_TOOLS_DEVICE")
     code, text = hunt(capsys, script, accelerator, "gelu", "--reference", "cpu", "-o", "found")
     expect_gelu(code, text)
-    assert "inputs: " in text.out and "matched with" in text.out
+    assert "inputs: " in text.out and "no such call" not in text.out
+    calls, matched, others = re.search(r"(\d+) calls, (\d+) .* with (\d+) of", text.out).groups()
+    assert int(matched) == int(calls) == int(others) > 40
     code, text = hunt(capsys, script, accelerator, "none")
     assert code == 0, text.out
 

@@ -121,9 +121,9 @@ def search(mine: Capture, reference: Capture | None) -> Search:
     return Search(None, len(records), len(others), judged)
 
 
-def judge_one(record: Record) -> Found:
-    """A call that was found another way."""
-    verdict = judging.judge(record)
+def judge_one(record: Record, verdict: dict | None = None) -> Found:
+    """A call that was found another way, or by its verdict."""
+    verdict = verdict or judging.judge(record)
     result = verdict["results"][verdict["worst"]] if verdict["results"] else None
     e = result["e"] if result else None
     return Found(record, verdict["reason"] or verdict["verdict"], e, result, "")
@@ -140,7 +140,7 @@ def _same_bits(a: object, b: object) -> bool:
 
 def _wrong(record: Record, other: Record | None, verdict: dict) -> Found | None:
     if verdict["verdict"] == "error":
-        found = judge_one(record)
+        found = judge_one(record, verdict)
         found.inputs = _compared(record, other)
         return found
     if verdict["verdict"] != "skip" or other is None or record.rng is not None:

@@ -81,7 +81,7 @@ class _Hunt:
         all_on_cpu = None
         reference = self.given
         if reference is None and not self.on_cpu:
-            all_on_cpu = self._run("capture+fallback", "reference")
+            all_on_cpu = self._run("fallback+capture", "reference")
             reference = captures.open(all_on_cpu.folder)
         result = first_bad.search(mine, reference)
         self._tell_streams(result, reference)

@@ -222,8 +222,9 @@ function drawRuler(pen, ink, width, height, scale) {
   const rough = (timeline.to - timeline.from) / Math.max((width - 70) / 110, 1);
   const power = 10 ** Math.floor(Math.log10(rough));
   const every = [1, 2, 5, 10].map((m) => m * power).find((step) => step >= rough);
-  for (let t = Math.ceil(timeline.from / every) * every; t <= timeline.to; t += every) {
-    pen.fillText(microseconds(t - timeline.all[0]), 66 + (t - timeline.from) * scale, height - 6);
+  const begin = timeline.all[0];
+  for (let t = Math.ceil((timeline.from - begin) / every) * every; begin + t <= timeline.to; t += every) {
+    pen.fillText(microseconds(t), 66 + (begin + t - timeline.from) * scale, height - 6);
   }
 }
 

@@ -18,6 +18,14 @@ function callButton(i, label) {
   return el("button", { type: "button", class: "op", onclick: () => choose(i) }, label);
 }
 
+function pathOf(address) {
+  try {
+    return decodeURIComponent(address).slice(2);
+  } catch (error) {
+    return address.slice(2); // bytes that are no text
+  }
+}
+
 function place(result) {
   return Array.isArray(result.worst) ? `[${result.worst.join(", ")}]` : "–";
 }
@@ -43,7 +51,7 @@ function drawDetail() {
   if (forward !== undefined && forward !== i) fact("Forward", callButton(forward, `call ${calls.forward[i]} ${text("op", forward)}`));
   if (text("signature", i)) fact("Call", el("span", { class: "code" }, text("signature", i)));
   const address = data.links[calls.number[i]];
-  if (address) fact("Reproducer", el("a", { href: address }, decodeURIComponent(address).slice(2)));
+  if (address) fact("Reproducer", el("a", { href: address }, pathOf(address)));
   const parts = [el("h3", {}, `${text("op", i)}  call ${calls.number[i]}`), facts];
   const results = resultsOf(i);
   if (results.length) parts.push(el("h3", {}, "Worst elements"), resultTable(results));
