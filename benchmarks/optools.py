@@ -140,6 +140,28 @@ def capture_facts(step: Callable[[], object], steps: int) -> str:
     )
 
 
+def report_facts(step: Callable[[], object], steps: int) -> str:
+    """How fast `op-tools report` is on a capture of so many steps."""
+    import op_tools
+    from op_tools import report
+
+    tool = op_tools.OpCapture()
+    with contextlib.redirect_stdout(io.StringIO()), tool:
+        for _ in range(steps):
+            step()
+    calls = tool.totals()["records"]
+    took = []
+    for judge in (False, True):
+        start = time.perf_counter()
+        size = len(report.render(report.gather(tool.folder, report.Options(judge))))
+        took.append(time.perf_counter() - start)
+    _forget_files(tool)
+    return (
+        f"report: {calls / took[0]:.0f} calls/s, {calls / took[1]:.0f} judged; "
+        f"{size / calls:.0f} bytes of HTML a call"
+    )
+
+
 def _measure_tools(step: Callable[[], object], asked: argparse.Namespace, size: int) -> None:
     for name, start in tools().items():
         if asked.tools and name.split(",")[0] not in asked.tools.split(","):
@@ -152,6 +174,7 @@ def _measure_tools(step: Callable[[], object], asked: argparse.Namespace, size: 
         print(f"  {name:<20} {ratio}  {theirs}bar {bar}x {verdict}; start + stop {switch:.1f} ms")
         if name == "capture":
             print(f"  {'':<20} {capture_facts(step, 5 if size else 20)}")
+            print(f"  {'':<20} {report_facts(step, 1 if size else 10)}")
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from op_tools import _C, captures, reproducer, results
 from op_tools.cli import main
+from op_tools.report import judging
 from op_tools.report.histograms import counts
 from torch import nn
 
@@ -217,6 +218,49 @@ def test_judge_finds_the_wrong_kernel(capsys, wrong_gelu):
     skipped = sum(count for _, _, count in data["skips"])
     assert skipped == sum(verdict == "skip" for verdict in verdicts.values()) > 0
     assert all(why for _, why, _ in data["skips"])
+
+
+class Mixed(nn.Module):
+    """Operators of many kinds."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(11, 16)
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.lstm = nn.LSTM(16, 8, batch_first=True)
+        self.conv = nn.Sequential(nn.Conv1d(8, 4, 3), nn.BatchNorm1d(4), nn.SiLU())
+
+    def forward(self, ids):
+        hidden, _ = self.lstm(self.block(self.words(ids)))
+        return self.conv(hidden.transpose(1, 2)).flatten(1)
+
+
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_verdicts_on_a_capture_are_those_of_the_run(bfloat16):
+    torch.manual_seed(1)
+    model = Mixed()
+    optimizer = torch.optim.AdamW(model.parameters())
+    ids = torch.randint(11, (3, 7))
+    capture, compare = op_tools.OpCapture(), op_tools.OpAutoCompare()
+    with compare, capture:
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            logits = model(ids)
+        nn.functional.cross_entropy(logits.float(), torch.tensor([0, 5, 9])).backward()
+        optimizer.step()
+    live = {}
+    for row in compare.rows():
+        live.setdefault(row["number"], {})[row["result"]] = (row["verdict"], row["e"])
+    both = 0
+    for record in captures.open(capture.folder):
+        found = judging.judge(record)
+        assert found["verdict"] in ("pass", "skip"), (record.op, found["reason"])
+        mine = {row["result"]: (row["verdict"], row["e"]) for row in found["results"]}
+        told = live.get(record.number, {})
+        if record.rng is None:  # samples are drawn anew
+            for name in mine.keys() & told.keys():
+                assert mine[name] == pytest.approx(told[name], nan_ok=True), (record.op, name)
+                both += 1
+    assert both > 100
 
 
 def test_a_reproducer_stands_alone(capsys, wrong_gelu):
