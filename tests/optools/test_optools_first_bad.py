@@ -84,6 +84,8 @@ def test_a_wrong_kernel_of_the_cpu(script, capsys, monkeypatch):
     assert far[0] < 1e-6 < 1e-5 < far[1]  # right in that process, and not what was captured
     ((folder, held),) = reproducer.find("found")
     assert held["op"] == "aten::gelu" and os.path.dirname(path) == folder
+    assert main(["report", "found/device", "-o", "page.html"]) == 0
+    assert "1 reproducers" in capsys.readouterr().out
 
 
 def test_a_right_script(script, capsys, monkeypatch):

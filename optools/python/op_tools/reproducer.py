@@ -179,8 +179,9 @@ def write(record: Record, folder: str, verdict: str = "") -> str:
     )
     path = os.path.join(folder, SCRIPT)
     write_whole(path, text)
+    taken = next((ref.capture.head.get("time") for _, ref in record.tensors()), None)
     about = {
-        "format": FORMAT, "op": record.op, "number": record.number, "phase": record.phase,
+        "format": FORMAT, "capture": taken, "op": record.op, "number": record.number, "phase": record.phase,
         "step": record.step, "module": record.module, "site": record.site, "verdict": verdict,
         "torch": torch.__version__,
     }  # fmt: skip
@@ -200,5 +201,5 @@ def find(path: str, problems: list[str] | None = None) -> Iterator[tuple[str, di
             if problems is not None:
                 problems.append(f"{os.path.join(folder, CALL)} cannot be read: {error}")
             continue
-        if isinstance(held, dict) and held.get("format") == FORMAT:
+        if isinstance(held, dict) and held.get("format") == FORMAT and "capture" in held:
             yield folder, held

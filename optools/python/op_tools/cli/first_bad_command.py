@@ -160,7 +160,8 @@ class _Hunt:
         ):
             if value:
                 print(f"  {name}: {value}")
-        folder = os.path.join(self.folder, reproducer.folder_name(record))
+        # Beside the capture it is of: `op-tools report` finds it there.
+        folder = os.path.join(os.path.dirname(mine.path), reproducer.folder_name(record))
         try:
             print(f"  reproducer: {reproducer.write(record, folder, found.why)}")
         except CaptureError as error:

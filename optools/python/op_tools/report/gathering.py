@@ -221,11 +221,12 @@ class Gathering:
             for record in self.capture if wanted else ():
                 if record.number in wanted:
                     self._reproduce(record, wanted[record.number], base)
+        taken = self.capture.head.get("time") if self.capture else None
         numbers = {call.number: call.op for call in self.calls}
-        for folder in {self.folder, base}:
-            for path, held in reproducer.find(folder, self.problems):
-                if numbers.get(held.get("number")) == held.get("op"):
-                    self.links.setdefault(held["number"], os.path.relpath(path, base))
+        for path, held in reproducer.find(self.folder, self.problems):
+            number, op = held.get("number"), held.get("op")
+            if isinstance(number, int) and numbers.get(number) == op and held["capture"] == taken:
+                self.links.setdefault(number, os.path.relpath(path, base))
 
     def _reproduce(self, record: Record, call: Call, base: str) -> None:
         folder = os.path.join(base, "reproducers", reproducer.folder_name(record))
