@@ -294,7 +294,12 @@ def test_reproducers_of_a_whole_step(capsys):
         written += 1
         compile(read(script), script, "exec")
     assert written > 15
-    for op in ("aten::addmm", "aten::native_layer_norm_backward", "aten::_foreach_add_.List"):
+    for op in (
+        "aten::addmm",
+        "aten::native_layer_norm_backward",
+        "aten::_foreach_add_.List",
+        "aten::mm",
+    ):
         record = next(captures.open(folder).select(op=re.escape(op)), None)
         if record is None:
             continue

@@ -34,40 +34,37 @@ import sys
 
 import torch
 from safetensors.torch import load_file
+from torch.utils._pytree import tree_leaves
 
 device = sys.argv[1] if len(sys.argv) > 1 else "{device}"
 saved = load_file(os.path.join(os.path.dirname(os.path.abspath(__file__)), "{tensors}"))
 strides = {strides}
 
 
-def wide(x):
-    return x.double() if x.is_floating_point() else x.to(torch.complex128) if x.is_complex() else x
+def call(device, dtype=lambda kind: kind):
+    def give(name):
+        x = saved[name]
+        layout = strides.get(name, x.stride())
+        return torch.empty_strided(x.shape, layout, dtype=dtype(x.dtype), device=device).copy_(x)
 
-
-def tensor(name):
-    x = saved[name]
-    return torch.empty_strided(x.shape, strides[name], dtype=x.dtype).copy_(x) if name in strides else x
-
-
-def call(device, give, dtype=lambda kind: kind):
 {body}
+    return [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
 
 
-def leaves(value):
-    return [x for v in value for x in leaves(v)] if isinstance(value, (list, tuple)) else [value]
+def wide(kind):
+    return torch.float64 if kind.is_floating_point else torch.complex128 if kind.is_complex else kind
 
 
-got = leaves(call(device, lambda name: tensor(name).to(device)))
+got = call(device)
 try:
-    double = lambda kind: torch.float64 if kind.is_floating_point else kind
-    exact = leaves(call("cpu", lambda name: wide(tensor(name)), double))
+    exact = call("cpu", wide)
 except (RuntimeError, NotImplementedError) as error:
     exact = [None] * len(got)
     print("no float64 reference:", str(error).splitlines()[0])
 for i, mine in enumerate(got):
     for what, other in (("float64 on the cpu", exact[i]), ("what was captured", saved.get(f"result{{i}}"))):
-        if isinstance(mine, torch.Tensor) and isinstance(other, torch.Tensor) and mine.numel():
-            gap = (wide(mine.cpu()) - wide(other)).abs().max().item()
+        if other is not None and mine.numel():
+            gap = (mine.cpu().to(torch.complex128) - other.to(torch.complex128)).abs().max().item()
             print(f"result {{i}}: {{mine.dtype}} {{tuple(mine.shape)}}, at most {{gap:.6g}} from {{what}}")
 """
 
@@ -137,7 +134,8 @@ def _body(record: Record, source: _Source) -> str:
         f"result = torch.ops.{namespace}.{name}.{overload or 'default'}({', '.join(given)})"
     )
     written = [source.of(record.args[place]) for place in sorted(record.after)]
-    lines.append(f"return [result, {', '.join(written)}]" if written else "return result")
+    if written:
+        lines.append(f"result = [result, {', '.join(written)}]")
     return "\n".join("    " + line for line in lines)
 
 
