@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import bars, measure, models, operators, steady, table
+from benchmarks import bars, measure, models, operators, optim, steady, table
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
@@ -100,8 +100,9 @@ MODELS = (
 )
 MEASURES = {
     **{name: partial(operators.small, name) for name in operators.SMALL_OPERATORS},
-    "add-boxed": add_rung4,
+    "add-rung4": add_rung4,
     **{name: partial(operators.large, name) for name in operators.LARGE_OPERATORS},
+    **{name: partial(optim.step, name) for name in optim.STEPS},
     **{name: partial(model_step, name) for name in MODELS},
     "import": import_time,
     "allocator": allocator_pair,
