@@ -17,6 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks import models, operators
+
 HERE = Path(__file__).parent
 CALLS, STEPS, WARM = 100, 3, 3
 DEFAULT = ("add", "mul", "relu", "sum", "copy", "add-broadcast")
@@ -26,8 +28,6 @@ def _run(library: str, names: list[str]) -> None:
     """In the watched process: one dump per name and device."""
     import torch
     import torch_npu  # noqa: F401
-
-    from benchmarks import models, operators
 
     counter = ctypes.CDLL(library)
     torch.set_num_threads(1)
@@ -44,8 +44,6 @@ def _run(library: str, names: list[str]) -> None:
 
 
 def _repeats(name: str) -> int:
-    from benchmarks import operators
-
     return CALLS if name in operators.SMALL_OPERATORS else STEPS
 
 
@@ -62,6 +60,13 @@ def main() -> int:
             print(f"benchmarks.instructions needs {tool}, which is not installed", file=sys.stderr)
             return 1
     names = sys.argv[1:] or list(DEFAULT)
+    known = {*operators.SMALL_OPERATORS, *models.CASES}
+    if unknown := [name for name in names if name not in known]:
+        print(
+            f"not known: {', '.join(unknown)}; there are {', '.join(sorted(known))}",
+            file=sys.stderr,
+        )
+        return 2
     folder = Path(tempfile.mkdtemp(prefix="npu-instructions-"))
     library = folder / "instructions.so"
     source = HERE / "instructions.c"

@@ -158,8 +158,12 @@ std::vector<std::string> driver_search_path() {
   return dirs;
 }
 
-Driver& active_driver() {
-  return state().active.get(&load_active);
+std::atomic<Driver*> detail::active_driver{nullptr};
+
+Driver& detail::load_active_driver() {
+  Driver& driver = state().active.get(&load_active);
+  detail::active_driver.store(&driver, std::memory_order_release);
+  return driver;
 }
 
 Driver* active_driver_or_null() noexcept {

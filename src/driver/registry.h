@@ -2,6 +2,7 @@
 // Which driver this process uses, and where drivers are looked for.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,19 @@ void set_package_driver_dir(const std::string& dir);
 // (colon separated), then the package's.
 std::vector<std::string> driver_search_path();
 
+namespace detail {
+// Null until load_active_driver() has succeeded once.
+extern std::atomic<Driver*> active_driver;
+Driver& load_active_driver();
+}  // namespace detail
+
 // The driver chosen by NPU_DRIVER (host when unset), loaded on first call. A
 // failure is kept: every call throws the same Error until the process ends.
-Driver& active_driver();
+// Asked a dozen times per operator, so that it has to be a load and no call.
+inline Driver& active_driver() {
+  Driver* const driver = detail::active_driver.load(std::memory_order_acquire);
+  return driver != nullptr ? *driver : detail::load_active_driver();
+}
 // The same without throwing: nullptr, and the reason through driver_failure().
 Driver* active_driver_or_null() noexcept;
 std::string driver_failure();
