@@ -7,15 +7,14 @@ out by threads of our own while the program runs on; stop() waits for what is le
 
 from __future__ import annotations
 
-import csv
 import os
 import sys
-import time
 
 import torch
 
 from op_tools import exiting, options, results
 from op_tools.core import _C, location
+from op_tools.files import result_path, write_csv
 from op_tools.tool import OpTool
 
 FOLDER = os.path.join("op_tools_results", "op_autocompare_result")
@@ -24,7 +23,6 @@ COLUMNS = (
 ).split(",")
 _TOLERANCE = "AUTOCOMPARE_ERROR_TOLERANCE"
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_serial = 0
 
 
 class CompareError(RuntimeError):
@@ -118,17 +116,8 @@ class OpAutoCompare(OpTool):
 
     def save_csv(self, path: str | None = None) -> str:
         """ditorch's file, per API call where those were compared; returns its path."""
-        global _serial
-        if path is None:
-            os.makedirs(FOLDER, exist_ok=True)
-            _serial += 1
-            stamp = time.strftime("%Y-%m-%d-%H-%M-%S")
-            name = f"op_autocompare_info_pid{os.getpid()}_{stamp}_{_serial}.csv"
-            path = os.path.join(FOLDER, name)
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            out = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
-            out.writeheader()
-            out.writerows(self._api_rows or map(ditorch_row, self.rows()))
+        path = path or result_path(FOLDER, "op_autocompare_info")
+        write_csv(path, COLUMNS, self._api_rows or map(ditorch_row, self.rows()))
         return path
 
     def save_results(self, folder: str) -> str:

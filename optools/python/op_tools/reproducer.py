@@ -20,7 +20,8 @@ import torch
 from op_tools import captures
 from op_tools.captures import CaptureError, Opaque, Record, TensorRef
 from op_tools.core import quiet
-from op_tools.results import plain, write_whole
+from op_tools.files import write_whole
+from op_tools.results import plain
 
 FORMAT = "op_tools reproducer"
 CALL, TENSORS, SCRIPT = "call.json", "tensors.safetensors", "reproduce.py"

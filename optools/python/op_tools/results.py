@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
+
+from op_tools.files import write_whole
 
 FORMAT, VERSION = "op_tools results", 1
 COMPARE, TIME = "compare.json", "time.json"
@@ -39,19 +40,6 @@ def number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return float(value) if value in ("inf", "-inf", "nan") else None
     return float(value)
-
-
-def write_whole(path: str, text: str) -> None:
-    """The whole file, or none: under another name until it is complete."""
-    temporary = f"{path}.{os.getpid()}.part"
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.remove(temporary)
-        raise
 
 
 def save(path: str, what: str, columns: list[str], rows: list[dict], **more: object) -> str:

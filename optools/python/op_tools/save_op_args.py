@@ -10,6 +10,7 @@ import torch
 
 from op_tools.containers import same_for_same, transform_contrainer
 from op_tools.core import quiet
+from op_tools.files import write_tensors, write_whole
 
 FOLDER = os.path.join("op_tools_results", "op_capture_results")
 
@@ -113,7 +114,7 @@ def host_copy(value: object) -> object:
 
 
 def write_args(path: str, name: str, identifier: str, args: tuple, kwargs: dict) -> None:
-    """`path`.pth whole or not at all, and its .json."""
+    """`path`.pth and its .json, each whole or not at all."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     content = {
         "name": name,
@@ -121,18 +122,10 @@ def write_args(path: str, name: str, identifier: str, args: tuple, kwargs: dict)
         "kwargs": host_copy(dict(kwargs)),
         "identifier": identifier,
     }
-    unfinished = f"{path}.pth.{os.getpid()}.part"
-    try:
-        with quiet():
-            torch.save(content, unfinished)
-        os.replace(unfinished, f"{path}.pth")
-    finally:
-        if os.path.exists(unfinished):
-            os.remove(unfinished)
+    write_tensors(f"{path}.pth", content)
     described = json.loads(json.dumps(serialize_args_to_dict(*args, **kwargs), default=str))
     described["op"] = name
-    with open(f"{path}.pth.json", "w", encoding="utf-8") as file:
-        json.dump(described, file, indent=4)
+    write_whole(f"{path}.pth.json", json.dumps(described, indent=4))
 
 
 def save_op_args(name: str, identifier: str, *args: object, **kwargs: object) -> None:

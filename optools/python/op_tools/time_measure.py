@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
-import time
 from typing import NamedTuple
 
 from op_tools import options, results
 from op_tools.core import _C
+from op_tools.files import result_path, write_csv, write_whole
 from op_tools.tool import OpTool
 
 FOLDER = os.path.join("op_tools_results", "op_time_measure_result")
 COLUMNS = (
     "name,forward_id,forward_elasped,backward_elasped,unit,input,output,grad_inputs,grad_outputs"
 ).split(",")
-_serial = 0
 
 
 class Sample(NamedTuple):
@@ -102,8 +100,7 @@ class OpTimeMeasure(OpTool):
             }
             for s in self.samples()
         ]
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump({"traceEvents": events}, file)
+        write_whole(path, json.dumps({"traceEvents": events}))
 
     def rows(self) -> list[dict]:
         """ditorch's rows: one per API call where names are known, else one per kernel."""
@@ -118,27 +115,19 @@ class OpTimeMeasure(OpTool):
 
     def save_csv(self, path: str | None = None) -> str:
         """ditorch's file; returns its path."""
-        global _serial
-        if path is None:
-            os.makedirs(FOLDER, exist_ok=True)
-            _serial += 1
-            stamp = time.strftime("%Y-%m-%d-%H-%M-%S")
-            path = os.path.join(FOLDER, f"op_elasped_info_pid{os.getpid()}_{stamp}_{_serial}.csv")
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            out = csv.writer(file)
-            out.writerow(COLUMNS)
-            for row in self.rows():
-                out.writerow(
-                    [
-                        row["name"],
-                        row["forward_id"],
-                        _ms(row["forward"]),
-                        _ms(row["backward"]),
-                        "ms",
-                    ]
-                    + [self._described.get(row["forward_id"], {}).get(c, "-") for c in COLUMNS[5:]]
-                )
+        path = path or result_path(FOLDER, "op_elasped_info")
+        write_csv(path, COLUMNS, map(self._ditorch_row, self.rows()))
         return path
+
+    def _ditorch_row(self, row: dict) -> dict:
+        return {
+            "name": row["name"],
+            "forward_id": row["forward_id"],
+            "forward_elasped": _ms(row["forward"]),
+            "backward_elasped": _ms(row["backward"]),
+            "unit": "ms",
+            **self._described.get(row["forward_id"], {}),
+        }
 
     def save_results(self, folder: str) -> str:
         """time.json, for `op-tools report`: into a capture's folder; returns its path."""

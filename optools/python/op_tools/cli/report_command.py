@@ -13,7 +13,7 @@ import argparse
 import os
 import sys
 
-from op_tools.results import write_whole
+from op_tools.files import write_whole
 
 MIB = 1 << 20
 

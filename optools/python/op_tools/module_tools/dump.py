@@ -9,7 +9,7 @@ import threading
 import torch
 from torch import nn
 
-from op_tools.core import quiet
+from op_tools.files import write_tensors, write_whole
 from op_tools.gradients import GradientWatch
 from op_tools.save_op_args import host_copy
 
@@ -74,8 +74,7 @@ class CompLayerAcc:
         self._handles.clear()
 
     def _write(self, name: str, lines) -> None:
-        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
+        write_whole(os.path.join(self.folder, name), "".join(f"{line}\n" for line in lines))
 
     def _path(self, folder: str, phase: str, name: str, number: int) -> str:
         """The first call has the plain name, as ditorch's files have."""
@@ -85,8 +84,7 @@ class CompLayerAcc:
     def _save(self, phase: str, name: str, number: int, **content: object) -> None:
         path = self._path(self.folder, phase, name, number)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with quiet():
-            torch.save({"layer_name": name, **host_copy(content)}, path)
+        write_tensors(path, {"layer_name": name, **host_copy(content)})
 
     def _before(self, module: nn.Module, args: tuple, kwargs: dict):
         name = self.names[module]

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are whole or not there: written under another name beside their own until complete."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import itertools
+import os
+import time
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from op_tools.core import quiet
+
+_serial = itertools.count(1)
+
+
+@contextlib.contextmanager
+def whole(path: str | os.PathLike) -> Iterator[str]:
+    """The name to write under. When the block ends well the file takes `path`'s place; when it does
+    not, what was at `path` is still there, and nothing else."""
+    path = os.path.realpath(path)  # a link stays one
+    if os.path.exists(path) and not os.path.isfile(path):
+        yield path  # /dev/stdout: nothing to replace (and a folder is refused by who opens it)
+        return
+    unfinished = f"{path}.{os.getpid()}-{next(_serial)}.part"
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(unfinished)
+        raise
+
+
+def write_whole(path: str | os.PathLike, text: str) -> None:
+    with whole(path) as name, open(name, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def write_csv(path: str, columns: list[str], rows: Iterable[dict]) -> None:
+    with whole(path) as name, open(name, "w", newline="", encoding="utf-8") as file:
+        out = csv.DictWriter(file, columns, extrasaction="ignore", restval="-")
+        out.writeheader()
+        out.writerows(rows)
+
+
+def write_tensors(path: str | os.PathLike, content: object) -> None:
+    """torch.save(). A full disk is an OSError, which is not what PyTorch makes of it."""
+    with whole(path) as name, open(name, "wb") as file, quiet():
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
+
+
+def result_path(folder: str, kind: str) -> str:
+    """A new file of results in ditorch's place: <folder>/<kind>_pid<pid>_<time>_<n>.csv."""
+    os.makedirs(folder, exist_ok=True)
+    stamp = time.strftime("%Y-%m-%d-%H-%M-%S")
+    return os.path.join(folder, f"{kind}_pid{os.getpid()}_{stamp}_{next(_serial)}.csv")
