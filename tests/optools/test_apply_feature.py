@@ -17,7 +17,7 @@ from torch.nn import functional as F
 @pytest.fixture(autouse=True)
 def all_taken_back():
     yield
-    assert not features._applied and not features._tools
+    assert not features._applied and not features._shared
 
 
 def observed(capsys):

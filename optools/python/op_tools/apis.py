@@ -189,8 +189,9 @@ def listen(listener: Callable[[str, int], None]) -> None:
 
 
 def forget(listener: Callable[[str, int], None]) -> None:
-    """Undoes listen(), from any thread."""
+    """Undoes listen(), from any thread; nothing where that was not called."""
     with _lock:
-        _listeners.remove(listener)
-        if not _listeners:
-            _switch(False)
+        if listener in _listeners:
+            _listeners.remove(listener)
+            if not _listeners:
+                _switch(False)

@@ -37,8 +37,9 @@ def tolerances() -> dict[tuple[str, torch.dtype | None], tuple[float, float]]:
         found["", None] = both
     for dtype in _DTYPES:
         name = f"{_TOLERANCE}_{str(dtype).removeprefix('torch.').upper()}"
-        if options.tolerance(name) is not None:
-            found["", dtype] = options.tolerance(name)
+        of_dtype = options.tolerance(name)
+        if of_dtype is not None:
+            found["", dtype] = of_dtype
         for variable in os.environ:
             if variable.endswith("_" + name):
                 found[variable.removesuffix("_" + name), dtype] = options.tolerance(variable)
@@ -80,6 +81,9 @@ class OpAutoCompare(OpTool):
 
     def start(self) -> OpAutoCompare:
         self._api_rows = []
+        self._raises = self.raise_on_error
+        if self._raises is None:
+            self._raises = options.number("OP_AUTOCOMPARE_RAISE", 0) > 0
         return super().start()
 
     def keep_rows(self, forward_id: int, rows: list[dict]) -> None:
@@ -133,8 +137,7 @@ class OpAutoCompare(OpTool):
 
     # ---- report ----------------------------------------------------------------
     def report(self) -> None:
-        findings = self.findings()
-        for finding in findings:
+        for finding in self.findings():
             print(f"OpAutoCompare: {describe(finding)}")
         table = self.table()
         print(
@@ -155,17 +158,13 @@ class OpAutoCompare(OpTool):
             "OpAutoCompare: " + ", ".join(f"{count} {verdict}" for verdict, count in total.items())
         )
         if table:
-            print(f"op autocompare result saved to {self.save_csv()}")
-        if total["error"]:
-            self._complain(total["error"], findings)
+            self._save("op autocompare result", self.save_csv)
 
-    def _complain(self, errors: int, findings: list[dict]) -> None:
-        asked = self.raise_on_error
-        if asked is None:
-            asked = options.number("OP_AUTOCOMPARE_RAISE", 0) > 0
-        if not asked:
+    def conclude(self) -> None:
+        errors = sum(row["error"] for row in self._last.sums())
+        if not errors or not self._raises:
             return
-        first = next((f for f in findings if f["verdict"] == "error"), None)
+        first = next(iter(self.errors()), None)
         text = f"OpAutoCompare: {errors} calls with wrong results"
         if first is not None:
             text += f"; the first: {describe(first)}"

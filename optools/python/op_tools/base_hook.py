@@ -153,21 +153,28 @@ class BaseHook:
                     self.after_raise()
                     return
                 (result,) = made
-                watch.attach(result, self._on_backward, self.before_backward)
+                failed = self._fail if self.tool is not None else None
+                watch.attach(result, self._on_backward, self._on_begin, failed)
                 self.after_call_op(result)
                 # Held from its own autograd node, a result would never be freed.
                 self.args, self.kwargs = (), {}
 
         return done
 
+    @property
+    def _is_listened_to(self) -> bool:
+        return self.tool is None or (self.tool.is_running and not self.tool.gave_up)
+
+    def _on_begin(self) -> None:
+        if self._is_listened_to:
+            self.before_backward()
+
     def _on_backward(self, grad_inputs: tuple, grad_outputs: tuple) -> None:
-        if self.tool is None:
+        if self._is_listened_to:
             self.backward(grad_inputs, grad_outputs)
-        elif self.tool.is_running and not self.tool.gave_up:
-            try:
-                self.backward(grad_inputs, grad_outputs)
-            except Exception as error:
-                give_up(self.tool, self.name, error)
+
+    def _fail(self, error: Exception) -> None:
+        give_up(self.tool, self.name, error)
 
     def say(self, what: str, every_time: bool) -> None:
         key = (what, self.class_name(), self.name)

@@ -28,52 +28,68 @@ FEATURES = {
     "overflow_check": "OpOverflowCheck",
 }
 _lock = threading.RLock()
-_tools: dict[str, object] = {}  # feature -> the tool that runs for it
-_users: dict[str, int] = {}  # feature -> functions it is applied to
+_shared: dict[str, Shared] = {}  # by feature
 _applied: dict[tuple[int, str], Applied] = {}  # by owner and attribute
 
 
-def _tool(feature: str):
-    """The running tool of a feature."""
-    import op_tools
+class Shared:
+    """The tool of a feature; it runs while anything uses it."""
 
-    if feature not in _tools:
-        tool = getattr(op_tools, FEATURES[feature])()
-        tool.applied = set()
-        _tools[feature] = tool.start()
-    return _tools[feature]
+    def __init__(self, feature: str) -> None:
+        import op_tools
 
+        self.feature, self.users = feature, 0
+        self.tool = getattr(op_tools, FEATURES[feature])()
+        self.tool.applied = set()
+        self.tool.start()
 
-def _number(feature: str, name: str) -> int:
-    """The API number of calls made for a feature; its tool acts on them, lists permitting."""
-    with _lock:
-        tool = _tool(feature)
-        named = alias(name, feature)
-        number = _C.api_number(named)
-        if named not in tool.applied:
-            tool.applied.add(named)
-            tool._tool.set_api(number, tool._lists.takes_api(name), False)
-            apis.announce(name, number)  # to other tools it is a call of that name
-        return number
+    @staticmethod
+    def of(feature: str) -> Shared:
+        """One more user of it."""
+        with _lock:
+            shared = _shared.get(feature)
+            if shared is None or not shared.tool.is_running:
+                shared = _shared[feature] = Shared(feature)
+            shared.users += 1
+            return shared
+
+    def number(self, name: str) -> int:
+        """The API number of calls made for the feature; the tool acts on them, lists permitting."""
+        with _lock:
+            named = alias(name, self.feature)
+            number = _C.api_number(named)
+            if named not in self.tool.applied:
+                self.tool.applied.add(named)
+                self.tool._tool.set_api(number, self.tool._lists.takes_api(name), False)
+                apis.announce(name, number)  # to other tools it is a call of that name
+            return number
+
+    def release(self) -> None:
+        with _lock:
+            self.users -= 1
+            if self.users:
+                return
+            if _shared.get(self.feature) is self:
+                del _shared[self.feature]
+        self.tool.stop()
 
 
 def run_as(feature: str, name: str, function: Callable, args: tuple, kwargs: dict) -> object:
     """One call of a function with a feature applied."""
-    with _lock:
-        _users[feature] = _users.get(feature, 0) + 1
-        number = _number(feature, name)
+    shared = Shared.of(feature)
     try:
-        return _C.call_api(function, number, args, kwargs)
+        return _C.call_api(function, shared.number(name), args, kwargs)
     finally:
-        _release(feature)
+        shared.release()
 
 
-def _release(feature: str) -> None:
-    with _lock:
-        _users[feature] -= 1
-        tool = _tools.pop(feature, None) if _users[feature] == 0 else None
-    if tool is not None:
-        tool.stop()
+def after_fork() -> None:
+    """A child process has no tools: functions are themselves again."""
+    global _lock
+    _lock = threading.RLock()
+    _shared.clear()
+    for applied in set(_applied.values()):
+        applied.take_out()
 
 
 def _script_builtins() -> dict[int, str]:
@@ -85,13 +101,12 @@ class Applied:
 
     def __init__(self, name: str, function: Callable, feature: str, condition) -> None:
         self.name, self.feature, self.function = name, feature, function
-        with _lock:
-            _users[feature] = _users.get(feature, 0) + 1
-            try:
-                number = _number(feature, name)
-            except BaseException:
-                _users[feature] -= 1
-                raise
+        self._shared = Shared.of(feature)
+        try:
+            number = self._shared.number(name)
+        except BaseException:
+            self._shared.release()
+            raise
         self._places: list[tuple[object, str, bool]] = []
 
         @functools.wraps(function)
@@ -109,14 +124,15 @@ class Applied:
 
     def put(self, owner: object, attribute: str) -> None:
         own = attribute in vars(owner) if hasattr(owner, "__dict__") else True
-        self._places.append((owner, attribute, own))
         setattr(owner, attribute, self.wrapper)
+        self._places.append((owner, attribute, own))
         _applied[id(owner), attribute] = self
 
-    def undo(self) -> None:
+    def take_out(self) -> bool:
+        """Puts the function back; False where that was done before."""
         with _lock:
             if not self._is_applied:
-                return
+                return False
             self._is_applied = False
             _script_builtins().pop(id(self.wrapper), None)
             for owner, attribute, own in self._places:
@@ -125,7 +141,11 @@ class Applied:
                     setattr(owner, attribute, self.function)
                 else:
                     delattr(owner, attribute)
-        _release(self.feature)
+            return True
+
+    def undo(self) -> None:
+        if self.take_out():
+            self._shared.release()
 
 
 class Features:
@@ -233,6 +253,10 @@ def _apply(op: object, feature: str, condition: Callable | None) -> Applied:
                 name, function, places = _target(op)
                 break
         applied = Applied(name, function, feature, condition)
-        for owner, attribute in places:
-            applied.put(owner, attribute)
+        try:
+            for owner, attribute in places:
+                applied.put(owner, attribute)
+        except BaseException:  # a type that lets nothing be set
+            applied.undo()
+            raise
         return applied

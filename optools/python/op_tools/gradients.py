@@ -8,8 +8,9 @@ send over the edges to the arguments is summed.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch.autograd.graph import get_gradient_edge
@@ -40,8 +41,10 @@ class GradientWatch:
         result: object,
         done: Callable[[tuple, tuple], None],
         begin: Callable[[], None] | None = None,
+        failed: Callable[[Exception], None] | None = None,
     ) -> bool:
-        """False where the call has no backward."""
+        """False where the call has no backward. failed(error) is told what goes wrong in here, in
+        done() or in begin(): backward goes on."""
         positions: dict = {}
         for i, edge in enumerate(self._inputs):
             if edge is not None:
@@ -52,6 +55,7 @@ class GradientWatch:
         if not edges:
             return False
         self._done, self._begin, self._positions = done, begin, positions
+        self._failed = failed
         self._grad_inputs: list = [None] * len(self._inputs)
         self._grad_outputs: list = [None] * len(outputs)
         self._waiting = len(edges)
@@ -80,10 +84,10 @@ class GradientWatch:
 
     def _receiver(self, places: list):
         def receive(grad_outputs: tuple) -> None:
-            with self._lock, quiet():
-                if self._begin is not None:
-                    self._begin()
-                    self._begin = None
+            with self._lock, quiet(), self._guarded():
+                begin, self._begin = self._begin, None
+                if begin is not None:
+                    begin()
                 for i, number in places:
                     self._grad_outputs[i] = _copy(grad_outputs[number])
 
@@ -91,7 +95,7 @@ class GradientWatch:
 
     def _sender(self, exits: list):
         def send(grad_inputs: tuple, grad_outputs: tuple) -> None:
-            with self._lock, quiet():
+            with self._lock, quiet(), self._guarded():
                 for k, edge in exits:
                     self._add(edge, grad_inputs[k])
                 self._waiting -= 1
@@ -99,6 +103,21 @@ class GradientWatch:
                     self.finish()
 
         return send
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._release()
+            if self._failed is None:
+                raise
+            self._failed(error)
+
+    def _release(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
 
     def _add(self, edge: tuple, gradient: torch.Tensor | None) -> None:
         # The same tensor given twice has one edge; its gradient is told once.
@@ -111,9 +130,7 @@ class GradientWatch:
 
     def finish(self) -> None:
         """Tells what has arrived; nothing is told twice."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        self._release()
         if any(g is not None for g in self._grad_outputs):
             self._done(tuple(self._grad_inputs), tuple(self._grad_outputs))
 

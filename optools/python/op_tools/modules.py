@@ -57,10 +57,12 @@ def listen(listener: Callable[[str, int], None]) -> None:
 
 
 def forget(listener: Callable[[str, int], None]) -> None:
+    """Undoes listen(); nothing where that was not called."""
     with _lock:
-        _users.remove(listener)
-        if not _users:
-            _unhook()
+        if listener in _users:
+            _users.remove(listener)
+            if not _users:
+                _unhook()
 
 
 def _unhook() -> None:

@@ -154,7 +154,7 @@ class OpTimeMeasure(OpTool):
             f"OpTimeMeasure: {sum(r['count'] for r in rows)} calls, {total:.3f} ms in operators{more}"
         )
         if rows:
-            print(f"op elasped info saved to {self.save_csv()}")
+            self._save("op elasped info", self.save_csv)
 
 
 def _ms(ns: int) -> str:

@@ -6,11 +6,15 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import sys
+import warnings
+from collections.abc import Callable
 
 from op_tools import apis, exiting, modules, options, speaking
 from op_tools.core import _C
 from op_tools.selecting import Lists
 
+PHASES = ("forward", "backward", "optimizer")
 _running: list[OpTool] = []
 
 
@@ -22,10 +26,11 @@ class OpTool:
 
     def __init__(self) -> None:
         self._core: _C.Tool | None = None
+        self._stopped: _C.Tool | None = None
         self._lists: Lists | None = None
         self._verbose = ""
         # Beyond ditorch: set before start().
-        self.phases: tuple[str, ...] = ("forward", "backward", "optimizer")
+        self.phases: tuple[str, ...] = PHASES
         self.steps: tuple[int, int] | None = None
         self.modules: str | None = None  # a regular expression of module paths
         self.module_paths = False  # know the paths, whether or not they select
@@ -40,6 +45,23 @@ class OpTool:
 
     def report(self) -> None:
         """Prints what was found; called once the tool has stopped."""
+
+    def conclude(self) -> None:
+        """After report(): raises, where the user asked for that."""
+
+    @property
+    def _last(self) -> _C.Tool:
+        """The core's part of the last run."""
+        if self._stopped is None:
+            raise RuntimeError(f"{type(self).__name__} has found nothing yet: stop() it first")
+        return self._stopped
+
+    def _save(self, what: str, save: Callable[[], str]) -> None:
+        """A file of report()'s. No disk's fault ends the program that is being watched."""
+        try:
+            print(f"{what} saved to {save()}")
+        except OSError as error:
+            print(f"{type(self).__name__}: {what} could not be saved: {error}")
 
     # ---- ditorch's forms; see speaking.py --------------------------------------
     @property
@@ -63,13 +85,14 @@ class OpTool:
         self._verbose = options.verbose()
         self._lists = Lists(self.family)
         self.gave_up = False
+        self._check_settings()
         core = self.make_core()
-        self._select(core)
-        if self._needs_apis:
-            apis.listen(self._on_api)
-        if self._wants_modules:
-            modules.listen(self._on_module)
         try:
+            self._select(core)
+            if self._needs_apis:
+                apis.listen(self._on_api)
+            if self._wants_modules:
+                modules.listen(self._on_module)
             core.start()
         except BaseException:
             self._forget()
@@ -83,14 +106,26 @@ class OpTool:
         core, self._core = self._core, None
         if core is None:
             return
-        self._last = core
+        self._stopped = core
         if self in _running:
             _running.remove(self)
-        speaking.refresh(_running)
-        was_running = core.stop()
-        self._forget()
+        try:
+            speaking.refresh(_running)
+            was_running = core.stop()
+        finally:
+            self._forget()
         if was_running:
+            self._report()
+            self.conclude()
+
+    def _report(self) -> None:
+        try:
             self.report()
+        except Exception as error:  # a closed stdout, or a fault of ours
+            warnings.warn(
+                f"{type(self).__name__} could not report: {type(error).__name__}: {error}",
+                stacklevel=3,
+            )
 
     end = stop
 
@@ -111,18 +146,29 @@ class OpTool:
     def _wants_modules(self) -> bool:
         return self.modules is not None or self.module_paths
 
+    def _check_settings(self) -> None:
+        name = type(self).__name__
+        for phase in self.phases:
+            if phase not in PHASES:
+                raise ValueError(f"{name}.phases: {phase!r} is none of {', '.join(PHASES)}")
+        try:
+            self._module_pattern = re.compile(self.modules or "")
+        except re.error as error:
+            raise ValueError(
+                f"{name}.modules: {self.modules!r} is no regular expression: {error}"
+            ) from None
+
     def _select(self, core: _C.Tool) -> None:
         self._tool = core
         core.label = type(self).__name__
         self._lists.apply(core, kernels=self.takes_kernels, applied=self.applied is not None)
         core.wants_sites = self.call_sites or bool(self._verbose)
         core.restrict(
-            phases=sum(1 << ("forward", "backward", "optimizer").index(p) for p in self.phases),
+            phases=sum(1 << PHASES.index(phase) for phase in set(self.phases)),
             steps=self.steps or options.steps(f"OP_{self.family}_STEPS") or (0, 2**62),
             by_module=self.modules is not None,
             thread=self.thread or 0,
         )
-        self._module_pattern = re.compile(self.modules or "")
 
     def _on_api(self, name: str, number: int) -> None:
         lists, name = self._lists, speaking.plain(name)
@@ -134,10 +180,8 @@ class OpTool:
             self._tool.set_module(number, bool(self._module_pattern.fullmatch(path)))
 
     def _forget(self) -> None:
-        if self._needs_apis:
-            apis.forget(self._on_api)
-        if self._wants_modules:
-            modules.forget(self._on_module)
+        apis.forget(self._on_api)
+        modules.forget(self._on_module)
 
 
 def _after_fork() -> None:
@@ -149,6 +193,9 @@ def _after_fork() -> None:
     apis.after_fork()
     modules.after_fork()
     _C.drop_taps()
+    features = sys.modules.get("op_tools.features")  # it imports us
+    if features is not None:
+        features.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -158,4 +205,8 @@ os.register_at_fork(after_in_child=_after_fork)
 def _stop_all() -> None:
     exiting.now = True
     for tool in list(reversed(_running)):
-        tool.stop()
+        try:
+            tool.stop()
+        except Exception as error:  # the others still have something to tell
+            name = type(tool).__name__
+            print(f"{name} could not stop: {type(error).__name__}: {error}", file=sys.stderr)

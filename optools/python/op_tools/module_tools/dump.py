@@ -50,7 +50,7 @@ class CompLayerAcc:
         self.names = {
             module: f"{root}.{path}" if path else root for path, module in model.named_modules()
         }
-        self._calls: dict[nn.Module, list] = {}
+        self._here = threading.local()  # .calls: those under way in this thread
         self._counts: dict[str, int] = {}
         self._order: list[str] = []
         self._handles: list = []
@@ -69,9 +69,19 @@ class CompLayerAcc:
         return self.model
 
     def remove_hook(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        with self._lock:
+            for handle in self._handles:
+                handle.remove()
+            self._handles.clear()
+
+    def _give_up(self, error: Exception) -> None:
+        """Said once; the training goes on."""
+        with self._lock:
+            if self._handles:
+                print(
+                    f"CompLayerAcc dumps no more into {self.folder}: {type(error).__name__}: {error}"
+                )
+                self.remove_hook()
 
     def _write(self, name: str, lines) -> None:
         write_whole(os.path.join(self.folder, name), "".join(f"{line}\n" for line in lines))
@@ -87,7 +97,22 @@ class CompLayerAcc:
         write_tensors(path, {"layer_name": name, **host_copy(content)})
 
     def _before(self, module: nn.Module, args: tuple, kwargs: dict):
-        name = self.names[module]
+        try:
+            return self._begin(module, args, kwargs)
+        except Exception as error:
+            self._give_up(error)
+            return None
+
+    def _after(self, module: nn.Module, args: tuple, kwargs: dict, output: object) -> None:
+        try:
+            self._end(module, output)
+        except Exception as error:
+            self._give_up(error)
+
+    def _begin(self, module: nn.Module, args: tuple, kwargs: dict):
+        name = self.names.get(module)
+        if name is None:  # a replica of DataParallel's
+            return None
         with self._lock:
             number = self._counts.get(name, 0)
             self._counts[name] = number + 1
@@ -95,7 +120,8 @@ class CompLayerAcc:
         if self.is_fixed_input:
             args = self._expected_input(name, number, args)
         watch = GradientWatch(args, kwargs, most_nodes=1 << 20)
-        self._calls.setdefault(module, []).append((number, watch, host_copy((args, kwargs))))
+        calls = self._here.__dict__.setdefault("calls", [])
+        calls.append((module, number, watch, host_copy((args, kwargs))))
         return args, kwargs
 
     def _expected_input(self, name: str, number: int, args: tuple) -> tuple:
@@ -106,18 +132,24 @@ class CompLayerAcc:
         dumped = load(path)["input"]
         return tuple(_in_place_of(a, b) for a, b in zip(args, dumped))
 
-    def _after(self, module: nn.Module, args: tuple, kwargs: dict, output: object) -> None:
-        name = self.names[module]
-        number, watch, (given, named) = self._calls[module].pop()
+    def _end(self, module: nn.Module, output: object) -> None:
+        name, calls = self.names.get(module), self._here.__dict__.get("calls", [])
+        while calls and calls[-1][0] is not module:  # those raised
+            calls.pop()
+        if name is None or not calls:
+            return
+        _, number, watch, (given, named) = calls.pop()
         self._save("forward", name, number, input=given, kwargs=named, output=output)
 
         def backward(grad_inputs: tuple, grad_outputs: tuple) -> None:
+            if not self._handles:
+                return
             with self._lock:
                 if not os.path.exists(os.path.join(self.folder, ORDER)):
                     self._write(ORDER, self._order)
             self._save("backward", name, number, grad_input=grad_inputs, grad_output=grad_outputs)
 
-        watch.attach(output, backward)
+        watch.attach(output, backward, failed=self._give_up)
 
 
 def _in_place_of(given: object, dumped: object) -> object:
