@@ -256,8 +256,14 @@ def test_a_files_name_calls_nothing_but_pytorch(device, capsys, monkeypatch):
     assert "os.mkdir is no function of PyTorch's" in text and "--allow os" in text
     assert "torch.load is no function of PyTorch's" in text
     assert not Path("made_by_a_name").exists()
-    assert run("os.mkdir", "--run_times", 1, "--device", device, "--allow", "os") == 0
+    Path("a_package.py").write_text("import os\n\ndef make(name):\n    os.mkdir(name)\n")
+    monkeypatch.syspath_prepend(".")
+    write_args("a_package.make/1/input", "a_package.make", "1", ("made_by_a_name",), {})
+    own = ["a_package.make", "--run_times", 1, "--device", device]
+    assert run(*own) == 1 and not Path("made_by_a_name").exists()
+    assert run(*own, "--allow", "a_package") == 0
     assert Path("made_by_a_name").exists()
+    sys.modules.pop("a_package")
 
 
 def test_random_operators_are_run_and_not_compared(device, monkeypatch, capsys):

@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from op_tools import options
+from op_tools import captures, options
 from op_tools.core import _C
 from op_tools.tool import OpTool
 
@@ -138,8 +138,8 @@ def new_folder(parent: str | None = None) -> str:
 def head(**more: str) -> dict[str, str]:
     """What a capture says about itself."""
     made = {
-        "format": "op_tools capture",
-        "version": "1",
+        "format": captures.FORMAT,
+        "version": captures.VERSION,
         "torch": torch.__version__,
         "pid": str(os.getpid()),
         "time": f"{time.time():.3f}",

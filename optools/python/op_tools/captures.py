@@ -14,22 +14,55 @@
 `record.grad_outputs` (of imported captures) hold plain Python values with a `TensorRef` for each
 tensor; `ref.load()` reads its contents. `resolve(record.op)` is the function to call again.
 
-No file is ever unpickled, and `resolve` knows PyTorch's operators and functions only: reading and
-replaying a capture runs no code out of it.
+No file is ever unpickled, and `resolve` knows functions of PyTorch's that compute only (see
+replayable.py): reading and replaying a capture runs no code out of it and touches no file.
 """
 
 from __future__ import annotations
 
 import builtins
 import os
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 
 import torch
 
+from op_tools.captured_values import (
+    REQUIRES_GRAD,
+    STAND_INS,
+    CaptureError,
+    Device,
+    Loader,
+    Opaque,
+    TensorRef,
+    all_leaves,
+    device_named,
+    leaves,
+    load,
+)
 from op_tools.core import _C
+from op_tools.patterns import OperatorPattern
+from op_tools.replayable import resolve
+
+__all__ = [
+    "FORMAT",
+    "LOG",
+    "PHASES",
+    "STAND_INS",
+    "VERSION",
+    "Capture",
+    "CaptureError",
+    "Device",
+    "Opaque",
+    "Record",
+    "TensorRef",
+    "all_leaves",
+    "find",
+    "leaves",
+    "load",
+    "open",
+    "resolve",
+]
 
 LOG = "records.oplog"
 FORMAT, VERSION = "op_tools capture", "1"
@@ -38,95 +71,11 @@ PHASES = ("forward", "backward", "optimizer")
 _HEAD, _DEFINITION, _BLOB, _RECORD, _LATE, _END = range(1, 7)
 _TENSOR, _DTYPE, _DEVICE, _LAYOUT, _MEMORY_FORMAT = range(1, 6)
 _COMPLEX, _GENERATOR, _OBJECT, _TUPLE, _UNDEFINED = range(6, 11)
-_REQUIRES_GRAD, _CONJUGATE, _NEGATIVE, _WRAPPED, _PACKED = 1, 2, 4, 8, 16
-
-# Arguments without contents that no operator reads: memory of that shape will do.
-STAND_INS = ("an out argument", "a view only")
-
-
-class CaptureError(RuntimeError):
-    """A capture, or a part of it, cannot be read; the text says what and where."""
-
-
-@dataclass(frozen=True)
-class Opaque:
-    """A value that captures name but do not hold: a process group, a generator."""
-
-    kind: str
-
-    def __repr__(self) -> str:
-        return f"<{self.kind}>"
-
-
-@dataclass
-class TensorRef:
-    """A tensor as captured; load() reads its contents."""
-
-    capture: Capture = field(repr=False, compare=False)
-    dtype: torch.dtype
-    device: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    storage: int  # address of the storage: equal numbers in a record share memory
-    requires_grad: bool
-    flags: int
-    hash: str | None  # of the contents; None where there are none
-    nbytes: int  # of the contents as stored
-    layout: str
-    reason: str | None  # why there are no contents
-
-    @property
-    def numel(self) -> int:
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
-
-    def describe(self) -> str:
-        name = str(self.dtype).removeprefix("torch.")
-        if self.layout != "strided":
-            return f"{name}({self.layout})"
-        return f"{name}{list(self.shape)}".replace(" ", "")
-
-    def load(self, device: str | torch.device = "cpu") -> torch.Tensor:
-        """The tensor, with its dtype, strides and bits. Raises CaptureError without contents."""
-        if self.numel == 0 and self.reason is None:
-            tensor = torch.empty_strided(self.shape, self.stride, dtype=self.dtype)
-        elif self.hash is None:
-            raise CaptureError(f"{self.describe()} was captured without contents: {self.reason}")
-        else:
-            tensor = self._shaped(self.capture.blob(self.hash, self.nbytes))
-        tensor = tensor if torch.device(device).type == "cpu" else _to(tensor, device)
-        if self.flags & _CONJUGATE:
-            tensor = tensor.conj()
-        if self.flags & _NEGATIVE:
-            tensor = torch._neg_view(tensor)
-        return tensor
-
-    def _shaped(self, raw: torch.Tensor) -> torch.Tensor:
-        flat = raw.view(self.dtype)
-        if not self.flags & _PACKED:
-            return flat.as_strided(self.shape, self.stride)
-        order = sorted(range(len(self.shape)), key=lambda d: (-self.stride[d], d))
-        dense = flat.view([self.shape[d] if self.stride[d] else 1 for d in order])
-        span = 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride))
-        if span > max(64 * self.numel, 1 << 20):  # mostly holes: strides are not worth it
-            back = [order.index(d) for d in range(len(order))]
-            return dense.permute(back).expand(self.shape)
-        whole = torch.zeros(span, dtype=self.dtype)
-        kept = [self.shape[d] if self.stride[d] else 1 for d in order]
-        whole.as_strided(kept, [self.stride[d] for d in order]).copy_(dense)
-        return whole.as_strided(self.shape, self.stride)
-
-
-def _to(tensor: torch.Tensor, device: str | torch.device) -> torch.Tensor:
-    """A copy elsewhere with the same strides, also where `to` would make it contiguous."""
-    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
-    if tensor.numel() == 0 or tensor.storage_offset() or span > tensor.untyped_storage().nbytes():
-        return tensor.to(device)
-    flat = tensor.as_strided((span,), (1,)).to(device)
-    return flat.as_strided(tensor.shape, tensor.stride())
+# What a damaged or foreign payload can make its reader raise.
+_DAMAGE = (
+    ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError,
+    RuntimeError,
+)  # fmt: skip
 
 
 @dataclass
@@ -166,18 +115,21 @@ class Record:
         for name, value in parts:
             yield from leaves(value, name)
 
-    def load(self, device: str | torch.device = "cpu") -> tuple[list, dict]:
-        """Arguments and keywords to call the operator with again, tensors read."""
-        loader = _Loader(device, STAND_INS, grads=self.grad_outputs is not None)
+    def load(
+        self, device: str | torch.device = "cpu", named: str | torch.device | None = None
+    ) -> tuple[list, dict]:
+        """Arguments and keywords to call the operator with again, tensors read. Devices among the
+        arguments become `named`, or where it is not given `device`."""
+        loader = Loader(device, STAND_INS, grads=self.grad_outputs is not None, named=named)
         args, kwargs = loader.load(self.args), loader.load(self.kwargs)
         return _as_call(self.schema, args, kwargs)
 
     def load_arguments(self, device: str | torch.device = "cpu") -> list:
         """The arguments in the schema's order, tensors read."""
-        return _Loader(device, STAND_INS).load(self.args)
+        return Loader(device, STAND_INS).load(self.args)
 
     def load_outputs(self, device: str | torch.device = "cpu") -> list:
-        return _Loader(device).load(self.outputs)
+        return Loader(device).load(self.outputs)
 
 
 class Capture:
@@ -185,44 +137,44 @@ class Capture:
 
     def __init__(self, path: str) -> None:
         self.path = os.fspath(path)
-        log = os.path.join(self.path, LOG)
-        if not os.path.isfile(log):
+        self.log = os.path.join(self.path, LOG)
+        if not os.path.isfile(self.log):
             raise CaptureError(f"{self.path} is no capture: it has no {LOG}")
         try:
-            self._log = _C.CaptureLog(log)
+            self._log = _C.CaptureLog(self.log)
         except (RuntimeError, OSError) as error:
-            raise CaptureError(f"{log} cannot be read: {error}") from None
+            raise CaptureError(f"{self.log} cannot be read: {error}") from None
         self.problems: list[str] = []
-        self.head: dict[str, str] = next(iter(self._frames(_HEAD, dict)), {})
-        self._check(log)
-        self.end: dict | None = next(iter(self._frames(_END, dict)), None)
+        self.head: dict[str, str] = next(iter(self._frames(_HEAD, _head)), {})
+        self._check()
+        self.end: dict | None = next(iter(self._frames(_END, _end)), None)
         for offset, what in self._log.problems:
-            self.problems.append(f"{log}: byte {offset}: {what}")
-        self._names: dict[tuple[str, int], tuple[str, str]] = {}
-        for table, number, text, more in self._frames(_DEFINITION, list, 4):
-            self._names[table, number] = (text, more)
-        self._blobs = {b[0].hex(): tuple(b[1:]) for b in self._frames(_BLOB, list, 4)}
-        self._late = {late["number"]: late for late in self._frames(_LATE, dict)}
+            self.problems.append(f"{self.log}: byte {offset}: {what}")
+        self._names: dict[tuple[str, int], tuple[str, str]] = dict(
+            self._frames(_DEFINITION, _definition)
+        )
+        self._blobs: dict[str, tuple[int, int, int]] = dict(self._frames(_BLOB, _blob))
+        self._late: dict[int, dict] = dict(self._frames(_LATE, _late))
 
-    def _check(self, log: str) -> None:
+    def _check(self) -> None:
         if self.head.get("format") != FORMAT:
             if self._log.bytes and len(self._log):
-                self.problems.append(f"{log}: its first frame is missing")
+                self.problems.append(f"{self.log}: its first frame is missing")
             else:
-                raise CaptureError(f"{log} is no record log of op_tools")
+                raise CaptureError(f"{self.log} is no record log of op_tools")
         elif self.head.get("version") != VERSION:
             raise CaptureError(
-                f"{log} has version {self.head.get('version')} of the format; this op_tools reads "
-                f"version {VERSION}"
+                f"{self.log} has version {self.head.get('version')} of the format; this op_tools "
+                f"reads version {VERSION}"
             )
 
-    def _frames(self, kind: int, shape: type, size: int | None = None) -> list:
+    def _frames(self, kind: int, read: Callable[[object], object]) -> list:
         good = []
         for value in self._log.all(kind):
-            if isinstance(value, shape) and (size is None or len(value) == size):
-                good.append(value)
-            else:
-                self.problems.append(f"{self.path}: a frame of kind {kind} holds {type(value)}")
+            try:
+                good.append(read(value))
+            except _DAMAGE as error:
+                self.problems.append(f"{self.log}: a frame of kind {kind} cannot be read: {error}")
         return good
 
     @property
@@ -243,8 +195,8 @@ class Capture:
         index = range(len(self))[index]
         try:
             return self._record(self._log.record(index))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise CaptureError(f"{self.path}: record {index} cannot be read: {error!r}") from None
+        except _DAMAGE as error:
+            raise CaptureError(f"{self.log}: record {index} cannot be read: {error!r}") from None
 
     def __iter__(self) -> Iterator[Record]:
         for index in self._log.order():
@@ -259,14 +211,14 @@ class Capture:
     ) -> Iterator[Record]:
         """Records whose operator (with or without its overload, a regular expression), phase and
         step are these."""
-        pattern = re.compile(op) if op else None
-        for record in self:
-            if pattern and not (
-                pattern.fullmatch(record.op) or pattern.fullmatch(record.op.split(".")[0])
-            ):
-                continue
-            if phase in (None, record.phase) and step in (None, record.step):
-                yield record
+        pattern = OperatorPattern(op)
+        return (
+            record
+            for record in self
+            if pattern.matches(record.op)
+            and phase in (None, record.phase)
+            and step in (None, record.step)
+        )
 
     def blob(self, name: str, nbytes: int) -> torch.Tensor:
         """Bytes by their hash, as a uint8 tensor."""
@@ -274,14 +226,16 @@ class Capture:
             raise CaptureError(f"{self.path}: no blob {name} (content {self.head.get('content')})")
         pack, offset, size = self._blobs[name]
         path = self._pack(pack)
+        there = max(os.path.getsize(path) - offset, 0)
+        if there < size or size != nbytes:
+            raise CaptureError(
+                f"{path}: {nbytes} bytes at {offset} expected for blob {name}, "
+                f"{min(size, there)} are there"
+            )
         raw = bytearray(size)
         with builtins.open(path, "rb") as file:
             file.seek(offset)
-            got = file.readinto(raw) if size else 0
-        if got != size or size != nbytes:
-            raise CaptureError(
-                f"{path}: {size} bytes at {offset} expected for blob {name}, {got} are there"
-            )
+            file.readinto(raw)
         if _C.hash_bytes(raw) != name:
             raise CaptureError(f"{path}: the bytes at {offset} are not those of blob {name}")
         return (
@@ -297,65 +251,120 @@ class Capture:
 
     def _record(self, raw: dict) -> Record:
         def name(table: str) -> tuple[str, str]:
-            number = raw.get(table)
+            number = _whole(raw, table)
             if not number and table != "op":
                 return "", ""
             return self._names.get((table, number), (f"{table} {number}", ""))
 
+        number = _whole(raw, "number", None)
+
+        def values(key: str, kind: type, default: object) -> object:
+            held = raw.get(key, default)
+            return None if held is None else self._value(_of(held, kind, key), number)
+
         op, schema = name("op")
-        after = dict(raw.get("after", {}))
-        outputs = self._value(raw.get("out", []))
-        late = self._late.get(raw["number"])
-        if late is not None:
-            after.update(late["after"])
-        grads = [raw.get("grad_inputs"), raw.get("grad_outputs")]
+        after = {**_of(raw.get("after", {}), dict, "after"), **self._late.get(number, {})}
         return Record(
-            number=raw["number"], op=op, schema=schema, phase=PHASES[raw.get("phase", 0)],
-            step=raw.get("step", 0), thread=raw.get("thread", 0), sequence=raw.get("sequence", -1),
-            sequence_thread=raw.get("sequence_thread", 0), forward=raw.get("forward", 0),
-            api=name("api")[0], api_call=raw.get("api_call", 0), module=name("module")[0],
-            site=name("site")[0], start_ns=raw.get("start", 0), end_ns=raw.get("end", 0),
-            raised=raw.get("raised"), args=self._value(raw.get("args", [])),
-            kwargs=self._value(raw.get("kwargs", {})), outputs=outputs,
-            after={place: self._value(value) for place, value in after.items()},
-            grad_inputs=None if grads[0] is None else self._value(grads[0]),
-            grad_outputs=None if grads[1] is None else self._value(grads[1]),
-            of_arguments=bool(raw.get("of_arguments")), rng=self._value(raw.get("rng")),
+            number=number, op=op, schema=schema, phase=PHASES[_whole(raw, "phase")],
+            step=_whole(raw, "step"), thread=_whole(raw, "thread"),
+            sequence=_whole(raw, "sequence", -1), sequence_thread=_whole(raw, "sequence_thread"),
+            forward=_whole(raw, "forward"), api=name("api")[0], api_call=_whole(raw, "api_call"),
+            module=name("module")[0], site=name("site")[0], start_ns=_whole(raw, "start"),
+            end_ns=_whole(raw, "end"), raised=_of(raw.get("raised"), (str, type(None)), "raised"),
+            args=values("args", list, []), kwargs=values("kwargs", dict, {}),
+            outputs=values("out", list, []),
+            after={_of(place, int, "after"): self._value(value, number) for place, value in after.items()},
+            grad_inputs=values("grad_inputs", list, None),
+            grad_outputs=values("grad_outputs", list, None),
+            of_arguments=bool(raw.get("of_arguments")),
+            rng=values("rng", tuple, None),
         )  # fmt: skip
 
-    def _value(self, value: object) -> object:
+    def _value(self, value: object, number: int) -> object:
         if isinstance(value, list):
-            return [self._value(item) for item in value]
+            return [self._value(item, number) for item in value]
         if isinstance(value, dict):
-            return {key: self._value(item) for key, item in value.items()}
+            return {key: self._value(item, number) for key, item in value.items()}
         if not isinstance(value, tuple):
             return value
         code, held = value
         if code == _TENSOR:
-            return self._tensor(held)
+            return self._tensor(held, number)
         if code == _TUPLE:
-            return tuple(self._value(item) for item in held)
+            return tuple(self._value(item, number) for item in held)
         if code in (_DTYPE, _LAYOUT, _MEMORY_FORMAT):
             found = getattr(torch, held, None)
             kinds = (torch.dtype, torch.layout, torch.memory_format)
             return found if isinstance(found, kinds) else Opaque(held)
         if code == _DEVICE:
-            return torch.device(held)
+            return device_named(_of(held, str, "device"))
         if code == _COMPLEX:
             return complex(*held)
         if code == _UNDEFINED:
             return None
         return Opaque(f"generator of {held or 'no device'}" if code == _GENERATOR else str(held))
 
-    def _tensor(self, raw: dict) -> TensorRef:
-        flags = raw["f"]
+    def _tensor(self, raw: dict, number: int) -> TensorRef:
+        flags = _whole(raw, "f", None)
+        shape, stride = (tuple(_of(raw.get(key, []), list, key)) for key in "st")
+        if len(shape) != len(stride) or not all(_is_size(n) for n in (*shape, *stride)):
+            raise ValueError(f"a tensor of sizes {list(shape)} and strides {list(stride)}")
         return TensorRef(
-            capture=self, dtype=getattr(torch, raw["d"]), device=raw["v"],
-            shape=tuple(raw.get("s", ())), stride=tuple(raw.get("t", ())),
-            offset=raw.get("o", 0), storage=raw.get("a", 0),
-            requires_grad=bool(flags & _REQUIRES_GRAD), flags=flags, hash=raw["h"].hex() if "h" in raw else None,
-            nbytes=raw.get("n", 0), layout=raw.get("l", "strided"), reason=raw.get("w"),
+            capture=self, record=number,
+            dtype=_of(getattr(torch, raw["d"], None), torch.dtype, "d"),
+            device=_of(raw["v"], str, "v"), shape=shape, stride=stride,
+            offset=_whole(raw, "o"), storage=_whole(raw, "a"),
+            requires_grad=bool(flags & REQUIRES_GRAD), flags=flags,
+            hash=_of(raw["h"], bytes, "h").hex() if "h" in raw else None,
+            nbytes=_whole(raw, "n"), layout=_of(raw.get("l", "strided"), str, "l"),
+            reason=_of(raw.get("w"), (str, type(None)), "w"),
         )  # fmt: skip
+
+
+# ---- payloads, checked -------------------------------------------------------------
+def _of(value: object, kind: type | tuple[type, ...], what: str):
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"its `{what}` is {type(value).__name__}")
+    return value
+
+
+def _whole(raw: dict, key: str, default: int | None = 0) -> int:
+    """A whole number; one without a default has to be there."""
+    return _of(raw.get(key, default), int, key)
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _head(raw: object) -> dict[str, str]:
+    return {str(key): str(value) for key, value in _of(raw, dict, "head").items()}
+
+
+def _end(raw: object) -> dict:
+    held = _of(raw, dict, "end")
+    for reason, count in _of(held.get("unread", {}), dict, "unread").items():
+        _of(reason, str, "unread"), _of(count, int, "unread")
+    return held
+
+
+def _definition(raw: object) -> tuple[tuple[str, int], tuple[str, str]]:
+    table, number, text, more = _of(raw, list, "definition")
+    for value in (table, text, more):
+        _of(value, str, "definition")
+    return (table, _of(number, int, "definition")), (text, more)
+
+
+def _blob(raw: object) -> tuple[str, tuple[int, int, int]]:
+    name, *place = _of(raw, list, "blob")
+    if len(place) != 3 or not all(map(_is_size, place)):
+        raise ValueError(f"a blob at {place}")
+    return _of(name, bytes, "blob").hex(), tuple(place)
+
+
+def _late(raw: object) -> tuple[int, dict]:
+    held = _of(raw, dict, "late")
+    return _whole(held, "number", None), _of(held.get("after"), dict, "after")
 
 
 def open(path: str) -> Capture:
@@ -374,64 +383,15 @@ def find(path: str) -> list[str]:
     return sorted(folder for folder, _, files in os.walk(path) if LOG in files)
 
 
-def leaves(value: object, name: str) -> Iterator[tuple[str, TensorRef]]:
-    """The tensors in a value, each with its place."""
-    if isinstance(value, TensorRef):
-        yield name, value
-    elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            yield from leaves(item, f"{name}[{i}]")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from leaves(item, f"{name}[{key}]")
-
-
-def load(value: object, device: str | torch.device = "cpu") -> object:
-    """A value with its tensors read."""
-    return _Loader(device).load(value)
-
-
-class _Loader:
-    """Loads the tensors of one record: what was one tensor is one tensor again."""
-
-    def __init__(
-        self,
-        device: str | torch.device,
-        stand_ins: tuple[str, ...] = (),
-        grads: bool = False,
-    ) -> None:
-        self.device = device
-        self.stand_ins = stand_ins
-        self.grads = grads  # leaves want gradients where they did
-        self.made: dict[tuple, torch.Tensor] = {}
-
-    def load(self, value: object) -> object:
-        if isinstance(value, TensorRef):
-            key = (value.storage, value.offset, value.shape, value.stride, value.dtype, value.hash)
-            if key not in self.made or not value.storage:
-                self.made[key] = self._one(value)
-            return self.made[key]
-        if isinstance(value, (list, tuple)):
-            return type(value)(self.load(item) for item in value)
-        if isinstance(value, dict):
-            return {key: self.load(item) for key, item in value.items()}
-        if isinstance(value, torch.device):
-            return torch.device(self.device) if value.type != "cpu" else value
-        return value
-
-    def _one(self, ref: TensorRef) -> torch.Tensor:
-        device = "cpu" if ref.device == "cpu" else self.device
-        if ref.reason in self.stand_ins:
-            return torch.empty_strided(ref.shape, ref.stride, dtype=ref.dtype, device=device)
-        tensor = ref.load(device)
-        return tensor.detach().requires_grad_() if self.grads and ref.requires_grad else tensor
-
-
 def _as_call(schema: str, args: list, kwargs: dict) -> tuple[list, dict]:
     """Positional and keyword arguments, as the operator's schema wants them."""
     if not schema:
         return args, kwargs
-    arguments = torch._C.parse_schema(schema).arguments
+    try:
+        arguments = torch._C.parse_schema(schema).arguments
+    except RuntimeError as error:
+        said = str(error).splitlines()[0]
+        raise CaptureError(f"{schema[:80]!r} is no schema of an operator: {said}") from None
     positional, named = [], dict(kwargs)
     for argument, value in zip(arguments, args):
         if argument.kwarg_only:
@@ -439,36 +399,3 @@ def _as_call(schema: str, args: list, kwargs: dict) -> tuple[list, dict]:
         else:
             positional.append(value)
     return positional, named
-
-
-def resolve(op: str) -> Callable:
-    """The function an operator or Python API name stands for. Names that are no function of
-    PyTorch's, and operators nobody registered, raise CaptureError."""
-    parts = op.removeprefix("torch.ops.").split(".")
-    if op.startswith("torch.ops.") and len(parts) == 3:  # as `op-tools export` writes it
-        op = f"{parts[0]}::{parts[1]}.{parts[2]}"
-    if "::" in op:
-        namespace, _, rest = op.partition("::")
-        name, _, overload = rest.partition(".")
-        try:
-            return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
-        except (AttributeError, RuntimeError):
-            raise CaptureError(f"no operator {op} in this PyTorch") from None
-    function = _functions().get(op)
-    if function is None:
-        raise CaptureError(f"{op} is no function of PyTorch's that can be replayed")
-    return function
-
-
-@lru_cache(maxsize=1)
-def _functions() -> dict[str, Callable]:
-    """PyTorch's overridable functions and methods by name."""
-    import torch.overrides as overrides
-
-    found = {}
-    for group in overrides.get_overridable_functions().values():
-        for function in group:
-            name = overrides.resolve_name(function)
-            if name and callable(function):
-                found[name] = function
-    return found

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import torch
 
+from op_tools.captured_values import CaptureError
 from op_tools.containers import transform_contrainer
 from op_tools.core import quiet
 from op_tools.save_op_args import memory_format_of
@@ -24,7 +25,7 @@ INPUT = "input.pth"
 OF_ARGUMENTS = "of_arguments"
 
 
-class CaseError(RuntimeError):
+class CaseError(CaptureError):
     """A case cannot be read; the text says what is wrong and where."""
 
 
@@ -72,6 +73,12 @@ def _load(path: str) -> dict:
         raise CaseError(f"{path} holds what is not plain data{what}, and is not read") from None
     except Exception as error:  # a damaged or foreign file can make the reader raise anything
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        device = re.search(r"at start of device string: (\w+)", first)
+        if device:
+            raise CaseError(
+                f"{path} names {device[1]}, a device that this PyTorch does not have: its plugin "
+                "has to be there"
+            ) from None
         raise CaseError(f"{path} is no file of torch.save, or a part of one: {first}") from None
     if not isinstance(content, dict) or not isinstance(content.get("args"), (tuple, list)):
         raise CaseError(f"{path} is no file of a call: it has no `args`")

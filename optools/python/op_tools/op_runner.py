@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import time
-import types
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 
-from op_tools import captures, ditorch_folders, op_names
+from op_tools import ditorch_folders, op_names
 from op_tools.compare_hook import lines
 from op_tools.comparing import compare_result
 from op_tools.containers import (
@@ -20,10 +19,9 @@ from op_tools.containers import (
     traverse_container,
 )
 from op_tools.core import quiet
-from op_tools.ditorch_folders import CaseError
 from op_tools.hooks import synchronize
 from op_tools.reference_call import ReferenceCall, unshared
-from op_tools.utils import get_function_from_string
+from op_tools.replayable import resolve
 
 _DOUBLE = {
     torch.float16: torch.float64,
@@ -33,50 +31,12 @@ _DOUBLE = {
 }
 
 
-# Functions without a tensor among their arguments, which torch.overrides does not list.
-_FACTORIES = frozenset(
-    "torch." + name
-    for name in (
-        "arange as_tensor bartlett_window blackman_window complex empty empty_strided eye full "
-        "full_like hamming_window hann_window kaiser_window linspace logspace ones ones_like rand "
-        "rand_like randint randint_like randn randn_like randperm range scalar_tensor tensor "
-        "tril_indices triu_indices zeros zeros_like"
-    ).split()
-)
-# Hold bindings of operators and nothing else.
-_BINDINGS = {f"torch._C._{name}" for name in "fft linalg nested nn sparse special".split()}
 _UNINITIALISED = ("torch.empty", "torch.Tensor.new_empty", "torch.Tensor.resize")
-
-
-def _is_binding(name: str) -> bool:
-    """Is it an operator's binding (torch._foreach_add_)? One of them opens files."""
-    package, _, own = name.rpartition(".")
-    if package == "torch.nn.init":
-        return callable(getattr(torch.nn.init, own, None)) and not own.startswith("_")
-    if package in _BINDINGS:
-        kind = getattr(torch._C, package.rpartition(".")[2])
-        return isinstance(getattr(kind, own, None), types.BuiltinFunctionType)
-    return package == "torch" and own != "from_file" and hasattr(torch._C._VariableFunctions, own)
 
 
 def default_device() -> str:
     accelerator = torch.accelerator.current_accelerator()
     return accelerator.type if accelerator is not None else "cpu"
-
-
-def resolve(name: str, allow: Iterable[str] = ()) -> Callable:
-    """PyTorch's function of that name. A file's name is no reason to call anything else:
-    packages other than torch have to be allowed by who runs it."""
-    if name in _FACTORIES or _is_binding(name) or name.split(".")[0] in set(allow):
-        return get_function_from_string(name)
-    try:
-        return captures.resolve(name)
-    except captures.CaptureError:
-        package = name.split(".")[0]
-        raise CaseError(
-            f"{name} is no function of PyTorch's; to call what package {package} has, allow it "
-            f"(--allow {package})"
-        ) from None
 
 
 class OpRunnerHook:
@@ -98,7 +58,8 @@ class OpRunnerHook:
 
 
 class OpRunner:
-    """A case: a folder of ditorch's, or a record of a capture. Raises CaseError when unreadable."""
+    """A case: a folder of ditorch's, or a record of a capture. Raises CaptureError where it
+    cannot be read, or names what is not called for a file."""
 
     def __init__(
         self,

@@ -87,7 +87,7 @@ class _Source:
             return self._tensor(value)
         if isinstance(value, (list, tuple)):
             return "[" + ", ".join(map(self.of, value)) + "]"
-        if isinstance(value, torch.device):
+        if isinstance(value, (torch.device, captures.Device)):
             return repr("cpu") if value.type == "cpu" else "device"
         if isinstance(value, torch.dtype):
             return f"dtype({value})"
@@ -102,7 +102,7 @@ class _Source:
         raise CaptureError(f"its argument {value!r} cannot be in a script")
 
     def _tensor(self, ref: TensorRef) -> str:
-        key = (ref.storage, ref.offset, ref.shape, ref.stride, ref.dtype, ref.hash)
+        key = ref.identity
         if key in self.names and ref.storage:
             return self.names[key]
         name = self.names[key] = f"t{len(self.tensors)}"

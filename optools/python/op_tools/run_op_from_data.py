@@ -31,7 +31,13 @@ if __package__ in (None, ""):  # python op_tools/run_op_from_data.py
 from op_tools import captures, ditorch_folders, options
 from op_tools.core import quiet, usable
 from op_tools.ditorch_folders import Case
-from op_tools.op_runner import OpAccyChecker, OpRunner, OpRunnerHook, SyncExecuteTimer
+from op_tools.op_runner import (
+    OpAccyChecker,
+    OpRunner,
+    OpRunnerHook,
+    SyncExecuteTimer,
+    default_device,
+)
 from op_tools.pretty_print import dict_data_list_to_table
 
 _MEANINGLESS = ("aten::empty", "aten::new_empty", "aten::resize", "aten::set_")
@@ -66,18 +72,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return parsed
 
 
-def _loaded(value: object) -> object:
-    if isinstance(value, captures.TensorRef):
-        return value.load()
-    return [_loaded(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _record_case(folder: str, record: captures.Record) -> Case:
-    args, kwargs = record.load()
+def _record_case(folder: str, record: captures.Record, device: str) -> Case:
+    args, kwargs = record.load(named=device)
     case = Case(f"{folder}#{record.number}", record.op, tuple(args), dict(kwargs))
     with contextlib.suppress(captures.CaptureError):  # not captured: nothing to compare with
         case.output = tuple(record.load_outputs())
-    case.after = {place: _loaded(value) for place, value in record.after.items()}
+    case.after = captures.load(record.after)
     if record.grad_outputs is not None:  # a capture imported from ditorch's folders
         case.grad_outputs = tuple(captures.load(record.grad_outputs))
     if record.grad_inputs is not None:
@@ -87,12 +87,13 @@ def _record_case(folder: str, record: captures.Record) -> Case:
     return case
 
 
-def cases(path: str) -> Iterator[tuple[str, Case | None, str]]:
-    """(where, case, or None and why it cannot be read)."""
+def cases(path: str, device: str) -> Iterator[tuple[str, Case | None, str]]:
+    """(where, case, or None and why it cannot be read). Tensors are on the cpu; devices among
+    captured arguments are the device they are to run on."""
     for folder in ditorch_folders.find(path):
         try:
             yield folder, ditorch_folders.load(folder), ""
-        except ditorch_folders.CaseError as error:
+        except captures.CaptureError as error:
             yield folder, None, str(error)
     for folder in captures.find(path):
         try:
@@ -106,7 +107,7 @@ def cases(path: str) -> Iterator[tuple[str, Case | None, str]]:
                 continue
             try:
                 with quiet():
-                    case = _record_case(folder, record)
+                    case = _record_case(folder, record, device)
                 yield where, case, ""
             except captures.CaptureError as error:
                 yield where, None, str(error)
@@ -184,9 +185,10 @@ def main(arguments: list[str] | None = None) -> int:
     if not os.path.isdir(flags.dir):
         print(f"run_op_from_data: {flags.dir} is no folder", file=sys.stderr)
         return 2
+    device = flags.device or default_device()
     rows = []
     with _tools(flags):
-        for where, case, why in cases(flags.dir):
+        for where, case, why in cases(flags.dir, device):
             if case is None:
                 print(why)
                 rows.append({"case": where, "name": "-", "allclose": False, "note": why[:120]})

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 
 from op_tools import captures
 from op_tools.captures import CaptureError, Opaque, Record
 from op_tools.cli.common import add_filters, chosen, tell_problems
 from op_tools.ditorch_folders import OF_ARGUMENTS
+from op_tools.replayable import python_name
 from op_tools.save_op_args import write_args
+
+_NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -38,16 +42,10 @@ def run(flags: argparse.Namespace) -> int:
     return 1 if tell_problems(capture) or bad else 0
 
 
-def python_name(op: str) -> str:
-    if "::" not in op:
-        return op
-    namespace, _, rest = op.partition("::")
-    name, _, overload = rest.partition(".")
-    return f"torch.ops.{namespace}.{name}.{overload or 'default'}"
-
-
 def _write(record: Record, folder: str) -> None:
     name = python_name(record.op)
+    if not _NAME.fullmatch(name):  # it becomes a folder: nothing else than a name may be in it
+        raise CaptureError("its name is none of an operator or a Python function")
     args, kwargs = record.load()
     for value in (*args, *kwargs.values()):
         if isinstance(value, Opaque):

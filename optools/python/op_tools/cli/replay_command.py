@@ -9,6 +9,7 @@ import os
 from op_tools.captures import CaptureError
 from op_tools.core import usable
 from op_tools.op_runner import OpRunner, default_device
+from op_tools.patterns import OperatorPattern
 from op_tools.run_op_from_data import cases
 
 
@@ -41,7 +42,7 @@ def run(flags: argparse.Namespace) -> int:
         raise ValueError(f"--device {device}: {error}") from None
     rows: dict[str, Row] = {}
     bad = []
-    for where, case, why in _chosen(flags):
+    for where, case, why in _chosen(flags, device):
         name = case.name if case else "(unreadable)"
         outcome, largest, note = ("failed", 0.0, why) if case is None else _run(where, case, flags)
         rows.setdefault(name, Row()).add(outcome, largest)
@@ -57,14 +58,12 @@ def run(flags: argparse.Namespace) -> int:
     return 1 if bad else 0
 
 
-def _chosen(flags: argparse.Namespace):
-    import re
-
-    pattern = re.compile(flags.op) if flags.op else None
+def _chosen(flags: argparse.Namespace, device: str):
+    pattern = OperatorPattern(flags.op)
     count = 0
-    for where, case, why in cases(flags.path):
+    for where, case, why in cases(flags.path, device):
         name = case.name if case else ""
-        if pattern and not (pattern.fullmatch(name) or pattern.fullmatch(name.split(".")[0])):
+        if not pattern.matches(name):
             continue
         count += 1
         if flags.limit is not None and count > flags.limit:

@@ -3,16 +3,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from op_tools import captures
 from op_tools.captures import CaptureError, Record
 from op_tools.core import _C, quiet
-
-
-@lru_cache(maxsize=1)
-def _operators() -> dict[str, int]:
-    return {name: i for i, name in enumerate(_C.operator_names())}
+from op_tools.replayable import operator_number
 
 
 def skip(reason: str) -> dict:
@@ -29,7 +23,7 @@ def judge(record: Record) -> dict:
         with quiet():
             args, outputs = record.load_arguments(), record.load_outputs()
             after = captures.load(record.after)
-        return _C.judge_call(_operators()[record.op], args, outputs, after, on_cpu)
+        return _C.judge_call(operator_number(record.op), args, outputs, after, on_cpu)
     except (CaptureError, ValueError, TypeError, RuntimeError) as error:
         return skip(str(error).splitlines()[0] if str(error) else type(error).__name__)
 
@@ -39,8 +33,10 @@ def _obstacle(record: Record) -> str:
         return "it raised an exception"
     if "::" not in record.op:
         return "a Python API: `op-tools replay` compares those"
-    if record.op not in _operators():
-        return "this PyTorch has no such operator"
+    try:
+        captures.resolve(record.op)
+    except CaptureError as error:
+        return str(error)
     for place, ref in record.tensors():
         if ref.reason and not (ref.reason in captures.STAND_INS and place.startswith("args")):
             return f"captured without contents: {ref.reason}"
