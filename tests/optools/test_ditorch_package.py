@@ -286,6 +286,9 @@ def test_mock_disabled(target):
         ("DITORCH_DISABLE_MOCK", "yes", "expected a whole number"),
         ("DITORCH_SHOW_DEVICE_AS_CUDA", "maybe", "expected 0 or 1"),
         ("DITORCH_DEVICE", "toaster", "no such device here; there are"),
+        ("DITORCH_DEVICE", "nn", "no such device here; there are"),
+        ("DITORCH_DEVICE", "npu:0", "expected the name of a device"),
+        ("DITORCH_DEVICE", "os.path", "expected the name of a device"),
     ],
 )
 def test_malformed_variables_are_named(variable, value, said):
@@ -296,50 +299,7 @@ def test_malformed_variables_are_named(variable, value, said):
         capture_output=True,
         text=True,
     )
-    if target == "cpu" and variable == "DITORCH_SHOW_DEVICE_AS_CUDA":
-        pytest.skip("the cpu keeps its name")
     assert done.returncode != 0 and variable in done.stderr and said in done.stderr
-
-
-RANK = """
-import os, sys
-import torch, ditorch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-rank = int(sys.argv[2])
-dist.init_process_group(backend="nccl", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
-torch.cuda.set_device(0)
-assert dist.is_nccl_available()
-def made(value): return torch.full((4,), float(value), device="cuda")
-x = made(rank + 1); dist.all_reduce(x); assert x.tolist() == [3.0] * 4, x
-x = made(rank + 1); dist.all_reduce(x, op=dist.ReduceOp.AVG); assert x.tolist() == [1.5] * 4, x
-x = made(rank + 1); work = dist.all_reduce(x, dist.ReduceOp.AVG, async_op=True); work.wait(); work.wait(); assert x.tolist() == [1.5] * 4, x
-x = made(rank + 1); dist.reduce(x, dst=1); assert rank == 0 or x.tolist() == [3.0] * 4
-x = made(rank + 1); dist.reduce(x, 0, op=dist.ReduceOp.AVG); assert rank == 1 or x.tolist() == [1.5] * 4, x
-x = made(rank); dist.broadcast(x, src=1); assert x.tolist() == [1.0] * 4
-group = dist.new_group([0, 1], backend="nccl"); x = made(1); dist.all_reduce(x, group=group); assert x.tolist() == [2.0] * 4
-torch.manual_seed(0)
-model = DistributedDataParallel(torch.nn.Linear(4, 2).cuda(), device_ids=[0], output_device=0)
-model(made(rank + 1)).sum().backward()
-assert torch.allclose(model.module.weight.grad.cpu(), torch.full((2, 4), 1.5)), model.module.weight.grad
-dist.destroy_process_group()
-"""
-
-
-def test_nccl_in_two_processes(target, tmp_path):
-    if target not in {"cpu", *torch.distributed.Backend.default_device_backend_map}:
-        pytest.skip(f"nothing in this process communicates tensors of {target}")
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, str(tmp_path / "rendezvous"), str(rank)],
-            env=environment(target),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for rank in ranks:
-        _, said = rank.communicate(timeout=240)
-        assert rank.returncode == 0, said
 
 
 SPAWN = """
@@ -389,8 +349,27 @@ def double(x, many):
     x.mul_(2); many["y"][0].add_(1)
 x, y = torch.ones(2, dtype=torch.float16), torch.ones(2, dtype=torch.bfloat16)
 double(x, {"y": [y]}); assert x.tolist() == y.tolist() == [2, 2]
+import collections
+Pair = collections.namedtuple("Pair", "a b")
+wide, dtypes = utils.to_fp32_if_tensor([Pair(x, 1), torch.max(y.view(1, 2), 1), (y,)])
+assert wide[0].a.dtype == wide[1].values.dtype == wide[2][0].dtype == torch.float32
+assert dtypes[0] == Pair(torch.float16, None) and dtypes[2] == (torch.bfloat16,)
 """,
     )
+
+
+def test_an_empty_variable_is_one_not_set(target):
+    """Also for the device: an empty name asks for nothing."""
+    said = run(
+        target,
+        """
+import torch, ditorch
+print("shown as", torch.ones(1, device="cuda").device.type)
+""",
+        DITORCH_SHOW_DEVICE_AS_CUDA="",
+        DITORCH_DISABLE_MOCK="",
+    )
+    assert f"shown as {'cpu' if target == 'cpu' else 'cuda'}" in said
 
 
 def test_no_script_and_a_missing_one():

@@ -31,7 +31,7 @@ def _is_there(device: str) -> bool:
     if device == "cpu":
         return True
     module = getattr(torch, device, None)
-    return bool(module and getattr(module, "is_available", bool)())
+    return isinstance(module, ModuleType) and bool(getattr(module, "is_available", bool)())
 
 
 def _load(device: str) -> None:
@@ -40,21 +40,23 @@ def _load(device: str) -> None:
         importlib.import_module("torch_" + device)
 
 
+def there() -> list[str]:
+    """The devices a script can have here, the one to take first."""
+    return [d for d in (plugin_name(), "cuda", "xpu", "cpu") if d and _is_there(d)]
+
+
 def choose() -> str:
-    plugin = plugin_name()
     asked = os.environ.get("DITORCH_DEVICE", "").strip()
-    if asked:
-        _load(asked)
-        if not _is_there(asked):
-            raise ValueError(
-                f"DITORCH_DEVICE={asked!r}: no such device here; "
-                f"there are {', '.join(d for d in (plugin, 'cuda', 'xpu', 'cpu') if d and _is_there(d))}"
-            )
-        return asked
-    for device in (plugin, "cuda", "xpu", "mps"):
-        if device and _is_there(device):
-            return device
-    return "cpu"
+    if not asked:
+        return there()[0]
+    if not asked.isidentifier():
+        raise ValueError(f"DITORCH_DEVICE={asked!r}: expected the name of a device, such as npu")
+    _load(asked)
+    if asked not in there():
+        raise ValueError(
+            f"DITORCH_DEVICE={asked!r}: no such device here; there are {', '.join(there())}"
+        )
+    return asked
 
 
 def framework_of(device: str) -> ModuleType:

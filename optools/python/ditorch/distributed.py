@@ -9,19 +9,19 @@ from collections.abc import Callable
 import torch
 from torch import distributed as dist
 
-from ditorch import devices
+from ditorch import devices, staging
 from ditorch.devices import to_target
 from ditorch.patching import Patches
 
 
 def backend() -> str:
-    """What PyTorch uses for the device; Gloo where nothing is registered for it."""
+    """What PyTorch uses for the device; Gloo where nothing is registered for it (staging.py)."""
     return dist.Backend.default_device_backend_map.get(devices.target, "gloo")
 
 
 def to_backend(name: object) -> object:
     """nccl as the device's backend, also inside "cpu:gloo,cuda:nccl"."""
-    if not isinstance(name, str) or "://" in name:
+    if not isinstance(name, str):
         return name
     parts = []
     for part in name.split(","):
@@ -37,20 +37,25 @@ def patch(patches: Patches) -> None:
         return
 
     def by_backend(original: Callable) -> Callable:
+        signature = inspect.signature(original)
+
         def call(*args, **kwargs):
-            args = [to_backend(a) for a in args]
-            if "backend" in kwargs:
-                kwargs["backend"] = to_backend(kwargs["backend"])
-            if "device_id" in kwargs:
-                device = to_target(kwargs["device_id"])
-                kwargs["device_id"] = None if devices.target == "cpu" else device
-            return original(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
+            given = bound.arguments
+            if "backend" in given:
+                given["backend"] = to_backend(given["backend"])
+            if given.get("device_id") is not None:
+                device = to_target(given["device_id"])
+                given["device_id"] = None if devices.target == "cpu" else device
+            return original(*bound.args, **bound.kwargs)
 
         return call
 
     for name in ("init_process_group", "new_group", "is_backend_available"):
         _everywhere(patches, name, by_backend)
-    patches.set(dist, "is_nccl_available", lambda: True)
+    _everywhere(patches, "is_nccl_available", lambda _: lambda: True)
+    if staging.is_needed():
+        staging.patch(patches)
     if backend() != "nccl":
         _averages(patches)
     if devices.target == "cpu":
@@ -122,7 +127,7 @@ def _averages(patches: Patches) -> None:
 
     _everywhere(patches, "all_reduce", averaging(lambda given: given["tensor"]))
     _everywhere(patches, "reduce", averaging(at_destination))
-    for name in ("reduce_scatter", "reduce_scatter_tensor"):
+    for name in ("reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single"):
         _everywhere(patches, name, averaging(lambda given: given["output"]))
 
 

@@ -24,19 +24,18 @@ def is_on_target(tensor: torch.Tensor) -> bool:
 
 
 def wanted() -> bool:
-    value = os.environ.get("DITORCH_SHOW_DEVICE_AS_CUDA", "1").strip()
-    if value not in ("", "0", "1"):
+    value = os.environ.get("DITORCH_SHOW_DEVICE_AS_CUDA", "").strip() or "1"
+    if value not in ("0", "1"):
         raise ValueError(f"DITORCH_SHOW_DEVICE_AS_CUDA={value!r}: expected 0 or 1")
     return value == "1" and devices.target != "cpu"
 
 
 def patch(patches: Patches) -> None:
-    target = devices.target
+    target, shown = devices.target, wanted()
     if target == "cpu":
         return
-
     patches.set(torch.Tensor, "is_cuda", property(is_on_target, doc=torch.Tensor.is_cuda.__doc__))
-    if not wanted():
+    if not shown:
         return
 
     def device(self: torch.Tensor) -> torch.device:

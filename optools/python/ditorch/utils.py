@@ -45,13 +45,18 @@ def copy_inp_advanced(target: object, source: object) -> None:
             copy_inp_advanced(ours, source[key])
 
 
+def _rebuilt(kind: type, items: list) -> object:
+    """A named tuple takes its fields one by one."""
+    return kind(*items) if hasattr(kind, "_fields") else kind(items)
+
+
 def to_fp32_if_tensor(value: object) -> tuple[object, object]:
-    """The structure with its tensors in float32, and one of the dtypes they had."""
+    """The structure with its tensors in float32, and the same of the dtypes they had."""
     if isinstance(value, torch.Tensor):
         return value.to(torch.float32), value.dtype
     if isinstance(value, (list, tuple)):
         pairs = [to_fp32_if_tensor(item) for item in value]
-        return type(value)(p[0] for p in pairs), type(value)(p[1] for p in pairs)
+        return tuple(_rebuilt(type(value), [pair[i] for pair in pairs]) for i in (0, 1))
     if isinstance(value, dict):
         pairs = {key: to_fp32_if_tensor(item) for key, item in value.items()}
         return {k: p[0] for k, p in pairs.items()}, {k: p[1] for k, p in pairs.items()}
