@@ -2,7 +2,6 @@
 // A capture's files and the thread that writes them.
 #include "core/capture_store.h"
 
-#include <pthread.h>
 #include <sys/statvfs.h>
 
 #include <chrono>
@@ -23,16 +22,6 @@ constexpr size_t kSmallBlob = 4096;
 constexpr auto kLookAgain = std::chrono::milliseconds(20);
 constexpr uint64_t kCheckDiskEvery = 16ull << 20;
 
-std::atomic<uint64_t> g_process{1};
-
-// Another number in a forked child; getpid() would be a system call.
-uint64_t process_number() {
-  static const int once =
-      ::pthread_atfork(nullptr, nullptr, [] { ++g_process; });
-  static_cast<void>(once);
-  return g_process.load(std::memory_order_relaxed);
-}
-
 std::string blob_payload(
     const BlobHash& hash, const BlobPacks::Place& place, uint64_t bytes) {
   Packer packer;
@@ -50,7 +39,6 @@ std::string blob_payload(
 CaptureStore::CaptureStore(std::string folder, const CaptureLimits& limits)
     : folder_(std::move(folder)),
       limits_(limits),
-      process_(process_number()),
       log_(folder_ + "/records.oplog"),
       packs_(folder_, limits.pack_bytes),
       writer_([this] { write_all(); }) {}
@@ -60,13 +48,9 @@ CaptureStore::~CaptureStore() {
 }
 
 void CaptureStore::Forget::operator()(CaptureStore* store) const {
-  if (store->parents_process()) {
+  if (store->process_.still()) {
     delete store;
   }
-}
-
-bool CaptureStore::parents_process() const {
-  return process_number() == process_;
 }
 
 // Waits while the queue is full. Call with the lock held.
@@ -87,7 +71,7 @@ void CaptureStore::wake_writer() {
 }
 
 void CaptureStore::add_blob(const BlobHash& hash, std::string_view bytes) {
-  if (!open() || !parents_process()) {
+  if (!open() || !process_.still()) {
     return;
   }
   {
@@ -96,14 +80,6 @@ void CaptureStore::add_blob(const BlobHash& hash, std::string_view bytes) {
     if (known_.contains(hash)) {
       return;
     }
-    taken_ += bytes.size();
-    if (limits_.max_bytes != 0 && taken_ > limits_.max_bytes) {
-      stop_taking(
-          "the limit of " + std::to_string(limits_.max_bytes >> 20) +
-          " MiB is reached");
-      return;
-    }
-    known_.insert(hash);
     make_room(lock, bytes.size());
     if (bytes.size() <= kSmallBlob) {
       const size_t at = queue_.small.size();
@@ -115,27 +91,55 @@ void CaptureStore::add_blob(const BlobHash& hash, std::string_view bytes) {
   Blob blob{hash, buffers_.take(bytes.size()), bytes.size(), 0};
   std::memcpy(blob.bytes.get(), bytes.data(), bytes.size());
   std::lock_guard lock(mutex_);
-  if (open()) {
-    queue_blob(std::move(blob));
-  }
+  queue_blob(std::move(blob));
 }
 
+// Known only once it is queued: whoever fails before leaves it to the next.
 // Call with the lock held.
 void CaptureStore::queue_blob(Blob blob) {
-  queue_.bytes += blob.size + sizeof(Blob);
+  if (!open() || known_.contains(blob.hash) || !count_bytes(blob.size)) {
+    buffers_.give_back(std::move(blob.bytes), blob.size);
+    return;
+  }
+  const auto hash = blob.hash;
+  const size_t size = blob.size;
+  known_.make_room();
   queue_.blobs.push_back(std::move(blob));
+  known_.insert(hash);
+  queue_.bytes += size + sizeof(Blob);
   if (queue_.bytes >= kWakeBytes) {
     wake_writer();
   }
 }
 
+// False, and nothing is taken any more, where that is beyond the limit. Call
+// with the lock held.
+bool CaptureStore::count_bytes(uint64_t bytes) {
+  if (limits_.max_bytes != 0 && taken_ + bytes > limits_.max_bytes) {
+    stop_taking(
+        "the limit of " + std::to_string(limits_.max_bytes >> 20) +
+        " MiB is reached");
+    return false;
+  }
+  taken_ += bytes;
+  return true;
+}
+
 void CaptureStore::add_record(const std::vector<Frame>& frames, int64_t step) {
-  if (!parents_process()) {
+  if (!process_.still()) {
     return;
   }
+  uint64_t records = 0;
+  uint64_t bytes = 0;
+  bool head = false;
+  for (const auto& frame : frames) {
+    records += frame.kind == FrameKind::kRecord;
+    head = head || frame.kind == FrameKind::kHead;
+    bytes += 1 + sizeof(uint32_t) + frame.payload.size();
+  }
   std::unique_lock lock(mutex_);
-  if (!open()) {
-    ++totals_.refused;
+  if (!open() || (!head && !count_bytes(bytes + sizeof(FrameHead)))) {
+    totals_.refused += records;
     return;
   }
   const bool new_step = step != step_;
@@ -145,7 +149,6 @@ void CaptureStore::add_record(const std::vector<Frame>& frames, int64_t step) {
     drain();
     lock.lock();
   }
-  const size_t before = queue_.frames.size();
   for (const auto& frame : frames) {
     const auto length = static_cast<uint32_t>(frame.payload.size());
     queue_.frames += static_cast<char>(frame.kind);
@@ -153,9 +156,8 @@ void CaptureStore::add_record(const std::vector<Frame>& frames, int64_t step) {
         reinterpret_cast<const char*>(&length), sizeof(length));
     queue_.frames.append(frame.payload);
   }
-  ++queue_.records;
-  queue_.bytes += queue_.frames.size() - before;
-  taken_ += queue_.frames.size() - before;
+  queue_.records += records;
+  queue_.bytes += bytes;
   make_room(lock, 0);
   if (queue_.bytes >= kWakeBytes) {
     wake_writer();
@@ -164,7 +166,7 @@ void CaptureStore::add_record(const std::vector<Frame>& frames, int64_t step) {
 
 // By this thread: waiting for the writer's would cost two switches.
 void CaptureStore::drain() {
-  if (parents_process()) {
+  if (process_.still()) {
     while (write_next()) {
     }
   }

@@ -15,6 +15,7 @@
 #include "core/buffer_pool.h"
 #include "core/frame_log.h"
 #include "core/hash_set.h"
+#include "core/process.h"
 
 namespace optools {
 
@@ -74,8 +75,8 @@ class CaptureStore {
   std::string why_closed() const;
 
   struct Totals {
-    uint64_t records = 0;
-    uint64_t refused = 0;     // records that came after a limit was met
+    uint64_t records = 0;     // frames of that kind, and no others
+    uint64_t refused = 0;     // those that came after a limit was met
     uint64_t seen_bytes = 0;  // of contents read
     uint64_t blob_bytes = 0;  // of them stored
     uint64_t log_bytes = 0;
@@ -96,7 +97,7 @@ class CaptureStore {
     std::vector<Blob> blobs;
     std::string small;   // contents of small blobs
     std::string frames;  // kind (1 byte), length (4), payload, ...
-    size_t records = 0;
+    uint64_t records = 0;
     uint64_t bytes = 0;
     bool empty() const {
       return bytes == 0;
@@ -110,15 +111,15 @@ class CaptureStore {
   template <class F>
   void guarded(F&& body);
   void queue_blob(Blob blob);
+  bool count_bytes(uint64_t bytes);
   void make_room(std::unique_lock<std::mutex>& lock, uint64_t bytes);
   void wake_writer();
   void stop_taking(const std::string& why);
   void check_disk();
-  bool parents_process() const;
 
   const std::string folder_;
   const CaptureLimits limits_;
-  const uint64_t process_;  // see process_number()
+  const OwnProcess process_;
 
   mutable std::mutex mutex_;
   std::condition_variable filled_;

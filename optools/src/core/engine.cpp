@@ -209,6 +209,25 @@ bool Engine::idle() {
   return tools_.empty();
 }
 
+const Operator* Engine::operator_at(uint32_t number) {
+  std::lock_guard lock(mutex_);
+  if (number >= all_operators().size()) {
+    refresh_operators();
+  }
+  const auto& list = all_operators();
+  return number < list.size() ? list[number] : nullptr;
+}
+
+std::vector<std::string> Engine::operator_names() {
+  std::lock_guard lock(mutex_);
+  refresh_operators();
+  std::vector<std::string> names;
+  for (const auto* op : all_operators()) {
+    names.push_back(op->name);
+  }
+  return names;
+}
+
 bool Engine::needs_origin() const {
   return g_needs_origin.load(std::memory_order_relaxed);
 }

@@ -34,6 +34,11 @@ class Engine {
   bool running(const Tool* tool);
   bool idle();
 
+  // Null for a number no operator has.
+  const Operator* operator_at(uint32_t number);
+  // By number, those that are new included.
+  std::vector<std::string> operator_names();
+
   // True while a running tool asks where calls come from.
   bool needs_origin() const;
 

@@ -42,12 +42,8 @@ class FrameLog {
   uint64_t bytes() const {
     return written_ + buffer_.size();
   }
-  bool wants_flush() const {
-    return buffer_.size() >= kBuffer;
-  }
 
  private:
-  static constexpr size_t kBuffer = 256 * 1024;
   int file_;
   uint64_t written_ = 0;
   std::string path_;

@@ -10,11 +10,15 @@ namespace optools {
 
 class HashSet {
  public:
-  // True when it was not there.
-  bool insert(const BlobHash& hash) {
+  // The next insert() allocates nothing.
+  void make_room() {
     if (2 * (count_ + 1) > slots_.size()) {
       grow();
     }
+  }
+  // True when it was not there.
+  bool insert(const BlobHash& hash) {
+    make_room();
     const bool fresh = put(hash);
     count_ += fresh;
     return fresh;

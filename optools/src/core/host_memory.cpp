@@ -104,12 +104,13 @@ at::Tensor pooled_tensor(
   if (bytes < kSmallest) {
     return at::detail::empty_strided_cpu(sizes, strides, dtype);
   }
+  // One that an `out=` operator makes larger gets memory as any other.
   c10::Storage storage(
       c10::Storage::use_byte_size_t{},
       bytes,
       Pool::get().take(bytes),
-      nullptr,
-      false);
+      c10::GetCPUAllocator(),
+      true);
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage),
       c10::DispatchKeySet(c10::DispatchKey::CPU),

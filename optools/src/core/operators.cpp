@@ -90,6 +90,14 @@ Operator::Operator(c10::OperatorHandle h, uint32_t i)
                   starts_with(name, "aten::resize") ||
                   starts_with(name, "aten::_empty");
   random = handle.hasTag(at::Tag::nondeterministic_seeded);
+  for (const char* library :
+       {"c10d::",
+        "_c10d_functional",
+        "c10d_functional",
+        "symm_mem::",
+        "fsdp::"}) {
+    collective = collective || starts_with(name, library);
+  }
   generated = handle.hasTag(at::Tag::generated);
 }
 

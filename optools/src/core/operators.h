@@ -34,6 +34,7 @@ struct Operator {
   bool writes = false;   // some argument is written in place
   bool uninitialised = false;  // the results' contents mean nothing yet
   bool random = false;
+  bool collective = false;    // other processes take part
   bool generated = false;     // by PyTorch's build, from another overload
   std::vector<bool> written;  // by argument
 
@@ -48,10 +49,13 @@ c10::DispatchKey slot_key(int slot);
 // No lock, no allocation: taps call it.
 Operator* find_operator(const c10::OperatorHandle& handle);
 
+// The following two are for the Engine, under its lock; everybody else asks
+// that.
+
 // Numbers operators that appeared since the last call; existing numbers stay.
 void refresh_operators();
 
-// Only grows; index == Operator::index. Call under the engine's lock.
+// Only grows; index == Operator::index.
 const std::vector<Operator*>& all_operators();
 
 }  // namespace optools

@@ -10,6 +10,8 @@
 #include <numeric>
 #include <vector>
 
+#include "core/torch_compat.h"
+
 namespace optools {
 namespace {
 
@@ -135,6 +137,11 @@ const char* unreadable(const at::Tensor& t) {
     return "its memory was freed";
   }
   return nullptr;
+}
+
+const char* recorded(const at::Tensor& t) {
+  return !t.is_cpu() && records_graph(t.device()) ? "a graph was being recorded"
+                                                  : nullptr;
 }
 
 TensorBytes::TensorBytes(const at::Tensor& t, const DenseForm& form)

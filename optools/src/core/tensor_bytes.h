@@ -27,6 +27,13 @@ DenseForm dense_form(c10::IntArrayRef sizes, c10::IntArrayRef strides);
 
 // Why a tensor's contents cannot be read, or null.
 const char* unreadable(const at::Tensor& t);
+// Why not just now: what reads a device would become part of a graph it
+// records.
+const char* recorded(const at::Tensor& t);
+inline const char* unreadable_now(const at::Tensor& t) {
+  const char* why = unreadable(t);
+  return why != nullptr ? why : recorded(t);
+}
 
 class TensorBytes {
  public:

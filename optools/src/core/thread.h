@@ -17,6 +17,10 @@ inline constexpr int kMaxTools = 32;
 using ToolMask = uint32_t;
 
 enum class Phase : uint8_t { kForward = 0, kBackward = 1, kOptimizer = 2 };
+inline const char* phase_name(Phase phase) {
+  constexpr const char* kNames[] = {"forward", "backward", "optimizer"};
+  return kNames[static_cast<int>(phase)];
+}
 
 struct ThreadState {
   // The program this thread is inside of; keeps it from being freed.

@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -108,13 +107,12 @@ class Tool {
     return failed_.load(std::memory_order_relaxed);
   }
   std::string failure() const;
-  // The next thing it tries fails: tests see what happens then.
+  // The next call it acts on fails: tests see what happens then. Threads find
+  // their locals to be somebody else's and come to add_local(), which throws;
+  // until then it costs nothing.
   void break_next() {
-    broken_.store(true, std::memory_order_relaxed);
-  }
-
-  uint64_t id() const {
-    return id_;
+    broken_ = true;
+    id_ = 0;
   }
 
  protected:
@@ -123,9 +121,6 @@ class Tool {
   template <class F>
   bool attempt(F&& body) noexcept {
     try {
-      if (broken_.load(std::memory_order_relaxed)) [[unlikely]] {
-        throw std::runtime_error("broken by a test");
-      }
       body();
       return true;
     } catch (const std::exception& error) {
@@ -140,8 +135,9 @@ class Tool {
   template <class Local>
   Local& local(Call& call) {
     auto& slot = call.thread.slots[slot_];
-    if (slot.tool != id_) [[unlikely]] {
-      slot = {id_, add_local(std::make_unique<Local>(call.thread))};
+    const uint64_t id = id_.load(std::memory_order_relaxed);
+    if (slot.tool != id || id == 0) [[unlikely]] {
+      slot = {id, add_local(std::make_unique<Local>(call.thread))};
     }
     return static_cast<Local&>(*slot.local);
   }
@@ -153,7 +149,7 @@ class Tool {
   friend class Engine;
   ToolLocal* add_local(std::unique_ptr<ToolLocal> local);
 
-  const uint64_t id_;
+  std::atomic<uint64_t> id_;  // 0: broken
   int slot_ = -1;
   std::atomic<bool> failed_{false};
   std::atomic<bool> broken_{false};
@@ -181,6 +177,18 @@ void each_tensor(const c10::IValue& value, F&& body) {
       each_tensor(item, body);
     }
   }
+}
+
+inline bool holds_tensor(const c10::IValue& value) {
+  bool found = false;
+  each_tensor(value, [&](const at::Tensor&) { found = true; });
+  return found;
+}
+
+// How often it was written; 0 where that is not counted.
+inline uint32_t version_of(const at::Tensor& t) {
+  auto* impl = t.unsafeGetTensorImpl();
+  return impl->is_inference() ? 0 : impl->version_counter().current_version();
 }
 
 }  // namespace optools

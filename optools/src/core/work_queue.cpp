@@ -4,7 +4,6 @@
 
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <condition_variable>
 #include <deque>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "core/blocking.h"
+#include "core/process.h"
 #include "core/thread.h"
 
 namespace optools {
@@ -40,15 +40,16 @@ struct WorkQueue::State {
   };
   const int wanted;
   const size_t limit;
-  const pid_t process = getpid();
+  const OwnProcess process;
   std::mutex mutex;
   std::condition_variable there_is_work;
   std::condition_variable there_is_room;
   std::deque<Job> jobs;
-  std::vector<std::thread> threads;
+  std::vector<std::thread> threads;  // some may have ended
+  int running = 0;
   size_t bytes = 0;  // of jobs that wait or run
   size_t unfinished = 0;
-  bool ending = false;
+  int draining = 0;  // then threads end where there is nothing to do
 
   State(int threads_wanted, size_t bytes_limit)
       : wanted(threads_wanted), limit(bytes_limit) {}
@@ -58,8 +59,9 @@ struct WorkQueue::State {
     compute_alone();
     std::unique_lock lock(mutex);
     while (true) {
-      there_is_work.wait(lock, [&] { return ending || !jobs.empty(); });
+      there_is_work.wait(lock, [&] { return draining > 0 || !jobs.empty(); });
       if (jobs.empty()) {
+        --running;  // with the lock held: no job comes in between
         return;
       }
       Job job = std::move(jobs.front());
@@ -79,7 +81,7 @@ WorkQueue::WorkQueue(int threads, size_t limit_bytes)
     : state_(new State(threads, limit_bytes)) {}
 
 WorkQueue::~WorkQueue() {
-  if (getpid() == state_->process) {
+  if (state_->process.still()) {
     drain();
     delete state_;
   }
@@ -92,7 +94,7 @@ void WorkQueue::put(size_t bytes, std::function<void()> job) {
     const auto room = [&] {
       return s.bytes == 0 || s.bytes + bytes <= s.limit;
     };
-    if (!room()) {
+    while (!room()) {
       lock.unlock();
       wait_for_others([&] {
         std::unique_lock again(s.mutex);
@@ -100,12 +102,13 @@ void WorkQueue::put(size_t bytes, std::function<void()> job) {
       });
       lock.lock();
     }
+    if (s.running < s.wanted) {  // first: a job nobody does is waited for
+      s.threads.emplace_back([&s] { s.work(); });
+      ++s.running;
+    }
+    s.jobs.push_back({bytes, std::move(job)});
     s.bytes += bytes;
     ++s.unfinished;
-    s.jobs.push_back({bytes, std::move(job)});
-    if (std::ssize(s.threads) < s.wanted) {
-      s.threads.emplace_back([&s] { s.work(); });
-    }
   }
   s.there_is_work.notify_one();
 }
@@ -120,20 +123,23 @@ void WorkQueue::wait() {
 
 void WorkQueue::drain() {
   auto& s = *state_;
-  std::vector<std::thread> threads;
-  {
-    std::lock_guard lock(s.mutex);
-    s.ending = true;
-    threads.swap(s.threads);
-  }
-  s.there_is_work.notify_all();
   wait_for_others([&] {
-    for (auto& thread : threads) {
-      thread.join();
+    std::unique_lock lock(s.mutex);
+    ++s.draining;
+    while (!s.threads.empty()) {
+      std::vector<std::thread> threads;
+      threads.swap(s.threads);
+      lock.unlock();
+      s.there_is_work.notify_all();
+      for (auto& thread : threads) {
+        thread.join();
+      }
+      lock.lock();
     }
+    // Somebody else may be waiting for threads of theirs.
+    s.there_is_room.wait(lock, [&] { return s.unfinished == 0; });
+    --s.draining;
   });
-  std::lock_guard lock(s.mutex);
-  s.ending = false;
 }
 
 }  // namespace optools

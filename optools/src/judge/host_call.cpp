@@ -4,6 +4,8 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
+#include <algorithm>
+
 #include "core/host_memory.h"
 #include "core/tool.h"
 #include "core/values.h"
@@ -22,21 +24,8 @@ ScalarType wider(ScalarType dtype, ScalarType real) {
   return c10::isFloatingType(dtype) ? real : dtype;
 }
 
-// Schemas say ScalarType where the stack has an int.
-bool is_dtype(const c10::Argument& argument) {
-  auto type = argument.real_type();
-  if (auto optional = type->cast<c10::OptionalType>()) {
-    type = optional->getElementType();
-  }
-  return type->kind() == c10::TypeKind::ScalarTypeType;
-}
-
 bool any_tensor(const Values& values) {
-  bool found = false;
-  for (const auto& value : values) {
-    each_tensor(value, [&](const at::Tensor&) { found = true; });
-  }
-  return found;
+  return std::any_of(values.begin(), values.end(), holds_tensor);
 }
 
 bool any_floating_result(const HostCall& call) {
@@ -72,6 +61,23 @@ at::Tensor converted(const at::Tensor& t, ScalarType dtype, bool copy) {
 }
 
 }  // namespace
+
+bool is_dtype(const c10::Argument& argument) {
+  const c10::Type* type = argument.real_type().get();
+  if (type->kind() == c10::TypeKind::OptionalType) {
+    type = type->castRaw<c10::OptionalType>()->getElementType().get();
+  }
+  return type->kind() == c10::TypeKind::ScalarTypeType;
+}
+
+bool same_strides(const at::Tensor& t, c10::IntArrayRef strides) {
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    if (t.size(d) > 1 && t.stride(d) != strides[d]) {
+      return false;
+    }
+  }
+  return true;
+}
 
 std::string result_name(const HostCall& call, const HostResult& result) {
   const auto& schema = call.op->handle.schema();

@@ -36,6 +36,12 @@ struct HostCall {
   std::vector<std::string> complaints;  // what was seen to be wrong already
 };
 
+// Is it a dtype? On the stack it is an int.
+bool is_dtype(const c10::Argument& argument);
+
+// Where they matter: not along dimensions of one element.
+bool same_strides(const at::Tensor& t, c10::IntArrayRef strides);
+
 // What a result is called in reports: "output", "output[1]", "self[3]".
 std::string result_name(const HostCall& call, const HostResult& result);
 
@@ -74,6 +80,9 @@ CallJudgement judge_random(const HostCall& call);
 CallJudgement skip_call(std::string reason);
 // Finds the worst of `each`.
 void conclude(CallJudgement& all);
+
+// How many operators' result dtypes are remembered.
+size_t known_dtypes();
 
 CallJudgement judge_call(
     const HostCall& call, ToleranceOf tolerance, const void* context);

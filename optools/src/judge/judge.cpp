@@ -106,15 +106,6 @@ std::string shape_text(const List& sizes) {
   return out.str();
 }
 
-bool same_strides(const at::Tensor& a, const std::vector<int64_t>& strides) {
-  for (int64_t d = 0; d < a.dim(); ++d) {
-    if (a.size(d) > 1 && a.stride(d) != strides[d]) {
-      return false;
-    }
-  }
-  return true;
-}
-
 // A call's results as the CPU's own kernel of that dtype gives them; nothing
 // where it cannot.
 class OwnAnswer {
@@ -195,6 +186,11 @@ class KnownDtypes {
     return dtype;
   }
 
+  size_t size() {
+    std::lock_guard lock(mutex_);
+    return known_.size();
+  }
+
  private:
   // A child may not inherit the lock from a thread it does not have.
   KnownDtypes() {
@@ -210,10 +206,12 @@ class KnownDtypes {
     std::ostringstream out;
     out << call.op->index << (result.output ? "o" : "a") << int{result.position}
         << "." << result.item;
-    for (const auto& value : call.inputs) {
+    const auto& arguments = call.op->handle.schema().arguments();
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const auto& value = call.inputs[i];
       out << "," << value.tagKind();
-      if (value.isInt()) {
-        out << value.toInt();  // may be a dtype
+      if (value.isInt() && is_dtype(arguments[i])) {
+        out << value.toInt();
       }
       each_tensor(value, [&](const at::Tensor& t) {
         out << " " << static_cast<int>(t.scalar_type()) << (t.dim() == 0)
@@ -422,6 +420,10 @@ void judge_again(Judging& judging) {
 }
 
 }  // namespace
+
+size_t known_dtypes() {
+  return KnownDtypes::get().size();
+}
 
 void conclude(CallJudgement& all) {
   for (size_t i = 0; i < all.each.size(); ++i) {

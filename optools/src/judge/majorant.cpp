@@ -259,12 +259,14 @@ int64_t whole_number(const HostCall& call, const char* name) {
 std::vector<at::Tensor> of_layer_norm(
     const HostCall& call, const std::vector<at::Tensor>& references) {
   std::vector<at::Tensor> found(references.size());
-  const at::Tensor x = argument(call, "input").abs();
+  const at::Tensor input = argument(call, "input");
   const at::Tensor weight = argument(call, "weight");
   const at::Tensor bias = argument(call, "bias");
-  if (references.size() != 3 || references[1].dim() != x.dim()) {
+  if (!input.defined() || references.size() != 3 || !references[1].defined() ||
+      references[1].dim() != input.dim()) {
     return by_movement(call, references);
   }
+  const at::Tensor x = input.abs();
   std::vector<int64_t> inner;
   for (int64_t d = 0; d < x.dim(); ++d) {
     if (references[1].size(d) == 1 && x.size(d) != 1) {
@@ -374,12 +376,13 @@ std::vector<at::Tensor> of_softmax_backward(
     const HostCall& call,
     const std::vector<at::Tensor>& references,
     bool logarithm) {
-  const at::Tensor grad = argument(call, "grad_output").abs();
+  const at::Tensor given = argument(call, "grad_output");
   const at::Tensor y = argument(call, "output");
   const int64_t dim = whole_number(call, "dim");
-  if (!grad.defined() || !y.defined() || references.size() != 1) {
+  if (!given.defined() || !y.defined() || references.size() != 1) {
     return by_movement(call, references);
   }
+  const at::Tensor grad = given.abs();
   const at::Tensor m =
       logarithm ? grad.add(y.exp().mul(grad.sum(dim, true)))
                 : y.abs().mul(grad.add(grad.mul(y.abs()).sum(dim, true)));

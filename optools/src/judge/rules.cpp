@@ -289,9 +289,7 @@ const char* why_not(const Operator& op, const std::string& base) {
     return "allocates only: the contents mean nothing yet";
   }
   const auto& name = op.name;
-  if (has_prefix(name, "c10d::") || has_prefix(name, "_c10d_functional") ||
-      has_prefix(name, "c10d_functional") || has_prefix(name, "symm_mem::") ||
-      has_prefix(name, "fsdp::")) {
+  if (op.collective) {
     return "a collective: other processes take part";
   }
   if (base == "mkldnn_rnn_layer_backward") {
@@ -335,6 +333,10 @@ std::string base_name(const Operator& op) {
     name.pop_back();
   }
   return name;
+}
+
+bool has_host_kernel(const Operator& op) {
+  return op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
 OperatorRule rule_of(const Operator& op) {

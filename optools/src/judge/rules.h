@@ -27,6 +27,9 @@ enum class Rule : uint8_t {
 // namespace, overload, and in-place or foreach form.
 std::string base_name(const Operator& op);
 
+inline constexpr char kNoHostKernel[] = "PyTorch's CPU has no kernel for it";
+bool has_host_kernel(const Operator& op);
+
 struct OperatorRule {
   Rule rule = Rule::kRounded;
   bool pointwise = false;

@@ -35,7 +35,7 @@ int64_t api_number(PyObject* function) {
   int64_t number = 0;
   if (g_resolver != nullptr) {
     PyObject* name =
-        PyObject_CallFunctionObjArgs(g_resolver, function, nullptr);
+        PyObject_CallFunctionObjArgs(kept(g_resolver).ptr(), function, nullptr);
     if (name == nullptr) {
       return -1;
     }
@@ -114,7 +114,7 @@ PyObject* call_observed(
     uint32_t api,
     uint64_t call) {
   PyObject* after = PyObject_CallFunction(
-      g_observer,
+      kept(g_observer).ptr(),
       "sKOOO",
       api_names().name(api).c_str(),
       static_cast<unsigned long long>(call),

@@ -29,7 +29,7 @@ int visit(PyObject*, PyFrameObject*, int, PyObject*) {
   // An event may carry an exception on its way.
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
-  PyObject* done = PyObject_CallObject(g_visitor, nullptr);
+  PyObject* done = PyObject_CallObject(kept(g_visitor).ptr(), nullptr);
   if (done == nullptr ||
       (done == Py_False && _PyEval_SetProfile(self, &visit, nullptr) < 0)) {
     PyErr_Clear();

@@ -13,6 +13,7 @@ namespace optools {
 
 struct Record;
 struct Judgement;
+struct CallJudgement;
 
 void bind_call_site(py::module_& m);
 void bind_api_mode(py::module_& m);
@@ -34,5 +35,15 @@ py::object unpack_value(std::string_view bytes);
 uint64_t record_number(std::string_view bytes);
 
 py::dict judgement_dict(const Judgement& judgement);
+py::dict call_judgement_dict(const CallJudgement& judgement);
+
+// Of an operator's number.
+std::string op_name(uint32_t number);
+
+// A reference of one's own while the object is called: the call, or another
+// thread meanwhile, may replace it.
+inline py::object kept(PyObject* borrowed) {
+  return py::reinterpret_borrow<py::object>(borrowed);
+}
 
 }  // namespace optools

@@ -20,7 +20,7 @@ namespace {
 py::dict totals_of(const CaptureStore& store) {
   const auto totals = store.totals();
   py::dict out;
-  out["records"] = totals.records == 0 ? 0 : totals.records - 1;
+  out["records"] = totals.records;
   out["refused"] = totals.refused;
   out["seen_bytes"] = totals.seen_bytes;
   out["blob_bytes"] = totals.blob_bytes;

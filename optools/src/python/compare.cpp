@@ -56,11 +56,10 @@ std::shared_ptr<Compare> make_compare(
 }
 
 py::dict place_dict(const CallPlace& place) {
-  constexpr const char* kPhases[] = {"forward", "backward", "optimizer"};
   py::dict out;
   out["number"] = place.number;
-  out["op"] = all_operators()[place.op]->name;
-  out["phase"] = kPhases[static_cast<int>(place.phase)];
+  out["op"] = op_name(place.op);
+  out["phase"] = phase_name(place.phase);
   out["device"] = c10::DeviceTypeName(place.device, true);
   out["step"] = place.step;
   out["thread"] = place.thread;
@@ -87,16 +86,7 @@ py::list compared_findings(const Compare& tool) {
   py::list out;
   for (const auto& finding : tool.findings()) {
     py::dict one = place_dict(finding.place);
-    one["verdict"] = verdict_name(finding.judgement.verdict);
-    one["reason"] = finding.judgement.reason;
-    py::list results;
-    for (const auto& [name, judgement] : finding.judgement.each) {
-      py::dict result = judgement_dict(judgement);
-      result["result"] = name;
-      results.append(result);
-    }
-    one["results"] = results;
-    one["worst"] = finding.judgement.worst;
+    one.attr("update")(call_judgement_dict(finding.judgement));
     out.append(one);
   }
   return out;
@@ -106,7 +96,7 @@ py::list compared_sums(const Compare& tool) {
   py::list out;
   for (const auto& [op, sum] : tool.sums()) {
     py::dict one;
-    one["op"] = all_operators()[op]->name;
+    one["op"] = op_name(op);
     for (size_t i = 0; i < sum.calls.size(); ++i) {
       one[verdict_name(static_cast<Verdict>(i))] = sum.calls[i];
     }
@@ -120,8 +110,7 @@ py::list compared_sums(const Compare& tool) {
 py::list compared_skips(const Compare& tool) {
   py::list out;
   for (const auto& [key, count] : tool.skips()) {
-    out.append(
-        py::make_tuple(all_operators()[key.first]->name, key.second, count));
+    out.append(py::make_tuple(op_name(key.first), key.second, count));
   }
   return out;
 }

@@ -5,8 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
-#include "core/thread.h"
-#include "core/tool.h"
+#include "core/engine.h"
 #include "judge/host_call.h"
 #include "python/bindings.h"
 
@@ -89,8 +88,8 @@ CallJudgement verdict_on(const HostCall& call) {
   if (call.op->is_view) {
     return skip_call("only makes a view");
   }
-  if (!call.op->handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) {
-    return skip_call("PyTorch's CPU has no kernel for it");
+  if (!has_host_kernel(*call.op)) {
+    return skip_call(kNoHostKernel);
   }
   if (call.results.empty()) {
     return skip_call("returns no tensor");
@@ -116,30 +115,18 @@ py::dict judge_captured(
   Quiet quiet;
   at::AutoDispatchBelowADInplaceOrView below;
   c10::AutoGradMode no_grad(false);
-  refresh_operators();
-  if (op >= all_operators().size()) {
+  const auto* known = Engine::get().operator_at(op);
+  if (known == nullptr) {
     throw py::index_error("op_tools: no operator of that number");
   }
-  HostCall call =
-      captured_call(*all_operators()[op], arguments, outputs, after);
+  HostCall call = captured_call(*known, arguments, outputs, after);
   call.device = on_cpu ? c10::DeviceType::CPU : c10::DeviceType::PrivateUse1;
   CallJudgement found;
   {
     py::gil_scoped_release release;
     found = verdict_on(call);
   }
-  py::dict out;
-  out["verdict"] = verdict_name(found.verdict);
-  out["reason"] = found.reason;
-  out["worst"] = found.worst;
-  py::list results;
-  for (const auto& [name, judgement] : found.each) {
-    py::dict one = judgement_dict(judgement);
-    one["result"] = name;
-    results.append(one);
-  }
-  out["results"] = results;
-  return out;
+  return call_judgement_dict(found);
 }
 
 }  // namespace
@@ -153,6 +140,7 @@ void bind_judge_call(py::module_& m) {
       py::arg("outputs"),
       py::arg("after"),
       py::arg("on_cpu"));
+  m.def("known_dtypes", &known_dtypes, "How many are remembered");
 }
 
 }  // namespace optools

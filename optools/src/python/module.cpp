@@ -59,14 +59,14 @@ void restrict_to(
   selection.thread = thread;
 }
 
-std::vector<std::string> operator_names() {
-  refresh_operators();
-  std::vector<std::string> names;
-  for (const auto* op : all_operators()) {
-    names.push_back(op->name);
-  }
-  return names;
+}  // namespace
+
+std::string op_name(uint32_t number) {
+  const auto* op = Engine::get().operator_at(number);
+  return op == nullptr ? std::string() : op->name;
 }
+
+namespace {
 
 void bind_tool(py::module_& m) {
   py::class_<Tool, std::shared_ptr<Tool>>(m, "Tool")
@@ -122,7 +122,11 @@ void bind_tool(py::module_& m) {
 }
 
 void bind_state(py::module_& m) {
-  m.def("operator_names", &operator_names, "By operator number");
+  m.def(
+      "operator_names",
+      [] { return Engine::get().operator_names(); },
+      "By operator number",
+      py::call_guard<py::gil_scoped_release>());
   m.def("dump_dispatcher", &dump_dispatcher);
   m.def("tap_count", [] { return Engine::get().tap_count(); });
   m.def("drop_taps", [] { Engine::get().drop_taps(); });

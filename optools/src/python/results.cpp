@@ -19,15 +19,6 @@
 namespace optools {
 namespace {
 
-const char* phase_name(uint8_t phase) {
-  constexpr const char* kNames[] = {"forward", "backward", "optimizer"};
-  return kNames[phase];
-}
-
-std::string op_name(uint32_t index) {
-  return all_operators()[index]->name;
-}
-
 py::dict describe(const TensorEntry* entry) {
   const int64_t* sizes = sizes_of(entry);
   const int64_t* strides = strides_of(entry);
@@ -59,7 +50,7 @@ py::dict describe_head(const Record& record) {
   py::dict out;
   out["number"] = record.number;
   out["op"] = op_name(record.op);
-  out["phase"] = phase_name(record.phase);
+  out["phase"] = phase_name(static_cast<Phase>(record.phase));
   out["api"] = api_names().name(record.api);
   out["api_call"] = record.api_call;
   out["module"] = module_names().name(record.module);
@@ -119,8 +110,8 @@ py::list first_records(const Observe& tool) {
 py::list counts(const Observe& tool) {
   py::list out;
   for (const auto& [key, count] : tool.counts()) {
-    out.append(
-        py::make_tuple(op_name(key.first), phase_name(key.second), count));
+    out.append(py::make_tuple(
+        op_name(key.first), phase_name(static_cast<Phase>(key.second)), count));
   }
   return out;
 }
@@ -215,7 +206,7 @@ py::list samples(const Timing& tool) {
     out.append(py::make_tuple(
         s.number,
         op_name(s.op),
-        phase_name(static_cast<uint8_t>(s.phase)),
+        phase_name(s.phase),
         s.start_ns,
         s.launch_ns,
         s.device_ns,

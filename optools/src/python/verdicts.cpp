@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "core/thread.h"
-#include "core/verdict.h"
+#include "judge/host_call.h"
 #include "python/bindings.h"
 
 namespace optools {
@@ -99,6 +99,21 @@ py::dict judgement_dict(const Judgement& j) {
   out["allclose"] = j.allclose();
   out["atol"] = j.tolerance.atol;
   out["rtol"] = j.tolerance.rtol;
+  return out;
+}
+
+py::dict call_judgement_dict(const CallJudgement& judgement) {
+  py::dict out;
+  out["verdict"] = verdict_name(judgement.verdict);
+  out["reason"] = judgement.reason;
+  out["worst"] = judgement.worst;
+  py::list results;
+  for (const auto& [name, each] : judgement.each) {
+    py::dict one = judgement_dict(each);
+    one["result"] = name;
+    results.append(one);
+  }
+  out["results"] = results;
   return out;
 }
 

@@ -6,8 +6,10 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <deque>
 #include <sstream>
 
 #include "core/call_site.h"
@@ -55,15 +57,24 @@ CaptureStore::Frame definition(
   return {FrameKind::kDefinition, packer.take()};
 }
 
-uint32_t version_of(const at::Tensor& t) {
-  auto* impl = t.unsafeGetTensorImpl();
-  return impl->is_inference() ? 0 : impl->version_counter().current_version();
-}
-
-bool holds_tensor(const c10::IValue& value) {
-  bool found = false;
-  each_tensor(value, [&](const at::Tensor&) { found = true; });
-  return found;
+// Where a random call draws: its tensors' device, the one it was told, or the
+// thread's current one.
+c10::Device drawing_device(const Call& call) {
+  if (call.device == c10::DeviceType::CPU) {
+    return c10::Device(call.device);
+  }
+  c10::Device found(call.device);
+  for (const auto& value : call.inputs()) {
+    each_tensor(value, [&](const at::Tensor& t) {
+      found = t.device().type() == call.device ? t.device() : found;
+    });
+    if (value.isDevice() && value.toDevice().type() == call.device) {
+      found = value.toDevice();
+    }
+  }
+  return found.has_index()
+             ? found
+             : c10::impl::VirtualGuardImpl(call.device).getDevice();
 }
 
 }  // namespace
@@ -103,9 +114,7 @@ Capture::Capture(
     const std::string& folder,
     const std::map<std::string, std::string>& head,
     const CaptureOptions& options)
-    : options_(options),
-      store_(new CaptureStore(folder, options.limits)),
-      calls_(options.max_calls != 0 ? all_operators().size() : 0) {
+    : options_(options), store_(new CaptureStore(folder, options.limits)) {
   Packer packer;
   packer.map(head.size());
   for (const auto& [name, value] : head) {
@@ -120,9 +129,8 @@ bool Capture::admits(const Call& call) {
   if (!store_->open()) {
     return false;
   }
-  return call.op.index >= calls_.size() ||
-         calls_[call.op.index].fetch_add(1, std::memory_order_relaxed) <
-             options_.max_calls;
+  return options_.max_calls == 0 ||
+         calls_.add(call.op.index) < options_.max_calls;
 }
 
 // The frames that say what this record's numbers mean, where this thread has
@@ -202,7 +210,7 @@ void Capture::begin(Call& call, Local& mine) {
         schema[i].real_type().get(),
         schema[i].is_out() ? kOut : skip);
   }
-  if (call.op.writes || call.op.name.rfind("c10d::", 0) == 0) {
+  if (call.op.writes || call.op.collective) {
     mine.inputs = inputs.vec();
     values.forget();  // the kernel will change some of it
   }
@@ -220,9 +228,7 @@ void Capture::put_random(Call& call, Local& mine) {
   Quiet quiet;
   try {
     if (!generator.defined()) {
-      generator = at::globalContext().defaultGenerator(c10::Device(
-          call.device,
-          static_cast<c10::DeviceIndex>(call.device == at::kCPU ? -1 : 0)));
+      generator = at::globalContext().defaultGenerator(drawing_device(call));
     }
     const std::lock_guard lock(generator.mutex());
     const at::Tensor state = generator.get_state();
@@ -416,7 +422,7 @@ void Capture::finish() {
   Packer packer;
   packer.map(6);
   packer.text("records");
-  packer.natural(totals.records - 1);  // without the head
+  packer.natural(totals.records);
   packer.text("refused");
   packer.natural(totals.refused);
   packer.text("operand_bytes");

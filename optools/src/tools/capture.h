@@ -2,9 +2,9 @@
 // Capture: every call's arguments and results, in files.
 #pragma once
 
-#include <deque>
 #include <map>
 
+#include "core/call_counts.h"
 #include "core/capture_store.h"
 #include "core/tool.h"
 #include "tools/capture_values.h"
@@ -59,7 +59,7 @@ class Capture : public Tool {
   const CaptureOptions options_;
   std::unique_ptr<CaptureStore, CaptureStore::Forget> store_;
   // Calls taken, by operator.
-  std::deque<std::atomic<uint64_t>> calls_;
+  CallCounts calls_;
 };
 
 }  // namespace optools

@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "core/thread.h"
-#include "core/torch_compat.h"
 
 namespace optools {
 namespace {
@@ -245,8 +244,8 @@ const char* CaptureValues::put_content(
   if (max_bytes_ != 0 && bytes > max_bytes_) {
     return "larger than asked for";
   }
-  if (!t.is_cpu() && records_graph(t.device())) {
-    return "a graph was being recorded";
+  if (const char* why = recorded(t)) {
+    return why;
   }
   std::array<char, 16> hash;
   try {

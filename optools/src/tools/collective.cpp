@@ -13,10 +13,6 @@
 namespace optools {
 namespace {
 
-bool is_collective(const Call& call) {
-  return call.op.name.rfind("c10d::", 0) == 0;
-}
-
 #if OPTOOLS_HAS_WORK
 c10::intrusive_ptr<c10d::Work> as_work(const c10::IValue& value) {
   return value.toCustomClass<c10d::Work>();
@@ -27,7 +23,7 @@ c10::intrusive_ptr<c10d::Work> as_work(const c10::IValue& value) {
 
 CollectiveWork::CollectiveWork(const Call& call) {
 #if OPTOOLS_HAS_WORK
-  if (!is_collective(call)) {
+  if (!call.op.collective) {
     return;
   }
   for (const auto& value : call.outputs()) {
@@ -38,7 +34,6 @@ CollectiveWork::CollectiveWork(const Call& call) {
   }
 #else
   static_cast<void>(call);
-  static_cast<void>(&is_collective);
 #endif
 }
 

@@ -14,6 +14,7 @@
 #include "core/host_memory.h"
 #include "core/names.h"
 #include "core/scan.h"
+#include "core/tensor_bytes.h"
 #include "core/values.h"
 #include "tools/snapshot.h"
 #include "tools/view_check.h"
@@ -32,15 +33,9 @@ struct Compare::Profile {
   const char* obstacle(const Call& call) const;
 };
 
-namespace {
-
-constexpr char kNoHostKernel[] = "PyTorch's CPU has no kernel for it";
-
-}  // namespace
-
 Compare::Profile::Profile(const Operator& op)
     : rule(rule_of(op)),
-      on_host(op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)),
+      on_host(has_host_kernel(op)),
       written(op.written),
       writes(op.writes) {
   const auto& schema = op.handle.schema();
@@ -77,7 +72,9 @@ const char* Compare::Profile::obstacle(const Call& call) const {
   const char* why = nullptr;
   for (const auto& value : call.inputs()) {
     each_tensor(value, [&](const at::Tensor& t) {
-      why = why != nullptr ? why : not_copied(t);
+      if (why == nullptr) {
+        why = call.op.is_view ? unreadable(t) : unreadable_now(t);
+      }
     });
   }
   return why;
@@ -120,16 +117,13 @@ bool unchanged(const at::Tensor& now, const at::Tensor& copy) {
       now.numel() == 0) {
     return true;
   }
-  const at::Tensor here = host_readable(now) ? now : host_copy(now);
+  // The copy of a conjugate or negative view has its bits resolved.
+  const bool as_it_is = host_readable(now) && !now.is_conj() && !now.is_neg();
+  const at::Tensor here = as_it_is ? now : host_copy(now);
   return std::memcmp(
              here.const_data_ptr(),
              copy.const_data_ptr(),
              static_cast<size_t>(now.numel()) * now.element_size()) == 0;
-}
-
-uint32_t version_number(const at::Tensor& t) {
-  auto* impl = t.unsafeGetTensorImpl();
-  return impl->is_inference() ? 0 : impl->version_counter().current_version();
 }
 
 }  // namespace
@@ -139,6 +133,8 @@ struct Compare::Local : ToolLocal {
   std::unordered_map<uint32_t, Profile> profiles;
   std::unordered_set<uint64_t> classes;
   uint64_t calls = 0;
+  // What needs no reference: skipped, or a view that passed.
+  ReasonCounts counts;
 
   const Profile& profile(const Operator& op) {
     const auto it = profiles.find(op.index);
@@ -157,7 +153,7 @@ struct Compare::Job {
   std::vector<c10::IValue> given;  // the call's own values
   std::vector<uint32_t> versions;  // of copies.pairs()
   size_t bytes = 0;
-  std::string skip;  // why it is not judged, found out after the call
+  const char* skip = nullptr;  // why not judged, found out after the call
 
   void take_results(const Call& of, Copies& results);
   void check_arguments();
@@ -177,12 +173,12 @@ std::unique_ptr<Compare::Job> Compare::before(Call& call) {
   auto& mine = local<Local>(call);
   const Profile& profile = mine.profile(call.op);
   if (const char* why = profile.obstacle(call)) {
-    note_skip(place_of(call), why);
+    mine.counts.add(call.op.index, why);
     return nullptr;
   }
   const size_t known = mine.classes.size();
   if (!is_due(mine, call)) {
-    note_skip(place_of(call), "not its turn: one in several is compared");
+    mine.counts.add(call.op.index, "not its turn: one in several is compared");
     return nullptr;
   }
   auto job = std::make_unique<Job>();
@@ -202,7 +198,7 @@ std::unique_ptr<Compare::Job> Compare::before(Call& call) {
   }
   job->call.true_strides = job->copies.true_strides();
   for (const auto& [tensor, copy] : job->copies.pairs()) {
-    job->versions.push_back(version_number(tensor));
+    job->versions.push_back(version_of(tensor));
   }
   return job;
 }
@@ -222,7 +218,11 @@ void Compare::around(Call& call, Chain& chain) {
     Quiet quiet;
     at::AutoDispatchBelowADInplaceOrView below;
     after(call, *job);
-    submit(std::move(job));
+    if (call.op.is_view) {
+      judge_view(call, *job);
+    } else {
+      submit(std::move(job));
+    }
   });
 }
 
@@ -274,7 +274,7 @@ void Compare::Job::take_results(const Call& of, Copies& results) {
       continue;
     }
     each_tensor(outputs[i], [&](const at::Tensor& t) {
-      if (not_copied(t) != nullptr) {
+      if (unreadable_now(t) != nullptr) {
         return;
       }
       call.results.push_back(host_result(results, t, true, i));
@@ -320,7 +320,7 @@ void Compare::Job::check_arguments() {
         })) {
       continue;
     }
-    if (version_number(tensor) != versions[i]) {
+    if (version_of(tensor) != versions[i]) {
       call.complaints.push_back(
           "raises the version of an argument it only reads");
     }
@@ -359,6 +359,16 @@ void Compare::after(Call& call, Job& job) {
   // The program's tensors are not kept alive.
   job.given.clear();
   job.copies = {};
+}
+
+// There is no reference to wait for.
+void Compare::judge_view(Call& call, Job& job) {
+  if (job.call.complaints.empty()) {
+    const char* why = job.skip != nullptr ? job.skip : "";
+    local<Local>(call).counts.add(call.op.index, why);
+  } else {
+    judge(job);
+  }
 }
 
 void Compare::submit(std::unique_ptr<Job> job) {
@@ -421,7 +431,7 @@ void Compare::judge(Job& job) {
 }
 
 CallJudgement Compare::judgement_of(Job& job) const {
-  if (!job.skip.empty() && job.call.complaints.empty()) {
+  if (job.skip != nullptr && job.call.complaints.empty()) {
     return skip_call(job.skip);
   }
   if (job.random) {
@@ -459,12 +469,6 @@ void Compare::note(const CallPlace& place, CallJudgement&& judgement) {
   }
 }
 
-void Compare::note_skip(const CallPlace& place, const char* why) {
-  std::lock_guard lock(results_mutex_);
-  ++sums_[place.op].calls[static_cast<size_t>(Verdict::kSkip)];
-  ++skips_[{place.op, why}];
-}
-
 void Compare::finish() {
   queue_.drain();
   release_pool();
@@ -490,14 +494,34 @@ std::vector<Compare::Finding> Compare::findings() const {
   return sorted;
 }
 
-std::map<uint32_t, Compare::Sum> Compare::sums() const {
-  std::lock_guard lock(results_mutex_);
-  return sums_;
+ReasonCounts::Sum Compare::counted() const {
+  ReasonCounts::Sum sum;
+  for (auto* each : quiet_locals()) {
+    static_cast<Local*>(each)->counts.add_to(sum);
+  }
+  return sum;
 }
 
-std::map<std::pair<uint32_t, std::string>, uint64_t> Compare::skips() const {
+std::map<uint32_t, Compare::Sum> Compare::sums() const {
+  const auto more = counted();
   std::lock_guard lock(results_mutex_);
-  return skips_;
+  auto sums = sums_;
+  for (const auto& [key, count] : more) {
+    const auto verdict = key.second.empty() ? Verdict::kPass : Verdict::kSkip;
+    sums[key.first].calls[static_cast<size_t>(verdict)] += count;
+  }
+  return sums;
+}
+
+ReasonCounts::Sum Compare::skips() const {
+  auto sum = counted();
+  std::erase_if(
+      sum, [](const auto& each) { return each.first.second.empty(); });
+  std::lock_guard lock(results_mutex_);
+  for (const auto& [key, count] : skips_) {
+    sum[key] += count;
+  }
+  return sum;
 }
 
 uint64_t Compare::dropped_rows() const {

@@ -12,6 +12,7 @@
 #include "core/tool.h"
 #include "core/work_queue.h"
 #include "judge/host_call.h"
+#include "tools/counted.h"
 
 namespace optools {
 
@@ -70,7 +71,7 @@ class Compare : public Tool {
   std::vector<Row> rows() const;
   std::vector<Finding> findings() const;
   std::map<uint32_t, Sum> sums() const;
-  std::map<std::pair<uint32_t, std::string>, uint64_t> skips() const;
+  ReasonCounts::Sum skips() const;
   uint64_t dropped_rows() const;
 
  private:
@@ -84,7 +85,8 @@ class Compare : public Tool {
   void judge(Job& job);
   CallJudgement judgement_of(Job& job) const;
   void note(const CallPlace& place, CallJudgement&& judgement);
-  void note_skip(const CallPlace& place, const char* why);
+  void judge_view(Call& call, Job& job);
+  ReasonCounts::Sum counted() const;
   bool is_due(Local& mine, const Call& call) const;
 
   const CompareOptions options_;
@@ -93,7 +95,7 @@ class Compare : public Tool {
   uint64_t dropped_rows_ = 0;
   std::vector<Finding> findings_;
   std::map<uint32_t, Sum> sums_;
-  std::map<std::pair<uint32_t, std::string>, uint64_t> skips_;
+  ReasonCounts::Sum skips_;
   WorkQueue queue_;  // last: ends before what its jobs use
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tool that counts, per operator, the calls it acted on and those it let
-// pass, with the reason.
+// Counting, per operator, the calls a tool acted on and those it let pass,
+// with the reason.
 #pragma once
 
 #include <map>
@@ -9,16 +9,31 @@
 
 namespace optools {
 
+// What one thread counts: no lock, no text. The empty reason is "acted on".
+class ReasonCounts {
+ public:
+  using Sum = std::map<std::pair<uint32_t, std::string>, uint64_t>;
+  // `reason` is a literal.
+  void add(uint32_t op, const char* reason) {
+    ++counts_[{op, reason}];
+  }
+  void add_to(Sum& sum) const {
+    for (const auto& [key, count] : counts_) {
+      sum[{key.first, key.second}] += count;
+    }
+  }
+
+ private:
+  std::map<std::pair<uint32_t, const char*>, uint64_t> counts_;
+};
+
 class Counted : public Tool {
  public:
-  // Reason -> calls; the empty reason is "acted on".
-  using Counts = std::map<std::pair<uint32_t, std::string>, uint64_t>;
+  using Counts = ReasonCounts::Sum;
   Counts counts() const {
     Counts sum;
     for (auto* each : quiet_locals()) {
-      for (const auto& [key, count] : static_cast<Local*>(each)->counts) {
-        sum[{key.first, key.second}] += count;
-      }
+      static_cast<Local*>(each)->counts.add_to(sum);
     }
     return sum;
   }
@@ -26,11 +41,11 @@ class Counted : public Tool {
  protected:
   struct Local : ToolLocal {
     using ToolLocal::ToolLocal;
-    std::map<std::pair<uint32_t, const char*>, uint64_t> counts;
+    ReasonCounts counts;
   };
   // `reason` is a literal.
   void count(Call& call, const char* reason) {
-    ++local<Local>(call).counts[{call.op.index, reason}];
+    local<Local>(call).counts.add(call.op.index, reason);
   }
 };
 

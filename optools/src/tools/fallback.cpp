@@ -10,11 +10,10 @@
 #include <utility>
 
 #include "core/values.h"
+#include "judge/rules.h"
 
 namespace optools {
 namespace {
-
-constexpr char kNoKernel[] = "PyTorch's CPU has no kernel for it";
 
 // Why this call cannot run on the CPU; null when it can.
 const char* obstacle(const Call& call) {
@@ -34,8 +33,8 @@ const char* obstacle(const Call& call) {
       call.op.name.rfind("aten::set_", 0) == 0) {
     return "moves data, computes nothing";
   }
-  if (!call.op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) {
-    return kNoKernel;
+  if (!has_host_kernel(call.op)) {
+    return kNoHostKernel;
   }
   for (const auto& value : call.inputs()) {
     if (value.isGenerator()) {
@@ -215,7 +214,7 @@ void Fallback::execute(Call& call) {
   Quiet quiet;
   at::AutoDispatchBelowADInplaceOrView below;
   if (!compute(call, plan, standins, results)) {
-    attempt([&] { count(call, kNoKernel); });
+    attempt([&] { count(call, kNoHostKernel); });
     call.kernel.callBoxed(call.op.handle, call.keys, &call.stack);
     return;
   }

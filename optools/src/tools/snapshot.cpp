@@ -12,16 +12,6 @@
 
 namespace optools {
 
-const char* not_copied(const at::Tensor& t) {
-  if (t.layout() != c10::kStrided || t.is_nested() || t.is_quantized()) {
-    return "a sparse, nested or quantised tensor";
-  }
-  if (t.unsafeGetTensorImpl()->is_python_dispatch() || !t.has_storage()) {
-    return "a tensor of a class of its own";
-  }
-  return nullptr;
-}
-
 namespace {
 
 at::Tensor copy_dense(const at::Tensor& t, at::IntArrayRef strides) {

@@ -9,11 +9,8 @@
 
 namespace optools {
 
-// Why there can be no copy; null when there can.
-const char* not_copied(const at::Tensor& t);
-
-// Same values, sizes and dtype; same strides where those leave no gaps. Be
-// Quiet and below autograd.
+// Of a tensor that is not unreadable_now(): same values, sizes and dtype; same
+// strides where those leave no gaps. Be Quiet and below autograd.
 at::Tensor host_copy(const at::Tensor& t);
 
 // An empty tensor of the same geometry and place in its storage.
