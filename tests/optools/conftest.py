@@ -2,7 +2,8 @@
 """Tools run on plain cpu tensors and on an accelerator; no test leaves a tap behind."""
 
 import pytest
-from op_tools import _C
+from op_tools import _C, options
+from op_tools.tool import OpTool
 from optools_devices import ACCELERATORS, DEVICES
 
 if "npu" in DEVICES:
@@ -24,10 +25,41 @@ def accelerator(request, monkeypatch):
     return request.param
 
 
+@pytest.fixture
+def on_cpu(monkeypatch):
+    """For tests of what does not depend on the device."""
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+
+
 @pytest.fixture(autouse=True)
 def clean(tmp_path, monkeypatch):
     """Results go to a folder of the test; afterwards nothing runs and no tap is left."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(options, "_shown", {})
+    _C.set_step(0)
     yield
     assert _C.idle()
     assert _C.tap_count() == 0
+
+
+@pytest.fixture(autouse=True)
+def sound_tools(request, monkeypatch):
+    """No tool that stopped had given up on the way, but where a test breaks one on purpose."""
+    failures = []
+    stop = OpTool.stop
+
+    def watched(tool):
+        core = tool._core
+        try:
+            stop(tool)
+        finally:
+            if core is not None and (core.failure or tool.gave_up):
+                failures.append((type(tool).__name__, core.failure or "its hooks gave up"))
+
+    monkeypatch.setattr(OpTool, "stop", watched)
+    monkeypatch.setattr(OpTool, "end", watched)
+    yield
+    if request.node.get_closest_marker("broken_tool"):
+        assert failures, "marked broken_tool, and no tool failed"
+    else:
+        assert not failures, failures

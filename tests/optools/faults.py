@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong kernels, put over the right ones of the npu device for the time of a test.
+"""Wrong kernels, put over the right ones of an accelerator for the time of a test.
 
-Each is a mistake kernels are known for: a fault is an operator of aten, a kernel that gets the
-right one (`right`, on the CPU) and the arguments in host memory, and a call that uses it.
+Each is a mistake kernels are known for: a fault is an operator of aten, a kernel (most work out
+their wrong answer in host memory, see `computed`), and a call on a device that uses it.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch.utils._pytree import tree_map
-
-DEVICE = "npu"
 
 
 @dataclass
@@ -22,7 +19,7 @@ class Fault:
     name: str
     op: str  # as torch.library names it
     kernel: Callable
-    call: Callable[[], object]
+    call: Callable[[str], object]
     says: str = ""  # what the report has to say
 
 
@@ -30,25 +27,16 @@ def host(tree: object) -> object:
     return tree_map(lambda t: t.cpu() if isinstance(t, torch.Tensor) else t, tree)
 
 
-def back(tree: object) -> object:
-    return tree_map(lambda t: t.to(DEVICE) if isinstance(t, torch.Tensor) else t, tree)
-
-
-@contextlib.contextmanager
-def installed(fault: Fault) -> Iterator[None]:
-    library = torch.library.Library("aten", "IMPL")
-    library.impl(fault.op, fault.kernel, "PrivateUse1", allow_override=True)
-    try:
-        yield
-    finally:
-        library._destroy()
+def back(tree: object, like: torch.Tensor) -> object:
+    """To the device of a tensor."""
+    return tree_map(lambda t: t.to(like.device) if isinstance(t, torch.Tensor) else t, tree)
 
 
 def computed(change: Callable) -> Callable:
     """A kernel from what it does with host tensors."""
 
-    def kernel(*args, **kwargs):
-        return back(change(*host(args), **host(kwargs)))
+    def kernel(x, *args, **kwargs):
+        return back(change(host(x), *host(args), **host(kwargs)), x)
 
     return kernel
 
@@ -95,30 +83,27 @@ def not_written(x, other, *, alpha=1):
 
 def turned_strides(a: torch.Tensor, other: torch.Tensor, *, alpha=1) -> torch.Tensor:
     right = host(a).add(host(other), alpha=alpha)
-    return back(right).t().contiguous().t()
+    return back(right, a).t().contiguous().t()
 
 
 def reads_and_writes(x: torch.Tensor) -> torch.Tensor:
-    result = back(host(x).neg())
+    result = back(host(x).neg(), x)
     x.copy_(result)
     return result
 
 
 def raises_version(x: torch.Tensor) -> torch.Tensor:
     torch.autograd.graph.increment_version(x)
-    return back(host(x).abs())
-
-
-def returns_its_argument(x: torch.Tensor) -> torch.Tensor:
-    return x
+    return back(host(x).abs(), x)
 
 
 def other_dtype(x: torch.Tensor) -> torch.Tensor:
-    return back(host(x).sin().double())
+    return back(host(x).sin().double(), x)
 
 
 def view_with_memory(x, dim0, dim1):
-    return back(host(x).transpose(dim0, dim1).clone(memory_format=torch.preserve_format))
+    own = host(x).transpose(dim0, dim1).clone(memory_format=torch.preserve_format)
+    return back(own, x)
 
 
 def duplicated_choice(x, k, dim=-1, largest=True, sorted=True):
@@ -155,21 +140,33 @@ def lopsided(x, a=0.0, b=1.0, *, generator=None):
     return x.copy_(torch.rand(x.shape).square() * (b - a) + a)
 
 
+def too_wide(x, mean=0.0, std=1.0, *, generator=None):
+    return x.copy_(torch.empty(x.shape).normal_(mean, 1.25 * std))
+
+
+def too_often(x, p=0.5, *, generator=None):
+    return x.copy_(torch.empty(x.shape).bernoulli_(p + 0.05))
+
+
+def too_fast(x, lambd=1.0, *, generator=None):
+    return x.copy_(torch.empty(x.shape).exponential_(1.2 * lambd))
+
+
 def truncated_sum(x, dim, keepdim=False, *, dtype=None):
     return x.narrow(dim[0], 0, x.shape[dim[0]] - 1).sum(dim, keepdim)
 
 
-def _random(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+def _random(device: str, *shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device)
 
 
-def _mm() -> object:
-    return _random(40, 256) @ _random(256, 24, seed=1)
+def _mm(device: str) -> object:
+    return _random(device, 40, 256) @ _random(device, 256, 24, seed=1)
 
 
-def _conv() -> object:
-    conv = torch.nn.Conv2d(2, 3, 3).to(DEVICE)
-    return conv(_random(4, 2, 8, 8)).square().sum().backward()
+def _conv(device: str) -> object:
+    conv = torch.nn.Conv2d(2, 3, 3).to(device)
+    return conv(_random(device, 4, 2, 8, 8)).square().sum().backward()
 
 
 def _twice(x: torch.Tensor) -> object:
@@ -181,75 +178,77 @@ FAULTS = [
     Fault("tf32 inputs", "mm", computed(lambda a, b: tf32(a) @ tf32(b)), _mm),
     Fault("bf16 accumulation", "mm", computed(sums_in_bf16), _mm),
     Fault("one row x 1.0001", "mm", computed(one_row_off), _mm),
-    Fault("tail not computed", "exp", computed(tail_not_computed), lambda: _random(1003).exp()),
-    Fault("stale output", "tanh", computed(stale), lambda: _twice(_random(50))),
+    Fault(
+        "tail not computed", "exp", computed(tail_not_computed), lambda d: _random(d, 1003).exp()
+    ),
+    Fault("stale output", "tanh", computed(stale), lambda d: _twice(_random(d, 50))),
     Fault(
         "off-by-one index",
         "gather",
         computed(off_by_one),
-        lambda: _random(6, 9).gather(1, torch.arange(6, device=DEVICE)[:, None]),
+        lambda d: _random(d, 6, 9).gather(1, torch.arange(6, device=d)[:, None]),
         "have to be equal",
     ),
-    Fault("missing in-place write", "add_.Tensor", not_written, lambda: _random(9).add_(1.5)),
+    Fault("missing in-place write", "add_.Tensor", not_written, lambda d: _random(d, 9).add_(1.5)),
     Fault(
         "swapped stride",
         "add.Tensor",
         turned_strides,
-        lambda: _random(4, 5) + _random(4, 5),
+        lambda d: _random(d, 4, 5) + _random(d, 4, 5),
         "strides",
     ),
     Fault(
         "writes its input",
         "neg",
         reads_and_writes,
-        lambda: _random(20).neg(),
+        lambda d: _random(d, 20).neg(),
         "writes to argument self",
     ),
     Fault(
         "raises a version",
         "abs",
         raises_version,
-        lambda: _random(20).abs(),
+        lambda d: _random(d, 20).abs(),
         "version",
     ),
     Fault(
         "result is the argument",
         "clone",
         lambda x, *, memory_format=None: x,
-        lambda: _random(20).clone(),
+        lambda d: _random(d, 20).clone(),
         "shares the memory",
     ),
-    Fault("wrong dtype", "sin", other_dtype, lambda: _random(20).sin(), "dtype Double"),
+    Fault("wrong dtype", "sin", other_dtype, lambda d: _random(d, 20).sin(), "dtype Double"),
     Fault(
         "view with memory of its own",
         "transpose.int",
         view_with_memory,
-        lambda: _random(4, 5).transpose(0, 1),
+        lambda d: _random(d, 4, 5).transpose(0, 1),
         "memory of its own",
     ),
     Fault(
         "one element chosen twice",
         "topk",
         computed(duplicated_choice),
-        lambda: _random(3, 30).topk(4),
+        lambda d: _random(d, 3, 30).topk(4),
     ),
     Fault(
         "second result wrong",
         "native_layer_norm",
         computed(narrow_variance),
-        lambda: torch.nn.functional.layer_norm(_random(6, 32), (32,)),
+        lambda d: torch.nn.functional.layer_norm(_random(d, 6, 32), (32,)),
     ),
     Fault(
         "bf16 inside softmax",
         "_softmax",
         computed(biased_softmax),
-        lambda: _random(6, 32).softmax(1),
+        lambda d: _random(d, 6, 32).softmax(1),
     ),
     Fault(
         "NaN lost",
         "relu",
         computed(missing_nan),
-        lambda: torch.tensor([1.0, float("nan")]).to(DEVICE).relu(),
+        lambda d: torch.tensor([1.0, float("nan")]).to(d).relu(),
         "NaN",
     ),
     Fault("backward loses an image", "convolution_backward", computed(forgets_bias), _conv),
@@ -257,13 +256,34 @@ FAULTS = [
         "another distribution",
         "uniform_",
         lopsided,
-        lambda: torch.empty(4000, device=DEVICE).uniform_(),
+        lambda d: torch.empty(4000, device=d).uniform_(),
+        "distribution",
+    ),
+    Fault(
+        "wrong deviation",
+        "normal_",
+        too_wide,
+        lambda d: torch.empty(40000, device=d).normal_(2.0, 3.0),
+        "distribution",
+    ),
+    Fault(
+        "wrong probability",
+        "bernoulli_.float",
+        too_often,
+        lambda d: torch.empty(40000, device=d).bernoulli_(0.3),
+        "distribution",
+    ),
+    Fault(
+        "wrong rate",
+        "exponential_",
+        too_fast,
+        lambda d: torch.empty(40000, device=d).exponential_(0.5),
         "distribution",
     ),
     Fault(
         "one term left out of a sum",
         "sum.dim_IntList",
         computed(truncated_sum),
-        lambda: _random(5, 300).sum(1),
+        lambda d: _random(d, 5, 300).sum(1),
     ),
 ]

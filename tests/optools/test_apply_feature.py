@@ -9,6 +9,7 @@ import op_tools
 import pytest
 import torch
 from op_tools import features
+from optools_helpers import acted
 from torch import add as imported_add
 from torch import nn
 from torch.nn import functional as F
@@ -151,10 +152,17 @@ def test_each_feature_leaves_results_as_they_are(accelerator, capsys, feature):
     x = torch.randn(4, 5, device=accelerator, dtype=torch.float16, requires_grad=True)
     names = ["torch.add", "torch.sub", "torch.mul", "torch.div"]
     with op_tools.apply_feature(names, feature):
+        tool = features._shared[feature].tool
         y = torch.div(torch.mul(torch.add(x, x), 2), 3)
         y.backward(torch.ones_like(y))
     torch.testing.assert_close(y.cpu(), x.detach().cpu() * 4 / 3, rtol=1e-3, atol=1e-3)
     assert x.grad.dtype == torch.float16 and y.device.type == accelerator
+    expected = torch.full((4, 5), 4 / 3).half()
+    torch.testing.assert_close(x.grad.cpu(), expected, rtol=1e-3, atol=1e-3)
+    if feature == "overflow_check":
+        assert tool._last.checked >= 6
+    else:
+        assert {"aten::add.Tensor", "aten::mul.Tensor", "aten::div.Tensor"} <= acted(tool)
 
 
 def test_every_thread(device, capsys):

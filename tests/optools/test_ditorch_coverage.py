@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ditorch's tools did not see, one test each: reference/ditorch.md 4.3."""
 
-import threading
-
 import op_tools
 import pytest
 import torch
+from optools_helpers import in_thread
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -26,12 +25,6 @@ def told(run, capsys, monkeypatch, form="ditorch"):
     with op_tools.OpObserve():
         run()
     return capsys.readouterr().out
-
-
-def in_thread(run):
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
 
 
 def test_operators_in_other_threads(device, capsys, monkeypatch):

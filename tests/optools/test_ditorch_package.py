@@ -78,7 +78,7 @@ def real(x):
 def there(x):
     assert real(x).type == target, real(x)
     return x
-assert torch.cuda.is_available() and torch.cuda.device_count() >= 1 and torch.cuda.is_initialized() in (True, False)
+assert torch.cuda.is_available() and torch.cuda.device_count() >= 1
 torch.cuda.set_device("cuda:0"); assert torch.cuda.current_device() == 0
 properties = torch.cuda.get_device_properties("cuda")
 assert properties.total_memory > 0 and properties.major >= 0 and properties.multi_processor_count > 0
@@ -101,6 +101,7 @@ with torch.device("cuda"):
 torch.set_default_device("cuda"); there(torch.ones(2)); torch.set_default_device(None)
 with torch.cuda.device(0):
     there(torch.ones(2, device="cuda"))
+assert torch.cuda.is_initialized() is True
 try:
     torch.ones(2).cuda("meta")
     raise SystemExit("meta is no cuda device")
@@ -116,8 +117,13 @@ with torch.cuda.stream(stream):
 torch.cuda.current_stream().wait_stream(stream); stream.synchronize(); torch.cuda.synchronize(device); end.synchronize()
 assert begin.elapsed_time(end) >= 0 and stream.query() and end.query() and x.sum().item() == 8
 x.record_stream(torch.cuda.current_stream())
-for ask in (torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, torch.cuda.memory_reserved):
-    assert ask() >= 0 and ask("cuda:0") >= 0
+counters = (torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, torch.cuda.memory_reserved)
+before = torch.cuda.memory_allocated()
+held = torch.ones(1 << 20, device="cuda")
+for ask in counters:  # nobody counts the cpu's memory
+    assert ask() == ask("cuda:0") == 0 if target == "cpu" else ask() == ask("cuda:0") >= before + (4 << 20), ask
+del held
+assert torch.cuda.memory_allocated() == before
 torch.cuda.empty_cache(); torch.cuda.reset_peak_memory_stats(); assert isinstance(torch.cuda.memory_stats(), dict)
 free, total = torch.cuda.mem_get_info(); assert 0 < free <= total
 torch.cuda.manual_seed(5); a = torch.rand(3, device="cuda"); state = torch.cuda.get_rng_state()

@@ -11,11 +11,6 @@ from op_tools import _C, captures
 from torch import nn
 
 
-@pytest.fixture
-def on_cpu(monkeypatch):
-    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
-
-
 def capture(body, **options):
     tool = op_tools.OpCapture()
     for name, value in options.items():

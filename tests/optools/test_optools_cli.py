@@ -5,19 +5,16 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 
 import op_tools
 import pytest
 import torch
 from op_tools import captures
 from op_tools.cli import main
+from optools_helpers import kernel, output, wrong_gelu
 from torch import nn
 
-
-@pytest.fixture(autouse=True)
-def on_cpu(monkeypatch):
-    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+pytestmark = pytest.mark.usefixtures("on_cpu")
 
 
 def model_capture(scale=1.0, extra=False):
@@ -31,12 +28,6 @@ def model_capture(scale=1.0, extra=False):
             hidden.abs()
         model[3](hidden * scale).square().sum().backward()
     return tool.folder
-
-
-def output(capsys, *arguments):
-    capsys.readouterr()
-    code = main([str(a) for a in arguments])
-    return code, capsys.readouterr()
 
 
 def test_ls_of_captures_and_of_calls(capsys):
@@ -82,20 +73,8 @@ def test_diff_finds_the_first_other_call(capsys):
 
 def test_diff_names_a_wrong_kernel(capsys):
     good = model_capture()
-    library = torch.library.Library("aten", "IMPL")
-
-    def wrong(x, *, approximate="none"):
-        result = 0.5 * x * (1 + torch.erf(x / 2**0.5))
-        result.view(-1)[3] *= 1.01
-        return result
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        library.impl("gelu", wrong, "CPU")
-    try:
+    with kernel("gelu", wrong_gelu, "cpu"):
         bad = model_capture()
-    finally:
-        library._destroy()
     code, text = output(capsys, "diff", good, bad, "--rtol", "1e-4")
     assert code == 1
     assert "first call with equal inputs and other results: aten::gelu" in text.out

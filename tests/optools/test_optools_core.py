@@ -10,12 +10,9 @@ import op_tools
 import pytest
 import torch
 from op_tools import _C
+from optools_helpers import ops
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-
-
-def ops(tool, phase=None):
-    return [r["op"] for r in tool.records() if phase is None or r["phase"] == phase]
 
 
 def test_dispatch_tables_are_as_before(device):

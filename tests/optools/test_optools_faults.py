@@ -5,16 +5,16 @@ import faults
 import op_tools
 import pytest
 import torch
-from optools_devices import DEVICES
+from optools_helpers import kernel
 
 from benchmarks import models
 
 
-@pytest.fixture
-def npu(monkeypatch):
-    if "npu" not in DEVICES:
-        pytest.skip("the faults are kernels of the npu")
-    monkeypatch.setenv("OP_TOOLS_DEVICE", "npu")
+@pytest.fixture(autouse=True)
+def no_tf32():
+    """cuDNN's default is TF32, which would be found."""
+    with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False):
+        yield
 
 
 def operator(fault):
@@ -22,10 +22,10 @@ def operator(fault):
 
 
 @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.name)
-def test_a_seeded_fault_is_found(npu, fault):
+def test_a_seeded_fault_is_found(accelerator, fault):
     tool = op_tools.OpAutoCompare()
-    with faults.installed(fault), tool:
-        fault.call()
+    with kernel(fault.op, fault.kernel, accelerator), tool:
+        fault.call(accelerator)
     found = [error for error in tool.errors() if error["op"] == operator(fault)]
     assert found, (tool.table(), tool.skips())
     assert fault.says in found[0]["reason"], found[0]["reason"]
@@ -34,10 +34,10 @@ def test_a_seeded_fault_is_found(npu, fault):
 
 
 @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.name)
-def test_without_the_fault_there_is_no_alarm(npu, fault):
+def test_without_the_fault_there_is_no_alarm(accelerator, fault):
     tool = op_tools.OpAutoCompare()
     with tool:
-        fault.call()
+        fault.call(accelerator)
     assert tool.findings() == []
     judged = {row["op"] for row in tool.table() if row["pass"]}
     assert operator(fault) in judged, (judged, tool.skips())
@@ -81,11 +81,9 @@ def train(name, device, autocast=False):
 )
 def test_no_false_alarm(device, name, autocast):
     tool = op_tools.OpAutoCompare()
-    # cuDNN's default is TF32, which would be found.
-    with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False):
-        run = train(name, device, autocast)
-        with tool:
-            loss = run()
+    run = train(name, device, autocast)
+    with tool:
+        loss = run()
     assert torch.isfinite(loss)
     assert tool.findings() == []
     table = tool.table()

@@ -9,6 +9,7 @@ import sys
 import pytest
 from op_tools import captures, first_bad, reproducer
 from op_tools.cli import main
+from optools_helpers import output
 
 SCRIPT = """
 import sys
@@ -58,9 +59,7 @@ def script(tmp_path, monkeypatch):
 
 
 def hunt(capsys, *arguments):
-    capsys.readouterr()
-    code = main(["first-bad", *map(str, arguments)])
-    return code, capsys.readouterr()
+    return output(capsys, "first-bad", *arguments)
 
 
 def expect_gelu(code, text):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The core under strain: memory, rules, broken tools, everyone who can call an operator."""
 
+import contextlib
 import ctypes
 import gc
 import multiprocessing
@@ -9,14 +10,9 @@ import threading
 import op_tools
 import pytest
 import torch
-from op_tools import _C
+from op_tools import _C, captures
+from optools_helpers import TOOLS, acted, ops
 from torch import nn
-
-ALL_TOOLS = ("OpObserve", "OpOverflowCheck", "OpTimeMeasure", "OpFallback", "OpDtypeCast")
-
-
-def ops(tool, phase=None):
-    return [r["op"] for r in tool.records() if phase is None or r["phase"] == phase]
 
 
 class MallInfo(ctypes.Structure):
@@ -35,7 +31,7 @@ def allocated() -> int:
     return info.used + info.hblkhd
 
 
-@pytest.mark.parametrize("name", ALL_TOOLS)
+@pytest.mark.parametrize("name", TOOLS)
 def test_repeated_starts_keep_no_memory(device, name, capsys):
     x = torch.ones(4, device=device)
 
@@ -126,7 +122,8 @@ def test_generated_operators_are_seen_by_their_parts(device, monkeypatch):
 
 
 # ---- exceptions ----------------------------------------------------------------
-@pytest.mark.parametrize("name", ALL_TOOLS)
+@pytest.mark.broken_tool
+@pytest.mark.parametrize("name", TOOLS)
 def test_a_broken_tool_says_so_once_and_user_code_goes_on(device, name, capfd):
     model = nn.Linear(4, 4).to(device)
     x = torch.linspace(-1, 1, 8, device=device).view(2, 4)
@@ -203,8 +200,98 @@ def test_compiled_regions_are_seen(device):
     assert _C.dump_dispatcher() == before
 
 
+@pytest.mark.parametrize("when", ["compiled under the tool", "compiled before"])
+def test_the_backward_of_compiled_regions_is_seen(device, when):
+    function = lambda t: (t.sin() + 1).exp()  # noqa: E731
+    compiled = torch.compile(function, backend="aot_eager")
+    x = torch.randn(4, device=device, requires_grad=True)
+    if when == "compiled before":
+        compiled(x).sum().backward()
+        x.grad = None
+    observe, compare = op_tools.OpObserve(), op_tools.OpAutoCompare()
+    with observe, compare:
+        compiled(x).sum().backward()
+    y = x.detach().clone().requires_grad_()
+    function(y).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+    forward = [op for op in ops(observe, "forward") if op in ("aten::sin", "aten::exp")]
+    assert forward == ["aten::sin", "aten::exp"]
+    backward = ops(observe, "backward")
+    assert "aten::cos" in backward and backward.count("aten::mul.Tensor") >= 2
+    assert {"aten::sin", "aten::cos", "aten::mul.Tensor"} <= acted(compare)
+    assert compare.findings() == []
+
+
+def test_copies_are_seen(device):
+    """Within a device, to and from it, to another dtype; on every one of them."""
+    here, there = torch.randn(4, 3), torch.empty(4, 3, device=device)
+    turned = torch.empty(3, 4, device=device, dtype=torch.float16)
+    observe, compare, capture = op_tools.OpObserve(), op_tools.OpAutoCompare(), op_tools.OpCapture()
+    with observe, compare, capture:
+        there.copy_(here)  # from the host
+        turned.copy_(there.t())  # other strides, other dtype
+        here.copy_(there)  # to the host
+        there.double()
+        if device != "cpu":
+            there.cpu(), here.to(device)
+    assert ops(observe).count("aten::copy_") == 3
+    assert ops(observe).count("aten::_to_copy") == (1 if device == "cpu" else 3)
+    assert compare.findings() == []
+    moved = {"aten::copy_", "aten::_to_copy"}
+    assert moved <= acted(compare) and moved <= acted(capture)
+    (filled, *_) = captures.open(capture.folder).select(op="aten::copy_")
+    assert torch.equal(filled.load()[0][1].cpu(), here)
+
+
+FUSED = {
+    torch.optim.SGD: "aten::_fused_sgd_",
+    torch.optim.Adam: "aten::_fused_adam_",
+    torch.optim.AdamW: "aten::_fused_adamw_",
+    torch.optim.Adagrad: "aten::_fused_adagrad_",
+}
+
+
+@pytest.mark.parametrize("make", FUSED, ids=lambda make: make.__name__)
+def test_fused_optimizers(device, make):
+    """One operator that writes lists of parameters and states: every tool follows it."""
+
+    def train(tool=None):
+        torch.manual_seed(0)
+        dtype = torch.bfloat16 if isinstance(tool, op_tools.OpDtypeCast) else torch.float32
+        model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)).to(device, dtype)
+        optimizer = make(model.parameters(), lr=0.1, fused=True)
+        x = torch.linspace(-1, 1, 10, device=device, dtype=dtype).view(2, 5)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+            with tool or contextlib.nullcontext():
+                optimizer.step()
+        return [p.detach().float().cpu() for p in model.parameters()]
+
+    plain = train()
+    for name in TOOLS:
+        tool = getattr(op_tools, name)()
+        exact = name not in ("OpDtypeCast", "OpFallback")
+        for a, b in zip(plain, train(tool), strict=True):
+            if exact:
+                assert torch.equal(a, b), name
+            else:
+                loose = 1e-5 if name == "OpFallback" else 0.05
+                torch.testing.assert_close(a, b, rtol=loose, atol=loose, msg=name)
+        if name == "OpOverflowCheck":
+            assert tool._last.checked >= 8
+        elif name == "OpFallback" and device == "cpu":
+            assert acted(tool) == set()
+        else:
+            assert FUSED[make] in acted(tool), (name, acted(tool))
+        if name == "OpObserve":
+            assert {r["phase"] for r in tool.records() if r["op"] == FUSED[make]} == {"optimizer"}
+        if name == "OpAutoCompare":
+            assert tool.findings() == []
+
+
 def test_operators_called_by_cpp_are_seen(device):
-    """The LSTM's loop over time and its gates run in C++; so does clipping's norm."""
+    """The LSTM's loop over time and its gates run in C++."""
     lstm = nn.LSTM(4, 4).to(device)
     tool = op_tools.OpObserve()
     with tool:
@@ -214,6 +301,22 @@ def test_operators_called_by_cpp_are_seen(device):
     assert len(ops(tool, "forward")) > 3
     assert ops(tool, "backward")
     assert "aten::gelu" in ops(tool)
+
+
+def test_clipping_gradients_is_seen(device):
+    model = nn.Linear(3, 3).to(device)
+    model(torch.ones(2, 3, device=device)).sum().backward()
+    before = [p.grad.clone() for p in model.parameters()]
+    observe, compare = op_tools.OpObserve(), op_tools.OpAutoCompare()
+    with observe, compare:
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    for old, p in zip(before, model.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, old * (0.1 / norm))
+    seen = set(ops(observe))
+    assert seen & {"aten::_foreach_norm.Scalar", "aten::linalg_vector_norm"}
+    assert seen & {"aten::_foreach_mul_.Tensor", "aten::mul_.Tensor"}
+    assert {op for op in seen if "norm" in op or "mul_" in op} <= acted(compare)
+    assert compare.findings() == []
 
 
 class Watched(torch.utils.data.Dataset):

@@ -4,11 +4,8 @@
 import op_tools
 import pytest
 import torch
+from optools_helpers import acted
 from torch import nn
-
-
-def acted(tool):
-    return {op for op, why, _ in tool.counts() if not why}
 
 
 def test_fallback_in_place(accelerator, capsys):

@@ -8,6 +8,7 @@ import op_tools
 import pytest
 import torch
 from op_tools import _C
+from optools_helpers import in_thread
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
@@ -38,14 +39,6 @@ def worker():
     thread.join()
 
 
-def in_new_thread(function):
-    results = []
-    thread = threading.Thread(target=lambda: results.append(function()))
-    thread.start()
-    thread.join()
-    return results[0]
-
-
 def observed(monkeypatch, names, run):
     monkeypatch.setenv("OP_OBSERVE_LIST", names)
     tool = op_tools.OpObserve()
@@ -56,7 +49,7 @@ def observed(monkeypatch, names, run):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_names_in_other_threads(device, monkeypatch, worker, when):
-    call = worker if when == "before" else in_new_thread
+    call = worker if when == "before" else in_thread
     x = torch.randn(2, 4, device=device)
     w = torch.randn(5, 4, device=device, requires_grad=True)
 
@@ -77,7 +70,7 @@ def test_no_thread_keeps_the_mode(device, monkeypatch, worker):
     before = threading.getprofile()
     observed(monkeypatch, "torch.add", lambda: worker(lambda: torch.add(torch.ones(2), 1)))
     assert worker(modes) == 0
-    assert in_new_thread(modes) == 0
+    assert in_thread(modes) == 0
     assert modes() == 0
     assert threading.getprofile() is before
 

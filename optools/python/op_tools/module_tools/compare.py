@@ -96,10 +96,8 @@ def _order(folder: str, names: set[str]) -> list[str]:
         place.setdefault(name, i)
 
     def key(name: str) -> tuple:
-        layer, _, number = name.rpartition(".")
-        if name not in place and number.isdigit() and layer in place:
-            return int(number), place[layer], name
-        return 0, place.get(name, len(place)), name
+        layer, _, number = name.partition("..")
+        return int(number or 0), place.get(layer, len(place)), name
 
     return sorted(names, key=key)
 

@@ -31,7 +31,7 @@ class CompLayerAcc:
     """insert_hook() makes the model dump; remove_hook() ends it.
 
     Files: <data_path>/rank<RANK>/{expected|real}/{forward,backward}/<module>.pt. The n-th call of
-    a module in a run (a second step, or a layer used twice) is <module>.<n>.pt. With
+    a module in a run (a second step, or a layer used twice) is <module>..<n>.pt. With
     is_fixed_input each module computes on the expected run's input, so that a difference is its own.
     """
 
@@ -88,7 +88,8 @@ class CompLayerAcc:
 
     def _path(self, folder: str, phase: str, name: str, number: int) -> str:
         """The first call has the plain name, as ditorch's files have."""
-        suffix = f".{number}" if number else ""
+        # Two dots: <module>.1 is the name of a module in a Sequential.
+        suffix = f"..{number}" if number else ""
         return os.path.join(folder, phase, f"{name.replace(os.sep, '_')}{suffix}.pt")
 
     def _save(self, phase: str, name: str, number: int, **content: object) -> None:
