@@ -4,12 +4,13 @@
 import json
 import math
 import os
-from collections import namedtuple
+from collections import UserDict, deque, namedtuple
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from op_tools import utils
+from op_tools import containers, op_names, utils
 from op_tools.pretty_print import dict_data_list_to_table, packect_data_to_dict_list
 from op_tools.save_op_args import save_op_args, serialize_args_to_dict
 
@@ -29,6 +30,39 @@ def test_traverse_container_gives_leaves_keys_included():
     assert len(list(utils.traverse_container(x.untyped_storage()))) == 8
     values, indices = utils.traverse_container(torch.tensor([2.0, 1.0]).sort())
     assert values.tolist() == [1, 2] and indices.tolist() == [1, 0]
+
+
+def test_arrays_and_storages_are_values_and_no_containers():
+    """A call's arguments are walked often: not byte by byte."""
+    storage, array = torch.ones(2).untyped_storage(), np.ones((2, 2))
+    assert list(containers.leaves({"a": [storage, (array,)]})) == ["a", storage, array]
+    queue = deque([torch.ones(1)])
+    assert len(containers.tensors_in(UserDict(a=queue), frozenset({1}))) == 1
+
+
+def test_compare_result_of_arrays_and_storages():
+    a, b = np.ones((2, 2)), np.ones((2, 2))
+    b[1, 1] = 3
+    assert utils.compare_result("f", a, a.copy())["allclose"]
+    found = utils.compare_result("f", [a], [b])
+    assert not found["allclose"] and found["max_abs_diff"] == 2
+    words = np.array(["a", "b"])
+    assert utils.compare_result("f", words, words.copy())["allclose"]
+    assert not utils.compare_result("f", words, words[::-1])["allclose"]
+    x, y = torch.ones(2), torch.ones(2)
+    assert utils.compare_result("f", x.untyped_storage(), y.untyped_storage())["allclose"]
+    y[1] = 2
+    found = utils.compare_result("f", x.untyped_storage(), y.untyped_storage())
+    assert not found["allclose"] and len(found["result_list"]) == 1
+
+
+def test_names_of_moves():
+    assert op_names.moved_to("torch.Tensor.cuda") == "cuda"
+    assert op_names.moved_to("torch.Tensor.cpu") == "cpu"
+    assert op_names.moved_to("torch.Tensor.add") is None
+    assert op_names.moved_to("cpu") is None
+    plugin = torch._C._get_privateuse1_backend_name()
+    assert op_names.moved_to(f"torch.Tensor.{plugin}") == plugin
 
 
 def test_is_cpu_op(device):

@@ -8,7 +8,14 @@ from pathlib import Path
 import op_tools
 import pytest
 import torch
-from op_tools.base_hook import BaseHook, DisableHookGuard, OpObserveHook, forget_said
+from op_tools import ditorch_folders
+from op_tools.base_hook import (
+    BaseHook,
+    DisableHookGuard,
+    OpAutoCompareHook,
+    OpObserveHook,
+    forget_said,
+)
 from torch.nn import functional as F
 
 
@@ -230,3 +237,36 @@ def test_results_are_the_same_bits(device, monkeypatch, name, form):
         return loss, [p.grad for p in model.parameters()], list(model.parameters())
 
     op_tools.self_check(getattr(op_tools, name), train, repeats=1)
+
+
+class WrongBackward(torch.autograd.Function):
+    """Right in float64, which is what the reference is in."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * (2 if gradient.dtype == torch.float64 else 3)
+
+
+@pytest.mark.parametrize("form", ["ditorch", "ditorch-2024-08"])
+def test_a_wrong_gradient_is_saved_with_its_call(device, capsys, monkeypatch, form):
+    """Without the arguments it would be no case to run again."""
+    monkeypatch.setenv("OP_TOOLS_VERBOSE", form)
+    x = torch.ones(3, device=device, requires_grad=True)
+    OpAutoCompareHook("torch.nn.functional.linear", WrongBackward.apply)(x).sum().backward()
+    folders = [
+        Path(folder) for folder in ditorch_folders.find(".") if ditorch_folders.load(folder).output
+    ]
+    assert sorted(folder.name for folder in folders) == ["cpu", "device"]
+    for folder in folders:
+        made = {path.name for path in folder.glob("*.pth")}
+        assert made == {"input.pth", "output.pth", "grad_inputs.pth", "grad_outputs.pth"}
+    case = ditorch_folders.load(str(next(f for f in folders if f.name == "device")))
+    assert case.args[0].tolist() == [1, 1, 1] and case.output[0].tolist() == [2, 2, 2]
+    assert case.grad_inputs[0].tolist() == [3, 3, 3]
+    if form == "ditorch":
+        content = torch.load(f"{case.folder}/input.pth", weights_only=True)
+        assert re.fullmatch(r"autocompare/\d+/[\d-]+/device/input", content["identifier"])

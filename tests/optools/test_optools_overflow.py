@@ -158,3 +158,16 @@ def test_ditorch_lines_of_overflow(device, monkeypatch, capsys):
     for column in "name inf_or_nan min max mean std norm".split():
         assert column in text
     assert "input[0]" in text and "output[0]" in text
+
+
+def test_the_module_is_named(device, capsys):
+    class Bad(torch.nn.Module):
+        def forward(self, x):
+            return x / 0
+
+    model = torch.nn.Sequential(torch.nn.Identity(), Bad())
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        model(torch.ones(2, device=device))
+    assert tool.first()["module"] == "1"
+    assert ", module 1, " in capsys.readouterr().out

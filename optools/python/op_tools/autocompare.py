@@ -15,6 +15,7 @@ import torch
 from op_tools import exiting, options, results
 from op_tools.core import _C, location
 from op_tools.files import result_path, write_csv
+from op_tools.printing import place_of, print_reasons
 from op_tools.tool import OpTool
 
 FOLDER = os.path.join("op_tools_results", "op_autocompare_result")
@@ -148,11 +149,8 @@ class OpAutoCompare(OpTool):
                 f"{r['op']:<52} {r['pass']:>7} {r['warn']:>6} {r['error']:>6} {r['overflow']:>8} "
                 f"{r['skip']:>6} {r['e']:>9.3g}"
             )
-        reasons: dict[str, int] = {}
-        for _, why, count in self.skips():
-            reasons[why] = reasons.get(why, 0) + count
-        for why, count in sorted(reasons.items(), key=lambda item: -item[1]):
-            print(f"OpAutoCompare: {count} calls not judged: {why}")
+        reasons = ((why, count) for _, why, count in self.skips())
+        print_reasons("OpAutoCompare", "calls not judged", reasons)
         total = {v: sum(r[v] for r in table) for v in ("pass", "warn", "error", "overflow", "skip")}
         print(
             "OpAutoCompare: " + ", ".join(f"{count} {verdict}" for verdict, count in total.items())
@@ -184,14 +182,7 @@ def describe(finding: dict) -> str:
     if result.get("worst") is not None:
         place = ", ".join(map(str, result["worst"]))
         parts.append(f"[{place}] is {result['got']:.9g}, reference {result['expected']:.9g}")
-    parts.append(f"call {finding['number']}, {finding['phase']}, step {finding['step']}")
-    if finding["module"]:
-        parts.append(f"module {finding['module']}")
-    if finding["api"]:
-        parts.append(finding["api"])
-    if finding["site"]:
-        parts.append(location(finding["site"]))
-    return "; ".join(parts)
+    return "; ".join(parts + place_of(finding))
 
 
 # ---- ditorch's rows ----------------------------------------------------------------

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from op_tools import apis, options
+from op_tools import apis, op_names, options
 from op_tools.containers import is_cpu_op, tensors_in
 from op_tools.core import _C, quiet
 from op_tools.gradients import GradientWatch
@@ -31,7 +31,6 @@ _HOOKS = {
     "OpOverflowCheckHook": "op_tools.hooks",
     "OpTimeMeasureHook": "op_tools.hooks",
 }
-_MOVES = {"torch.Tensor.cuda", "torch.Tensor.npu", "torch.Tensor.xpu"}
 _said: set[tuple[str, str, str]] = set()
 _here = threading.local()
 
@@ -66,8 +65,9 @@ def is_watched(name: str, args: tuple, kwargs: dict) -> bool:
     host, device = is_cpu_op(*args, **kwargs)
     if not host and device.type in wanted:
         return True
-    if name in _MOVES:
-        return name.rpartition(".")[2] in wanted
+    moved = op_names.moved_to(name)
+    if moved is not None and moved != "cpu":
+        return moved in wanted
     if not tensors_in(args, kwargs) and host and "device" not in kwargs:
         return torch.get_default_device().type in wanted
     return host and "cpu" in wanted

@@ -10,6 +10,7 @@ import torch
 
 from op_tools import captures, options
 from op_tools.core import _C
+from op_tools.printing import print_reasons
 from op_tools.tool import OpTool
 
 FOLDER = os.path.join("op_tools_results", "op_capture")
@@ -101,8 +102,7 @@ class OpCapture(OpTool):
         totals = core.totals()
         written = (totals["blob_bytes"] + totals["log_bytes"]) / MIB
         share = totals["blob_bytes"] / max(totals["operand_bytes"], 1)
-        for why, count in sorted(core.unread().items()):
-            print(f"OpCapture: {count} tensors without contents: {why}")
+        print_reasons("OpCapture", "tensors without contents", core.unread().items())
         if totals["refused"]:
             print(f"OpCapture: {totals['refused']} calls not captured: {core.why_closed}")
         print(
@@ -111,20 +111,13 @@ class OpCapture(OpTool):
         )
 
 
-def rank() -> str | None:
-    """This process's rank, where there is more than one."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return str(torch.distributed.get_rank())
-    return os.environ.get("RANK")
-
-
 def new_folder(parent: str | None = None) -> str:
     """A folder that did not exist: <time>-pid<pid>[-rank<rank>][.n]."""
     parent = parent or options.text("OP_CAPTURE_DIR").strip() or FOLDER
     os.makedirs(parent, exist_ok=True)
     name = f"{time.strftime('%Y-%m-%d-%H-%M-%S')}-pid{os.getpid()}"
-    if rank() is not None:
-        name += f"-rank{rank()}"
+    if options.rank() is not None:
+        name += f"-rank{options.rank()}"
     for n in range(1_000_000):
         path = os.path.join(parent, name if n == 0 else f"{name}.{n}")
         try:
@@ -145,6 +138,6 @@ def head(**more: str) -> dict[str, str]:
         "time": f"{time.time():.3f}",
         **more,
     }
-    if rank() is not None:
-        made["rank"] = rank()
+    if options.rank() is not None:
+        made["rank"] = options.rank()
     return made

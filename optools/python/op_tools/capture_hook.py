@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 
@@ -27,7 +28,7 @@ def _newest(name: str, number: int, part: str) -> tuple[str, str]:
 def _of_2024_08(name: str, number: int, part: str) -> tuple[str, str]:
     global _old_start
     _old_start = _old_start or time.strftime("%Y-%m-%d--%H-%M")
-    rank = os.environ.get("RANK", "0")
+    rank = options.rank() or "0"
     return os.path.join(OLD_FOLDER, rank, _old_start, name, str(number)), str(number)
 
 
@@ -38,6 +39,13 @@ class CallFolder:
         place = _of_2024_08 if layout == "ditorch-2024-08" else _newest
         self.name = name
         self.path, self.identifier = place(name, number, part)
+
+    def inside(self, part: str) -> CallFolder:
+        """A folder in this one."""
+        inner = copy.copy(self)
+        inner.path = os.path.join(self.path, part)
+        inner.identifier = os.path.join(self.identifier, part)
+        return inner
 
     def save(self, what: str, args: tuple, kwargs: dict | None = None) -> None:
         path = os.path.join(self.path, what)

@@ -3,22 +3,20 @@
 
 from __future__ import annotations
 
-import torch
+import os
 
 from op_tools import op_names
 from op_tools.base_hook import BaseHook
-from op_tools.capture_hook import CallFolder
+from op_tools.capture_hook import OLD_FOLDER, CallFolder
 from op_tools.comparing import compare_result
 from op_tools.containers import tensors_in
 from op_tools.ditorch_folders import OF_ARGUMENTS
 from op_tools.hooks import argument_rows, is_old, told
 from op_tools.pretty_print import dict_data_list_to_table
 from op_tools.reference_call import ReferenceCall
-from op_tools.save_op_args import FOLDER, host_copy, serialize_args_to_dict
+from op_tools.save_op_args import host_copy, serialize_args_to_dict
 
 _WIDE = 50
-_MOVES = {"torch.Tensor.cuda", "torch.Tensor.npu", "torch.Tensor.xpu", "torch.Tensor.cpu"}
-_UNKNOWN = ("torch.empty", "torch.Tensor.new_empty", "torch.Tensor.untyped_storage")
 
 
 def old_line(name: str, suffix: str, close: bool, difference: float) -> str:
@@ -47,8 +45,9 @@ class OpAutoCompareHook(BaseHook):
     def is_should_apply(self, *args, **kwargs):
         return not (
             op_names.is_random_number_gen_op(self.name)
-            or self.name.startswith(_UNKNOWN)
-            or self.name in _MOVES
+            or op_names.is_uninitialised(self.name)
+            or op_names.moved_to(self.name) is not None
+            or self.name == "torch.Tensor.untyped_storage"
         )
 
     def before_call_op(self, *args, **kwargs):
@@ -57,7 +56,7 @@ class OpAutoCompareHook(BaseHook):
         self.device_input = (host_copy(args), host_copy(kwargs))
         self.reference = ReferenceCall(self.name, self.func, args, kwargs)
         self.cpu_input = (host_copy(self.reference.args), host_copy(self.reference.kwargs))
-        self.saved = False
+        self.folder: CallFolder | None = None
 
     def after_call_op(self, result):
         if op_names.is_stochastic_op(self.name) and not self._is_deterministic():
@@ -74,8 +73,9 @@ class OpAutoCompareHook(BaseHook):
         self.info = info
         self._tell("", info, result, before)
         self._keep(info)
+        self.device_output = host_copy((result,))
         if not (info["allclose"] and before["allclose"]):
-            self._save_forward(result)
+            self._save_forward()
 
     def _is_deterministic(self) -> bool:
         """A dropout that drops nothing computes what any other operator does."""
@@ -150,34 +150,25 @@ class OpAutoCompareHook(BaseHook):
             self.tool.keep_rows(self.forward_id, info["result_list"])
 
     # ---- what is saved -------------------------------------------------------
-    def _folder(self, side: str) -> CallFolder:
-        folder = CallFolder(self.name, self.forward_id, "autocompare")
-        if is_old():
-            folder.path = f"op_capture_result/{self.name}/{self.forward_id}"
-        elif not hasattr(self, "_path"):
-            self._path = folder.path
-        if not is_old():
-            folder.path = self._path
-            folder.identifier = folder.path.removeprefix(f"{FOLDER}/")
-        folder.path = f"{folder.path}/{side}"
-        return folder
-
     def _save(self, what: str, sides: dict[str, tuple[tuple, dict]]) -> None:
+        if self.folder is None:
+            self.folder = CallFolder(self.name, self.forward_id, "autocompare")
+            if is_old():
+                self.folder.path = os.path.join(OLD_FOLDER, self.name, str(self.forward_id))
         for side, (args, kwargs) in sides.items():
             try:
-                self._folder(side).save(what, args, kwargs)
+                self.folder.inside(side).save(what, args, kwargs)
             except Exception as error:  # a full disk or a value that cannot be written
                 print(f"{self.name}: {side} {what} could not be saved: {error}")
 
-    def _save_forward(self, result: object) -> None:
-        self.saved = True
-        expected = torch.utils._pytree.tree_map(
-            lambda t: t.detach() if isinstance(t, torch.Tensor) else t, self.reference.result
-        )
+    def _save_forward(self) -> None:
         self._save("input", {"device": self.device_input, "cpu": self.cpu_input})
-        self._save("output", {"device": ((result,), {}), "cpu": ((expected,), {})})
+        expected = (self.reference.result,)
+        self._save("output", {"device": (self.device_output, {}), "cpu": (expected, {})})
 
     def _save_backward(self, grad_inputs: tuple, grad_outputs: tuple, expected: tuple) -> None:
+        if self.folder is None:  # gradients without the call are no case to run again
+            self._save_forward()
         ours = {OF_ARGUMENTS: True}
         self._save("grad_inputs", {"device": (grad_inputs, ours), "cpu": (expected, ours)})
         self._save("grad_outputs", {"device": (grad_outputs, {}), "cpu": (grad_outputs, {})})

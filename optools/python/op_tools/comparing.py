@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import torch
 
 from op_tools import options
-from op_tools.containers import tensors_in, traverse_container
+from op_tools.containers import leaves, tensors_in
 from op_tools.core import quiet
 
 NAN = float("nan")
@@ -129,9 +129,30 @@ def _compare_numbers(name: str, a: float, b: float) -> dict:
     return _row(name, close, (difference, relative, NAN), "", tol, tol)
 
 
+def _as_tensor(value: object) -> object:
+    """A storage's bytes and an array's numbers, as a tensor of them."""
+    if isinstance(value, torch.UntypedStorage):
+        return torch.empty(0, dtype=torch.uint8).set_(value.cpu())
+    # PyTorch may be there without numpy.
+    is_array = type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
+    if is_array and value.dtype.kind in "biufc":
+        return torch.tensor(value)
+    return value
+
+
+def _equal(a: object, b: object) -> bool:
+    """By ==, whatever a foreign type makes of it."""
+    try:
+        same = a == b
+        return bool(same.all()) if hasattr(same, "all") else bool(same)
+    except Exception:
+        return False
+
+
 def _compare_leaf(name: str, a: object, b: object) -> dict:
     if a is None and b is None:
         return _row(name, True, (0.0, 0.0, 1.0), "", 0.0, 0.0)
+    a, b = _as_tensor(a), _as_tensor(b)
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         return _compare_tensors(name, a, b)
     if type(a) is not type(b):
@@ -139,7 +160,7 @@ def _compare_leaf(name: str, a: object, b: object) -> dict:
         return _row(name, False, (NAN, NAN, NAN), error, 0.0, 0.0)
     if isinstance(a, (int, float)) and not isinstance(a, bool):
         return _compare_numbers(name, a, b)
-    same = bool(a == b)
+    same = _equal(a, b)
     worst = (0.0, 0.0, 1.0) if same else (NAN, NAN, NAN)
     error = "" if same or isinstance(a, bool) else f"Inconsistent value: {a} {b}"
     return _row(name, same, worst, error, 0.0, 0.0)
@@ -159,7 +180,7 @@ def _lengths_differ(a: object, b: object) -> bool:
 
 def compare_result(name: str, a: object, b: object, ignore_index: int | None = None) -> dict:
     """Compares a result with its reference, leaf by leaf; numbers are those of the worst leaf."""
-    left, right = list(traverse_container(a)), list(traverse_container(b))
+    left, right = list(leaves(a)), list(leaves(b))
     if len(left) != len(right) or _lengths_differ(a, b):
         return {
             "allclose": False,

@@ -3,36 +3,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
+
+from op_tools import options
 
 _LEAVES = (int, float, complex, str, bytes, bool, torch.Tensor, type(None))
 
 
-def traverse_container(container: object) -> Iterator[object]:
-    """Leaves, depth first; of a dict, keys and values."""
-    if isinstance(container, dict):
+def leaves(container: object) -> Iterator[object]:
+    """What nested arguments hold, depth first; of a dict, keys and values. An array or a storage is
+    one value, however many numbers are in it."""
+    if isinstance(container, Mapping):
         for key, value in container.items():
-            yield from traverse_container(key)
-            yield from traverse_container(value)
-    elif isinstance(container, (list, tuple, set)):
+            yield from leaves(key)
+            yield from leaves(value)
+    elif isinstance(container, (list, tuple, set, frozenset, deque)):
         for item in container:
-            yield from traverse_container(item)
-    elif isinstance(container, _LEAVES):
-        yield container
+            yield from leaves(item)
     else:
-        yield from _indexed(container)
-
-
-def _indexed(container: object) -> Iterator[object]:
-    """What has a length and an index gives its items; anything else is a leaf."""
-    try:
-        items = [container[i] for i in range(len(container))]
-    except Exception:  # whatever a foreign type raises, it is no container then
         yield container
-        return
-    yield from items
+
+
+def traverse_container(container: object) -> Iterator[object]:
+    """ditorch's helper: as leaves(), and anything else with a length and an index gives its items
+    too (a storage its bytes)."""
+    for leaf in leaves(container):
+        if isinstance(leaf, _LEAVES):
+            yield leaf
+            continue
+        try:
+            items = [leaf[i] for i in range(len(leaf))]
+        except Exception:  # whatever a foreign type raises, it is no container then
+            yield leaf
+            continue
+        yield from items
 
 
 def transform_contrainer(obj: object, func: Callable[[object], object]) -> object:
@@ -67,7 +74,7 @@ def same_for_same(func: Callable[[object], object]) -> Callable[[object], object
 
 def tensors_in(*values: object) -> list[torch.Tensor]:
     """Tensors, in the order they are met."""
-    return [leaf for leaf in traverse_container(values) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _is_device_text(value: object) -> bool:
@@ -82,16 +89,16 @@ def _is_device_text(value: object) -> bool:
 
 def device_of(*args: object, **kwargs: object) -> torch.device | None:
     """The first device other than the cpu among tensors and devices, keywords included."""
-    for leaf in traverse_container((args, kwargs)):
+    for leaf in leaves((args, kwargs)):
         device = leaf.device if isinstance(leaf, torch.Tensor) else leaf
         if _is_device_text(device):
             device = torch.device(device)
         if isinstance(device, torch.device) and device.type != "cpu":
             return device
     index = kwargs.get("device")
-    accelerator = torch.accelerator.current_accelerator()
+    accelerator = options.accelerator()
     if isinstance(index, int) and not isinstance(index, bool) and accelerator is not None:
-        return torch.device(accelerator.type, index)
+        return torch.device(accelerator, index)
     return None
 
 

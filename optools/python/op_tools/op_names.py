@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import torch
+
 _VIEWS = (
     "adjoint as_strided chunk detach diagonal expand expand_as hsplit imag indices movedim narrow "
     "permute real reshape select split split_with_sizes squeeze swapaxes swapdims t tensor_split "
@@ -45,6 +47,21 @@ _CASTS = frozenset(
 _IN_PLACE = frozenset(f"torch.Tensor.{name}" for name in ("__setitem__", "to", "contiguous"))
 
 
+# Their results hold whatever was in memory.
+_UNINITIALISED = ("torch.empty", "torch.Tensor.new_empty", "torch.Tensor.resize")
+
+
+def is_uninitialised(name: str) -> bool:
+    return name.startswith(_UNINITIALISED)
+
+
+def moved_to(name: str) -> str | None:
+    """The device type a method is named after: `torch.Tensor.cuda`."""
+    method = name.removeprefix("torch.Tensor.")
+    known = ("cpu", "cuda", "xpu", torch._C._get_privateuse1_backend_name())
+    return method if method != name and method in known else None
+
+
 def is_view_op(name: str) -> bool:
     return name in VIEW_OPS
 
@@ -70,8 +87,6 @@ def is_inplace_op(name: str, *args: object, **kwargs: object) -> bool:
 
 def is_dtype_cast_op(name: str, *args: object, **kwargs: object) -> bool:
     """Does this call say which dtype its result has?"""
-    import torch
-
     if name in _CASTS or kwargs.get("dtype") is not None:
         return True
     return any(isinstance(value, torch.dtype) for value in args)

@@ -8,15 +8,15 @@ from collections.abc import Iterable
 
 import torch
 
-from op_tools import ditorch_folders, op_names
+from op_tools import ditorch_folders, op_names, options
 from op_tools.compare_hook import lines
 from op_tools.comparing import compare_result
 from op_tools.containers import (
     copy_tensor,
+    leaves,
     same_for_same,
     tensors_in,
     transform_contrainer,
-    traverse_container,
 )
 from op_tools.core import quiet
 from op_tools.hooks import synchronize
@@ -31,12 +31,8 @@ _DOUBLE = {
 }
 
 
-_UNINITIALISED = ("torch.empty", "torch.Tensor.new_empty", "torch.Tensor.resize")
-
-
 def default_device() -> str:
-    accelerator = torch.accelerator.current_accelerator()
-    return accelerator.type if accelerator is not None else "cpu"
+    return options.accelerator() or "cpu"
 
 
 class OpRunnerHook:
@@ -120,7 +116,7 @@ class OpRunner:
     def _pairs(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Results with a gradient, and the gradients captured for them."""
         made = tensors_in(self.result)
-        given = list(traverse_container(self.grad_outputs))
+        given = list(leaves(self.grad_outputs))
         if len(given) != len(made):  # captured before gradients of all results were kept
             made = [tensor for tensor in made if tensor.grad_fn is not None]
         return [
@@ -166,14 +162,14 @@ class OpRunner:
         result = self.result
         if result is None and not tensors_in(self.output):  # all it does is write
             return compare_result(f"{self.name} written", written, captured)
-        captured = [_like(list(traverse_container(self.output)), result), *captured]
+        captured = [_like(list(leaves(self.output)), result), *captured]
         info = compare_result(f"{self.name} output", [result, *written], captured)
         return self._judge(info, "forward")
 
     def check_backward(self) -> dict | None:
         if self.grad_inputs is None or self.is_random:
             return None
-        captured = list(traverse_container(self.grad_inputs))
+        captured = list(leaves(self.grad_inputs))
         got = self.argument_grads if self.case.of_arguments else self.node_grads
         told = [(a, b) for a, b in zip(got, captured) if b is not None]
         if not told or len(got) != len(captured):
@@ -187,7 +183,7 @@ class OpRunner:
         return (
             self.case.random
             or op_names.is_stochastic_op(self.name)
-            or self.name.startswith(_UNINITIALISED)
+            or op_names.is_uninitialised(self.name)
         )
 
     def _judge(self, info: dict, phase: str) -> dict:
@@ -203,13 +199,13 @@ class OpRunner:
         made = tensors_in(reference.run())
         if phase == "forward":
             return made
-        return list(reference.gradients(tuple(traverse_container(case.grad_outputs))))
+        return list(reference.gradients(tuple(leaves(case.grad_outputs))))
 
     def _is_rounding(self, phase: str) -> bool:
         if phase == "backward" and not self.case.of_arguments:
             return False
         captured = self.output if phase == "forward" else self.grad_inputs
-        return self.is_near_exact(phase, list(traverse_container(captured)))
+        return self.is_near_exact(phase, list(leaves(captured)))
 
     def is_near_exact(self, phase: str, others: list | None = None) -> bool:
         """Are the results (and `others`, one each) as near float64's as the cpu's own are?"""
@@ -242,13 +238,13 @@ def _is_near(got: torch.Tensor, other: torch.Tensor, usual: torch.Tensor, exact:
         return distance(got) <= allowed and distance(other) <= allowed
 
 
-def _like(leaves: list, result: object) -> object:
+def _like(captured: list, result: object) -> object:
     """Captured leaves in the structure of a result, where their number is the same."""
-    if len(list(traverse_container(result))) != len(leaves):
-        return leaves
-    following = iter(leaves)
+    if len(list(leaves(result))) != len(captured):
+        return captured
+    following = iter(captured)
     if isinstance(result, dict):  # keys are leaves too
-        return leaves
+        return captured
     return transform_contrainer(result, lambda leaf: next(following))
 
 
@@ -304,7 +300,7 @@ class OpAccyChecker(OpRunnerHook):
         if self.reference is None:
             return
         runner = self.runner
-        expected = self.reference.gradients(tuple(traverse_container(runner.grad_outputs)))
+        expected = self.reference.gradients(tuple(leaves(runner.grad_outputs)))
         told = [
             (i, a, b)
             for i, (a, b) in enumerate(zip(runner.argument_grads, expected))

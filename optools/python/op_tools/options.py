@@ -65,14 +65,27 @@ def capture_format() -> str:
     return choice("OP_CAPTURE_FORMAT", CAPTURE_FORMATS)
 
 
+def accelerator() -> str | None:
+    """The type of the device this process computes on, where that is not the cpu."""
+    found = torch.accelerator.current_accelerator()
+    return None if found is None else found.type
+
+
+def rank() -> str | None:
+    """This process's rank, where there is more than one."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return str(torch.distributed.get_rank())
+    return os.environ.get("RANK", "").strip() or None
+
+
 def devices() -> list[str]:
     """Device types the tools look at: OP_TOOLS_DEVICE, else the accelerator, else the cpu."""
     value = text("OP_TOOLS_DEVICE").strip()
-    accelerator = torch.accelerator.current_accelerator()
+    found = accelerator()
     if value == "all":
-        return ["cpu"] + ([accelerator.type] if accelerator else [])
+        return ["cpu"] + ([found] if found else [])
     if not value:
-        return [accelerator.type if accelerator else "cpu"]
+        return [found or "cpu"]
     names = [piece.strip() for piece in value.split(",") if piece.strip()]
     for name in names:
         try:

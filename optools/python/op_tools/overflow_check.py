@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from op_tools import options
-from op_tools.core import _C, location
-from op_tools.printing import describe_tensors
+from op_tools.core import _C
+from op_tools.printing import describe_tensors, place_of
 from op_tools.tool import OpTool
 
 
@@ -14,7 +14,9 @@ class OpOverflowCheck(OpTool):
 
     def __init__(self) -> None:
         super().__init__()
-        self.modules_wanted = False
+        # Of the call to blame; 0.1 us a call and 2 us a module.
+        self.call_sites = True
+        self.module_paths = True
 
     def make_core(self) -> _C.Overflow:
         return _C.Overflow(
@@ -39,7 +41,7 @@ class OpOverflowCheck(OpTool):
         first = self.first()
         if first is not None:
             print(f"OpOverflowCheck: {first['op']} made {_bad(first)} from finite inputs")
-            print(f"OpOverflowCheck:   {_place(first)}")
+            print("OpOverflowCheck:   " + ", ".join(place_of(first)))
             for record in self.history():
                 tensors = (
                     f"{describe_tensors(record['inputs'])} -> {describe_tensors(record['outputs'])}"
@@ -64,14 +66,3 @@ def _bad(event: dict) -> str:
         else:
             parts.append(f"min {tensor['low']}, max {tensor['high']} (output {tensor['position']})")
     return "; ".join(parts)
-
-
-def _place(event: dict) -> str:
-    where = [f"call {event['number']}, {event['phase']}, step {event['step']}"]
-    if event["module"]:
-        where.append(f"module {event['module']}")
-    if event["api"]:
-        where.append(event["api"])
-    if event["site"]:
-        where.append(location(event["site"]))
-    return ", ".join(where)

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from op_tools.core import location
+
 
 def describe_tensors(entries: list[dict]) -> str:
     shown = [
@@ -13,14 +17,30 @@ def describe_tensors(entries: list[dict]) -> str:
     return "(" + ", ".join(shown + more) + ")"
 
 
+def place_of(call: dict) -> list[str]:
+    """Where a call was made, as far as that is known."""
+    where = [f"call {call['number']}, {call['phase']}, step {call['step']}"]
+    if call["module"]:
+        where.append(f"module {call['module']}")
+    if call["api"]:
+        where.append(call["api"])
+    if call["site"]:
+        where.append(location(call["site"]))
+    return where
+
+
+def print_reasons(tool: str, what: str, reasons: Iterable[tuple[str, int]]) -> None:
+    """`<tool>: <count> <what>: <why>`, the most frequent first."""
+    counts: dict[str, int] = {}
+    for why, count in reasons:
+        counts[why] = counts.get(why, 0) + count
+    for why, count in sorted(counts.items(), key=lambda item: -item[1]):
+        print(f"{tool}: {count} {what}: {why}")
+
+
 def print_counted(tool: str, did: str, counts: list[tuple[str, str, int]]) -> None:
     acted = sorted((-count, op) for op, why, count in counts if not why)
     for count, op in acted:
         print(f"{tool}: {op:<44} {-count} calls {did}")
-    passed: dict[str, int] = {}
-    for _, why, count in counts:
-        if why:
-            passed[why] = passed.get(why, 0) + count
-    for why, count in sorted(passed.items(), key=lambda item: -item[1]):
-        print(f"{tool}: {count} calls let pass: {why}")
+    print_reasons(tool, "calls let pass", ((why, count) for _, why, count in counts if why))
     print(f"{tool}: {len(acted)} operators, {-sum(c for c, _ in acted)} calls {did}")

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import torch
 from torch.utils._pytree import tree_leaves
 
+from op_tools import options
 from op_tools.core import _C, quiet
 from op_tools.tool import OpTool
 
@@ -94,10 +95,9 @@ def _run_with(tool: Callable[[], OpTool], step: Callable[[], object]) -> tuple[l
 
 @contextlib.contextmanager
 def _same_random_numbers():
-    accelerator = torch.accelerator.current_accelerator()
-    kind = accelerator.type if accelerator else "cpu"
+    accelerator = options.accelerator()
     devices = range(torch.accelerator.device_count()) if accelerator else []
-    with torch.random.fork_rng(devices, device_type=kind if accelerator else "cuda"):
+    with torch.random.fork_rng(devices, device_type=accelerator or "cuda"):
         torch.manual_seed(1234)
         yield
 

@@ -11,7 +11,7 @@ import re
 import torch
 
 from op_tools.comparing import tensor_cos_similarity
-from op_tools.containers import traverse_container
+from op_tools.containers import tensors_in
 from op_tools.module_tools.dump import ORDER, load
 from op_tools.pretty_print import dict_data_list_to_table
 
@@ -60,8 +60,7 @@ def _number(value: torch.Tensor) -> float | str:
 def _cell(expected: dict | None, real: dict | None, key: str) -> str:
     if expected is None or real is None:
         return "-"
-    left = [v for v in traverse_container(expected[key]) if isinstance(v, torch.Tensor)]
-    right = [v for v in traverse_container(real[key]) if isinstance(v, torch.Tensor)]
+    left, right = tensors_in(expected[key]), tensors_in(real[key])
     if len(left) != len(right):
         return json.dumps({"allclose": 0, "why": f"{len(right)} tensors, not {len(left)}"})
     found = [metrics(a, b) for a, b in zip(left, right)]

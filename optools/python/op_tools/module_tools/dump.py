@@ -9,6 +9,7 @@ import threading
 import torch
 from torch import nn
 
+from op_tools import options
 from op_tools.files import write_tensors, write_whole
 from op_tools.gradients import GradientWatch
 from op_tools.save_op_args import host_copy
@@ -17,9 +18,8 @@ NAMES = "modules_full_name.txt"
 ORDER = "modules_full_name_run.txt"
 
 
-def rank_folder(data_path: str, rank: str | None = None) -> str:
-    rank = os.environ.get("RANK", "0") if rank is None else rank
-    return os.path.join(data_path, f"rank{rank}")
+def rank_folder(data_path: str) -> str:
+    return os.path.join(data_path, f"rank{options.rank() or 0}")
 
 
 def load(path: str) -> dict:
