@@ -81,6 +81,11 @@ def not_written(x, other, *, alpha=1):
     return x  # on the device: self, untouched
 
 
+def forgets_the_last(xs, others, *, alpha=1):
+    for x, other in list(zip(xs, others))[:-1]:
+        x.add_(other, alpha=alpha)
+
+
 def turned_strides(a: torch.Tensor, other: torch.Tensor, *, alpha=1) -> torch.Tensor:
     right = host(a).add(host(other), alpha=alpha)
     return back(right, a).t().contiguous().t()
@@ -190,6 +195,14 @@ FAULTS = [
         "have to be equal",
     ),
     Fault("missing in-place write", "add_.Tensor", not_written, lambda d: _random(d, 9).add_(1.5)),
+    Fault(
+        "last of a list not written",
+        "_foreach_add_.List",
+        forgets_the_last,
+        lambda d: torch._foreach_add_(
+            [_random(d, 9), _random(d, 5)], [_random(d, 9), _random(d, 5)]
+        ),
+    ),
     Fault(
         "swapped stride",
         "add.Tensor",

@@ -171,3 +171,24 @@ def test_the_module_is_named(device, capsys):
         model(torch.ones(2, device=device))
     assert tool.first()["module"] == "1"
     assert ", module 1, " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["foreach", "fused"])
+def test_what_is_written_and_not_returned(device, fused):
+    """Operators on lists return nothing: what they made is in their arguments."""
+    good = torch.nn.Parameter(torch.ones(3, device=device))
+    bad = torch.nn.Parameter(torch.full((4,), 3e38, device=device))
+    optimizer = torch.optim.SGD([good, bad], lr=2.0, foreach=not fused, fused=fused)
+    good.grad, bad.grad = torch.ones_like(good), -bad.detach().clone()
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        optimizer.step()
+        good.detach() + 1
+        bad.detach() + 1  # its inputs are bad already
+    assert torch.isinf(bad).all() and torch.isfinite(good).all()
+    name = "aten::_fused_sgd_" if fused else "aten::_foreach_add_.List"
+    assert [event["op"] for event in tool.events()] == [name, "aten::add.Tensor"]
+    first = tool.first()
+    assert first["op"] == name and first["phase"] == "optimizer"
+    (tensor,) = first["tensors"]
+    assert tensor["output"] and tensor["position"] == 0 and tensor["item"] == 1

@@ -110,6 +110,8 @@ struct Overflow::Local : ToolLocal {
   uint64_t unreadable = 0;
   // Arguments kept to be looked at should the results turn out bad.
   std::vector<std::pair<at::Tensor, Tensor>> kept;
+  // Arguments it writes: what is not among the results is one of them.
+  std::vector<std::pair<at::Tensor, Tensor>> written;
   bool deliberate = false;  // an infinity was passed on purpose
 };
 
@@ -129,6 +131,7 @@ uint64_t Overflow::ask(
 
 void Overflow::look_before(Call& call, Local& mine, Outcome& outcome) {
   mine.kept.clear();
+  mine.written.clear();
   mine.known.clear();
   mine.deliberate = false;
   const auto inputs = call.inputs();
@@ -140,6 +143,10 @@ void Overflow::look_before(Call& call, Local& mine, Outcome& outcome) {
           false, static_cast<uint8_t>(i), item++, {}, kNone, kNone};
       if (!worth_a_look(t)) {
         return;
+      }
+      if (call.op.written[i]) {
+        mine.written.emplace_back(t, what);
+        mine.written.back().second.output = true;
       }
       if (host_readable(t)) {
         if (!call.op.written[i]) {
@@ -165,28 +172,37 @@ void Overflow::look_after(Call& call, Local& mine, Outcome& outcome) {
   if (call.op.is_view || call.op.uninitialised) {
     return;
   }
+  const auto look = [&](const at::Tensor& t, Tensor what) {
+    if (host_readable(t)) {
+      ++mine.checked;
+      if (any_nonfinite(t)) {
+        what.statistics = statistics(t);
+        outcome.dirty_outputs.push_back(what);
+      } else if (call.op.writes) {
+        mine.seen.put(t, true, kClean);
+      }
+    } else if (device_checkable(t)) {
+      mine.seen.put(t, call.op.writes, ask(call, mine, t, what));
+    } else {
+      mine.unreadable += t.numel() != 0;
+    }
+  };
   const auto outputs = call.outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {
     uint16_t item = 0;
     each_tensor(outputs[i], [&](const at::Tensor& t) {
-      Tensor what{true, static_cast<uint8_t>(i), item++, {}, kNone, kNone};
-      if (!worth_a_look(t)) {
-        return;
-      }
-      if (host_readable(t)) {
-        ++mine.checked;
-        if (any_nonfinite(t)) {
-          what.statistics = statistics(t);
-          outcome.dirty_outputs.push_back(what);
-        } else if (call.op.writes) {
-          mine.seen.put(t, true, kClean);
-        }
-      } else if (device_checkable(t)) {
-        mine.seen.put(t, call.op.writes, ask(call, mine, t, what));
-      } else {
-        mine.unreadable += t.numel() != 0;
+      std::erase_if(mine.written, [&](const auto& pair) {
+        return pair.first.is_same(t);
+      });
+      const Tensor what{
+          true, static_cast<uint8_t>(i), item++, {}, kNone, kNone};
+      if (worth_a_look(t)) {
+        look(t, what);
       }
     });
+  }
+  for (const auto& [tensor, what] : mine.written) {
+    look(tensor, what);
   }
 }
 
@@ -208,6 +224,7 @@ void Overflow::around(Call& call, Chain& chain) {
   } catch (...) {
     mine->log.raised();
     mine->kept.clear();
+    mine->written.clear();
     throw;
   }
   attempt([&] {
@@ -223,6 +240,7 @@ void Overflow::around(Call& call, Chain& chain) {
       report(call, *mine, outcome);
     }
     mine->kept.clear();
+    mine->written.clear();
     if (!mine->calls.empty() && mine->calls.back().call.number == call.number) {
       mine->calls.back().deliberate = mine->deliberate;
       mine->calls.back().known = mine->known;
