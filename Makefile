@@ -23,7 +23,7 @@ PY := $(VENV)/bin/python
 endif
 PIP := $(PY) -m pip install -q --disable-pip-version-check $(PIP_FLAGS)
 
-.PHONY: help setup build demo test test-full test-modes test-core test-sanitizers test-asan-fuzz test-asan-optools test-asan-torch test-python wheel bench bench-kernels seen-operators format lint doctor clean
+.PHONY: help setup build demo test test-full test-modes test-core test-sanitizers test-asan-fuzz test-asan-optools test-asan-torch test-python test-docs test-wheel wheel bench bench-kernels seen-operators format lint doctor clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -77,8 +77,11 @@ test-asan-torch: setup ## the fuzz test with adapters, runtime and driver under 
 	@cmake --build --preset asan-torch -j $(JOBS) --target install >/dev/null
 	@scripts/fuzz_under_asan.sh $(PY) $(CURDIR)/build/asan-torch/drivers/libnpu_host.so $(CURDIR)/build/asan-torch/site
 
-test-python: build ## pytest: tests/python, tests/seeds, tests/opinfo
+test-python: build ## pytest: every folder of tests/ that holds Python
 	@$(PY) -m pytest -q -n $(JOBS) tests
+
+test-docs: build ## the code blocks of README and docs/tools.md print what they show (in test-python too)
+	@$(PY) -m pytest -q tests/docs
 
 test-full: build test-asan-torch ## test-python with every OpInfo sample, and a long fuzz
 	@OPENNPU_TEST_FULL=1 $(PY) -m pytest -q -n $(JOBS) tests
@@ -97,6 +100,9 @@ wheel: setup ## fill dist/ with opennpu, opennpu-tools and the torch_npu metadat
 	@for project in . optools compat; do \
 	  TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PY) -m pip wheel -q --no-build-isolation --no-deps -w dist $$project || exit 1; done
 	@ls -1 dist
+
+test-wheel: wheel ## the tools' wheel alone, then the plugin's beside it, in a new environment
+	@TORCH_SPEC="$(TORCH_SPEC)" PIP_FLAGS="$(PIP_FLAGS)" scripts/test_wheels.sh $(PYTHON)
 
 bench: build ## the ratios of docs/performance.md, measured here
 	@$(PY) -m benchmarks.run && $(PY) -m benchmarks.expensive

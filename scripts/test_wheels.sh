@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs dist/ into a new environment, as a user would: the tools' wheel without the plugin first,
+# whose self-test has to pass on its own, then the plugin's beside it.
+#
+#   scripts/test_wheels.sh PYTHON          TORCH_SPEC, PIP_FLAGS: as in the Makefile
+set -euo pipefail
+dist=$(cd "$(dirname "$0")/../dist" && pwd)
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+"$1" -m venv "$place/venv"
+cd "$place" # the checkout must not be found by accident
+python=$place/venv/bin/python
+install() { "$python" -m pip install -q --disable-pip-version-check ${PIP_FLAGS:-} "$@"; }
+
+install "${TORCH_SPEC:-torch==2.13.0}" "$dist"/opennpu_tools-*.whl
+"$python" -c 'import importlib.util as u; assert not u.find_spec("torch_npu"), "the plugin is here"'
+"$python" -m op_tools.selftest
+"$place/venv/bin/op-tools" --help >/dev/null
+
+install --no-deps "$dist"/opennpu-*.whl "$dist"/torch_npu-*.whl
+"$place/venv/bin/opennpu" doctor
+"$python" -m op_tools.selftest

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the code blocks of a document, in order, in one folder, and compares what they print.
+
+    python tests/docs/documents.py docs/tools.md [--write]     --write: puts the real output in
+
+A fence's first line says what a block is:
+    python NAME.py    a file of that name
+    python            a script: it has to end well
+    console           `$ command` lines, each followed by what it prints (both streams)
+Other blocks are only to be read. A line `...` stands for any lines. Numbers are compared loosely, as
+they differ between machines: a whole number may be off by one in twenty (so small ones are exact),
+and a number with a point or an exponent stands for any number. So do times, durations,
+process numbers, addresses and hashes; an absolute path stands for any that ends in the same name. How wide a column
+or a rule of a table is does not matter. Every other character has to be there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+
+ANY = "..."
+HOME = "/home/you"  # what documents call the folder their commands run in
+_MARK = "--- end of a command ---"
+_LOOSE = (  # what differs from run to run, and what stands for it
+    (re.compile(r"(?<!\d)\d{4}-\d\d-\d\d--?\d\d-\d\d(-\d\d)?(?!\d)"), "TIME"),
+    (re.compile(r"(?<![a-z])pid:? ?\d+"), "PID"),
+    (re.compile(r"\b\d{12,}\b"), "ADDRESS"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "HASH"),
+    (re.compile(r"(?<![\w./])/(?:[\w.+-]+/)+"), "/"),
+    (re.compile(r"\d+(\.\d+)? (us|ms|s)\b"), "DURATION"),
+    (re.compile(r"\[W\d+ [\d:.]+ "), "[W "),
+    (re.compile(r"-{2,}"), "--"),
+)
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w])")
+
+
+@dataclass
+class Block:
+    line: int  # of the fence, from 1
+    info: str
+    lines: list[str]
+
+
+@dataclass
+class Command:
+    line: int
+    text: str
+    shown: list[str]
+
+
+def blocks(text: str) -> list[Block]:
+    found, opened = [], None
+    for number, line in enumerate(text.splitlines(), 1):
+        if opened is None and line.startswith("```"):
+            opened = Block(number, line[3:].strip(), [])
+        elif opened is not None and line == "```":
+            found.append(opened)
+            opened = None
+        elif opened is not None:
+            opened.lines.append(line)
+    assert opened is None, f"line {opened.line}: the block has no end"
+    return found
+
+
+def commands(block: Block) -> list[Command]:
+    found: list[Command] = []
+    for number, line in enumerate(block.lines, block.line + 1):
+        if line.startswith("$ "):
+            found.append(Command(number, line[2:], []))
+        elif found and not found[-1].shown and found[-1].text.endswith("\\"):
+            found[-1].text += "\n" + line
+        else:
+            assert found, f"line {number}: output before a command"
+            found[-1].shown.append(line)
+    return found
+
+
+def links(text: str) -> list[str]:
+    """Files that a document links to, from its own folder."""
+    found = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text)
+    return [target for target in found if "://" not in target]
+
+
+# ---- comparison ----------------------------------------------------------------------
+def _plain(line: str) -> str:
+    for pattern, name in _LOOSE:
+        line = pattern.sub(name, line)
+    return " ".join(line.split())
+
+
+def same_line(shown: str, real: str) -> bool:
+    a, b = _plain(shown), _plain(real)
+    if _NUMBER.sub("#", a) != _NUMBER.sub("#", b):
+        return False
+    for one, other in zip(_NUMBER.findall(a), _NUMBER.findall(b)):
+        if one.isdigit() and other.isdigit() and abs(int(one) - int(other)) * 20 > int(one):
+            return False
+    return True
+
+
+def same(shown: list[str], real: list[str]) -> bool:
+    if not shown:
+        return not real
+    if shown[0] == ANY:
+        return any(same(shown[1:], real[skip:]) for skip in range(len(real) + 1))
+    return bool(real) and same_line(shown[0], real[0]) and same(shown[1:], real[1:])
+
+
+# ---- running -------------------------------------------------------------------------
+class Session:
+    """One document's folder: a block finds what the ones before it left there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.work, tools, site = folder / "work", folder / "bin", folder / "site"
+        self.work.mkdir()
+        tools.mkdir()
+        for name, module in (("python", ""), ("op-tools", "-m op_tools")):
+            (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
+            (tools / name).chmod(0o755)
+        ours = ("OP_", "NPU_", "DITORCH_", "AUTOCOMPARE_", "PYTHON", "TORCH_", "RANK")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+        self.env["PATH"] = f"{tools}:{self.env.get('PATH', '')}"
+        self.env.update(OMP_NUM_THREADS="2", PYTHONUNBUFFERED="1", PYTHONPATH=str(site))
+        self.env["PYTHONDONTWRITEBYTECODE"] = "1"
+        if not entry_points(group="torch.backends"):  # a build folder's install has no metadata
+            about = site / "opennpu-0.dist-info"
+            about.mkdir(parents=True)
+            (about / "METADATA").write_text("Metadata-Version: 2.1\nName: opennpu\nVersion: 0\n")
+            entry = "[torch.backends]\ntorch_npu = torch_npu:_autoload\n"
+            (about / "entry_points.txt").write_text(entry)
+
+    def _shell(self, script: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            ["bash", "-c", script],
+            cwd=self.work,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=900,
+        )
+
+    def console(self, asked: list[Command]) -> list[list[str]]:
+        """What each command printed; the block is one shell."""
+        after = f"\n__code=$?; echo '{_MARK}'; (exit $__code)\n"
+        text = self._shell("".join(command.text + after for command in asked)).stdout
+        parts = text.replace(str(self.work), HOME).split(_MARK + "\n")
+        return [part.splitlines() for part in parts[: len(asked)]]
+
+    def run(self, block: Block) -> list[tuple[Command, list[str]]]:
+        """(command, what it really printed) where that is not what the document shows."""
+        kind, _, name = block.info.partition(" ")
+        body = "\n".join(block.lines) + "\n"
+        if kind == "python":
+            (self.work / (name or "block.py")).write_text(body)
+        if kind == "python" and not name:
+            done = self._shell("python block.py")
+            assert done.returncode == 0, f"line {block.line}: the script fails\n{done.stdout}"
+        if kind != "console":
+            return []
+        asked = commands(block)
+        return [(c, out) for c, out in zip(asked, self.console(asked)) if not same(c.shown, out)]
+
+
+def check(path: Path, folder: Path) -> list[tuple[Command, list[str]]]:
+    session = Session(folder)
+    return [wrong for block in blocks(path.read_text()) for wrong in session.run(block)]
+
+
+def describe(path: Path, wrong: list[tuple[Command, list[str]]]) -> str:
+    said = []
+    for command, real in wrong:
+        said.append(f"{path.name}:{command.line}: $ {command.text}")
+        said += [f"  shown | {line}" for line in command.shown]
+        said += [f"  real  | {line}" for line in real]
+    return "\n".join(said)
+
+
+def write(path: Path, wrong: list[tuple[Command, list[str]]]) -> None:
+    lines = path.read_text().splitlines()
+    for command, real in reversed(wrong):
+        first = command.line + command.text.count("\n")
+        lines[first : first + len(command.shown)] = real
+    path.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as scratch:
+        document = Path(sys.argv[1])
+        found = check(document, Path(scratch))
+    print(describe(document, found))
+    if "--write" in sys.argv:
+        write(document, found)
+    sys.exit(1 if found else 0)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What documents show is what happens: their code blocks run, and print what stands there."""
+
+from pathlib import Path
+
+import documents
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+# A translation with the same blocks is not run again.
+RUN = ["README.md", "README.zh-CN.md", "docs/tools.md"]
+TRANSLATED = {"docs/tools.md": "docs/zh-CN/tools.md"}
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="shows the npu device's output")
+@pytest.mark.parametrize("name", RUN)
+def test_blocks_do_what_is_shown(name, tmp_path):
+    wrong = documents.check(ROOT / name, tmp_path)
+    assert not wrong, "\n" + documents.describe(ROOT / name, wrong)
+
+
+@pytest.mark.parametrize("name", TRANSLATED)
+def test_translations_have_the_same_blocks(name):
+    ours, theirs = (
+        [(block.info, block.lines) for block in documents.blocks((ROOT / path).read_text())]
+        for path in (name, TRANSLATED[name])
+    )
+    assert len(ours) > 10
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("name", [*RUN, *TRANSLATED.values()])
+def test_links_lead_somewhere(name):
+    for target in documents.links((ROOT / name).read_text()):
+        assert (ROOT / name).parent.joinpath(target).exists(), target
+
+
+@pytest.mark.parametrize(
+    "shown, real, is_same",
+    [
+        ("a table", "a  table", True),
+        ("a table", "a chair", False),
+        ("| name | 3 |", "| name | 4 |", False),
+        ("| name | 300 |", "| name | 310 |", True),
+        ("| name | 300 |", "| name | 330 |", False),
+        ("took 1.25 ms", "took 17 us", True),
+        ("took 1.25 ms", "lost 1.25 ms", False),
+        ("E 2", "E 2.5e+03", True),
+        ("loss nan", "loss 1.0", False),
+        ("+---+", "+-----+", True),
+        ("of_pid7_2026-01-02-03-04-05_1.csv", "of_pid99_2027-11-12-13-14-15_1.csv", True),
+        ("of_pid7_2026-01-02-03-04-05_1.csv", "of_pid99_2027-11-12-13-14-15_1.txt", False),
+        ("out/2026-01-02-03-04-05-pid7/x", "out/2027-11-12-13-14-15-pid99/x", True),
+        ("/home/you/train.py:3 step", "/tmp/abc/train.py:3 step", True),
+        ("/home/you/train.py:3 step", "/tmp/abc/other.py:3 step", False),
+        ("float32[8,16]", "float64[8,16]", False),
+    ],
+)
+def test_lines_are_compared(shown, real, is_same):
+    assert documents.same_line(shown, real) is is_same
+
+
+def test_three_dots_stand_for_lines():
+    assert documents.same(["a", "...", "z"], ["a", "b", "c", "z"])
+    assert documents.same(["a", "...", "z"], ["a", "z"])
+    assert not documents.same(["a", "...", "z"], ["a", "b"])
+    assert not documents.same(["a"], ["a", "b"])
+
+
+def test_a_changed_output_is_found_and_mended(tmp_path):
+    document = tmp_path / "a.md"
+    document.write_text("```console\n$ echo one; (exit 3)\none\n$ echo $?\n4\n```\n")
+    (tmp_path / "run").mkdir()
+    ((command, real),) = documents.check(document, tmp_path / "run")
+    assert (command.line, real) == (4, ["3"])
+    documents.write(document, [(command, real)])
+    (tmp_path / "again").mkdir()
+    assert not documents.check(document, tmp_path / "again")
