@@ -337,6 +337,59 @@ def test_spawned_processes_are_enabled_too(target, tmp_path):
     assert "PASSED" in done.stdout
 
 
+def test_numbers_are_devices_too(target):
+    run(
+        target,
+        """
+import torch, ditorch
+where = torch.ones(1).cuda().device
+for made in (torch.ones(2, device=0), torch.ones(2).to(0), torch.ones(2).to(device=0), torch.ones(2).cuda(0),
+             torch.ones(2).new_zeros(2, device=0), torch.nn.Linear(2, 2).to(0).weight):
+    assert made.device == where, made.device
+assert torch.ones(2).to(torch.float16).dtype == torch.float16
+assert torch.ones(2).to(torch.ones(1).cuda()).device == where
+torch._C._cuda_setDevice(0)
+assert torch._C._cuda_getDevice() == torch.cuda.current_device() == 0
+""",
+    )
+
+
+def test_data_parallel_is_its_module_where_batches_cannot_be_shared_out(target):
+    run(
+        target,
+        """
+import torch, ditorch
+model = torch.nn.Linear(2, 3).cuda()
+both = torch.nn.DataParallel(model, device_ids=[0])
+x = torch.ones(4, 2).cuda()
+assert torch.equal(both(x), model(x))
+both(x).sum().backward()
+assert model.weight.grad.device == x.device
+""",
+    )
+
+
+def test_profiling_cuda_asks_it_for_nothing(target):
+    done = run(
+        target,
+        """
+import sys; sys.stderr = sys.stdout
+import os; os.dup2(1, 2)
+import torch, ditorch
+from torch.profiler import ProfilerActivity, profile, record_function
+for activities in ([ProfilerActivity.CUDA], [ProfilerActivity.CPU, ProfilerActivity.CUDA]):
+    with profile(activities=activities, record_shapes=True) as found, record_function("mine"):
+        torch.ones(4, device="cuda").sin()
+names = {event.key for event in found.key_averages()}
+assert {"mine", "aten::sin"} <= names, names
+with torch.autograd.profiler.profile(use_cuda=True) as found:
+    torch.ones(4, device="cuda").sin()
+assert "aten::sin" in found.key_averages().table(sort_by="cpu_time_total")
+""",
+    )
+    assert "CUDA" not in done
+
+
 def test_helpers_of_ditorch(target):
     run(
         target,

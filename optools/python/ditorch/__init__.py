@@ -41,7 +41,7 @@ def enable() -> None:
     global _patches
     if _patches is not None or device_type == "cuda":
         return
-    from ditorch import cuda_module, distributed, functions, processes, showing
+    from ditorch import cuda_module, distributed, functions, processes, profiling, showing
 
     devices.set_target(device_type)
     patches = Patches()
@@ -51,6 +51,7 @@ def enable() -> None:
         cuda_module.patch(patches)
         distributed.patch(patches)
         processes.patch(patches)
+        profiling.patch(patches)
     except BaseException:
         patches.undo()
         raise

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 import torch
+import torch.cuda.nccl
 import torch.cuda.nvtx
 
 from ditorch import devices, host, showing
@@ -34,8 +35,25 @@ def patch(patches: Patches) -> None:
             patches.set(torch.cuda, name, found)
     _types(patches)
     _submodules(patches, theirs)
+    _private(patches)
     if theirs is not None and hasattr(theirs, "default_generators"):
         patches.set(torch.cuda, "default_generators", theirs.default_generators)
+
+
+def _private(patches: Patches) -> None:
+    """What libraries call past torch.cuda."""
+
+    def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
+        kind = torch.cuda.current_stream(device_index).__class__
+        torch.cuda.set_stream(
+            kind(stream_id=stream_id, device_index=device_index, device_type=device_type)
+        )
+
+    patches.set(torch._C, "_cuda_setDevice", lambda device: torch.cuda.set_device(device))
+    patches.set(torch._C, "_cuda_getDevice", lambda: torch.cuda.current_device())
+    patches.set(torch._C, "_cuda_setStream", set_stream)
+    # The first with all that scripts ask its number for.
+    patches.set(torch.cuda.nccl, "version", lambda: (2, 10, 3))
 
 
 def _answer(theirs: ModuleType | None, name: str) -> object | None:

@@ -34,11 +34,21 @@ def to_target(device: object) -> object:
     return device
 
 
+def is_number(device: object) -> bool:
+    """`device=0`: a number among the arguments of a device."""
+    return isinstance(device, int) and not isinstance(device, bool)
+
+
+def numbered_to_target(device: object) -> object:
+    """to_target(), where a number means a device too."""
+    return _with_index(device) if is_number(device) else to_target(device)
+
+
 def from_cuda_argument(device: object) -> torch.device:
     """The argument of `.cuda()`: nothing, a number, a name or a device."""
     if device is None:
         return torch.device(target)
-    if isinstance(device, int) and not isinstance(device, bool):
+    if is_number(device):
         return _with_index(device)
     made = torch.device(device)
     if made.type not in ("cuda", target):

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 
 import torch
 from torch.utils import _device
 
 from ditorch import devices, showing
-from ditorch.devices import from_cuda_argument, map_all, to_target
+from ditorch.devices import from_cuda_argument, map_all, numbered_to_target, to_target
 from ditorch.patching import Patches
 
 _LIKE = (
@@ -33,8 +34,21 @@ def by_keyword(original: Callable) -> Callable:
 
     def call(*args, **kwargs):
         if kwargs.get("device") is not None:
-            kwargs["device"] = to_target(kwargs["device"])
+            kwargs["device"] = numbered_to_target(kwargs["device"])
         return original(*args, **kwargs)
+
+    return call
+
+
+def by_first(original: Callable) -> Callable:
+    """For methods that take the device first, or by name: to(0) is one too."""
+
+    def call(self, *args, **kwargs):
+        if args:
+            args = (numbered_to_target(args[0]), *args[1:])
+        if "device" in kwargs:
+            kwargs["device"] = numbered_to_target(kwargs["device"])
+        return original(self, *args, **kwargs)
 
     return call
 
@@ -73,7 +87,7 @@ def _operator(patches: Patches, owner: object, name: str) -> None:
 def _tensor(patches: Patches) -> None:
     for name in _NEW:
         patches.wrap(torch.Tensor, name, by_keyword)
-    patches.wrap(torch.Tensor, "to", by_any)
+    patches.wrap(torch.Tensor, "to", by_first)
 
     def cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_format):
         return self.to(
@@ -121,16 +135,16 @@ def _by_type(original: Callable) -> Callable:
 
 
 def _module(patches: Patches) -> None:
-    patches.wrap(torch.nn.Module, "to", by_any)
-    patches.wrap(torch.nn.Module, "to_empty", by_any)
+    patches.wrap(torch.nn.Module, "to", by_first)
+    patches.wrap(torch.nn.Module, "to_empty", by_first)
 
     def cuda(self, device=None):
         return self._apply(lambda t: t.cuda(device))
 
     patches.wrap(torch.nn.Module, "cuda", lambda _: cuda)
-    if devices.target == "cpu":
-        from torch.nn.parallel import data_parallel
-
+    if not hasattr(torch._C, "_scatter"):
+        # PyTorch shares batches out by CUDA only; without a device DataParallel is its module.
+        data_parallel = importlib.import_module("torch.nn.parallel.data_parallel")
         patches.wrap(data_parallel, "_get_available_device_type", lambda _: lambda: None)
 
 

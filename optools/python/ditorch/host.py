@@ -136,7 +136,7 @@ empty_cache = reset_peak_memory_stats = reset_max_memory_allocated = reset_max_m
     _nothing
 )
 reset_accumulated_memory_stats = set_per_process_memory_fraction = ipc_collect = _nothing
-init = _lazy_init = synchronize = set_device = _nothing
+init = _lazy_init = synchronize = set_device = set_sync_debug_mode = _nothing
 
 
 def memory_stats(device=None) -> dict:
