@@ -7,9 +7,8 @@ import sys
 import op_tools
 import pytest
 import torch
-from op_tools import captures, ditorch_folders, replayable, reproducer, run_op_from_data
+from op_tools import captures, ditorch_folders, judging, replayable, reproducer, run_op_from_data
 from op_tools.cli import main
-from op_tools.report import judging
 from op_tools.save_op_args import write_args
 from record_logs import write_log
 

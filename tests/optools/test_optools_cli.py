@@ -12,6 +12,7 @@ import torch
 from op_tools import captures
 from op_tools.cli import main
 from optools_helpers import kernel, output, wrong_gelu
+from record_logs import Ext, write_log
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -78,6 +79,82 @@ def test_diff_names_a_wrong_kernel(capsys):
     code, text = output(capsys, "diff", good, bad, "--rtol", "1e-4")
     assert code == 1
     assert "first call with equal inputs and other results: aten::gelu" in text.out
+
+
+LINEAR = ["op", 1, "aten::linear", ""]
+
+
+def calls(folder, *records):
+    """A capture of calls of one operator."""
+    made = [{"number": i + 1, "op": 1, **record} for i, record in enumerate(records)]
+    return write_log(folder, (2, LINEAR), *((4, record) for record in made))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ({"out": [1]}, {"out": [2]}, "outputs[0]: 1 and 2"),
+        ({"out": [1]}, {"out": []}, "outputs[0]: 1 and nothing"),
+        ({"out": []}, {"out": [1]}, "outputs[0]: nothing and 1"),
+        ({"out": ["x"]}, {"out": ["y"]}, "outputs[0]: 'x' and 'y'"),
+        ({"raised": "no"}, {"out": [1]}, "raised: 'no' and nothing"),
+        ({"out": []}, {"raised": "no"}, "raised: nothing and 'no'"),
+        ({"kwargs": {"k": 1.0}}, {"kwargs": {"k": 2.0}}, "kwargs[k]: 1.0 and 2.0"),
+        ({"kwargs": {"k": 1.0}}, {}, "kwargs[k]: 1.0 and nothing"),
+        ({"args": [True]}, {"args": [False]}, "args[0]: True and False"),
+        ({"args": [1]}, {"args": [1, None]}, "args[1]: nothing and None"),
+    ],
+)
+def test_diff_of_what_is_no_tensor(capsys, a, b, said):
+    code, text = output(capsys, "diff", calls("a", a), calls("b", b))
+    assert code == 1 and said in text.out, text.out
+    assert output(capsys, "diff", calls("a", a), calls("b", a))[0] == 0
+
+
+def test_diff_leaves_devices_and_small_differences_out(capsys):
+    a, b = ({"args": [Ext(3, d), 1.0 + e], "out": [x]} for d, e, x in (("cpu", 0, 1.0), ("npu:0", 1e-9, 1.0 + 1e-9)))  # fmt: skip
+    assert output(capsys, "diff", calls("a", a), calls("b", b))[0] == 1
+    assert output(capsys, "diff", calls("a", a), calls("b", b), "--rtol", "1e-6")[0] == 0
+
+
+def test_diff_of_a_tensor_on_one_side_only(capsys):
+    folders = []
+    for twice in (False, True):
+        tool = op_tools.OpCapture()
+        with tool:
+            torch.ones(3).aminmax() if twice else torch.ones(3).sin()
+        folders.append(tool.folder)
+    for order in (folders, folders[::-1]):
+        code, text = output(capsys, "diff", *order)
+        assert code == 1 and "aten::aminmax" in text.out and "aten::sin" in text.out
+        assert f"only in {order[0]}:" in text.out and f"only in {order[1]}:" in text.out
+
+
+def test_diff_sees_past_an_infinity(capsys):
+    """The largest element is no measure when it is infinite."""
+    folders = []
+    for value in (1.0, 1.5):
+        tool = op_tools.OpCapture()
+        with tool:
+            torch.tensor([value, float("inf")]).neg()
+        folders.append(tool.folder)
+    code, text = output(capsys, "diff", *folders, "--op", "aten::neg", "--rtol", "0.1")
+    assert code == 1 and "1 of 2 elements, at most 0.333" in text.out
+
+
+def test_patterns_that_are_none(capsys):
+    folder = model_capture()
+    for command in (
+        ["ls", folder],
+        ["replay", folder],
+        ["diff", folder, folder],
+        ["export", folder, "x"],
+    ):
+        code, text = output(capsys, *command, "--op", "aten::(add")
+        assert code == 2, command
+        assert "'aten::(add' is no regular expression" in text.err
+    with pytest.raises(SystemExit):
+        main(["ls", folder, "--limit", "-1"])
 
 
 def test_replay_agrees_and_finds_what_does_not(capsys, device, monkeypatch):

@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from op_tools import captures, first_bad, reproducer
+from op_tools import captures, first_bad, reproducer, script_runs
+from op_tools.bisecting import bisect
 from op_tools.cli import main
 from optools_helpers import output
 
@@ -33,15 +34,17 @@ def wrong(x, *, approximate="none"):
     return result
 
 
-if fault == "gelu":
+if fault in ("gelu", "two"):
     library.impl("gelu", wrong, key)
+if fault == "two":
+    library.impl("tanh", lambda x: torch.sub(1.02, 2.04 * torch.sigmoid(-2 * x)), key)
 torch.manual_seed(3)
 model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)).to(device)
 x = torch.randn(5, 8).to(device)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 for _ in range(2):
     optimizer.zero_grad()
-    loss = model(x).square().mean()
+    loss = model(x).tanh().square().mean()
     loss.backward()
     optimizer.step()
     print("loss", loss.item())
@@ -113,15 +116,36 @@ def test_against_a_capture(script, capsys, monkeypatch):
     assert "inputs: the same bits as in the reference" in text.out
 
 
-def test_bisection_leaves_one():
-    names = [f"aten::op{i}" for i in range(37)]
-    for bad in (names[0], names[17], names[36]):
-        found, runs = first_bad.bisect(names, lambda on_cpu, bad=bad: bad in on_cpu)
-        assert found == bad and runs <= 7
-    assert first_bad.bisect(names, lambda on_cpu: False)[0] is None
-    two = {names[1], names[30]}
-    assert first_bad.bisect(names, lambda on_cpu: two <= set(on_cpu))[0] is None
-    assert first_bad.bisect([], lambda on_cpu: False)[0] is None
+NAMES = [f"aten::op{i}" for i in range(37)]
+
+
+@pytest.mark.parametrize("places", [[0], [17], [36], [1, 30], [0, 1], [35, 36], [3, 4, 20, 36]])
+def test_bisection_finds_every_culprit(places):
+    bad = {NAMES[i] for i in places}
+    found = bisect(NAMES, lambda on_cpu: bad <= set(on_cpu))
+    assert set(found.culprits) == bad and found.complete
+    assert found.runs <= 1 + 7 * len(bad)
+
+
+def test_bisection_says_what_remains():
+    bad = set(NAMES[::4])
+    found = bisect(NAMES, lambda on_cpu: bad <= set(on_cpu), limit=2)
+    assert not found.complete and len(found.culprits) == 2 and set(found.culprits) < bad
+    # Those not named are all among the operators it says it has not looked at.
+    assert bad - set(found.culprits) <= set(NAMES[: found.unsearched])
+
+
+def test_bisection_where_operators_are_not_it():
+    for names in (NAMES, []):
+        found = bisect(names, lambda on_cpu: False)
+        assert found.culprits == [] and not found.complete
+
+
+def test_bisection_of_culprits_that_need_each_other_or_not():
+    """Either of two will do: one is enough."""
+    either = {NAMES[5], NAMES[30]}
+    found = bisect(NAMES, lambda on_cpu: bool(either & set(on_cpu)))
+    assert found.culprits == [NAMES[5]] and found.complete
 
 
 def test_bisection_where_no_call_is_wrong_by_itself(script, capsys, accelerator, monkeypatch):
@@ -132,6 +156,107 @@ def test_bisection_where_no_call_is_wrong_by_itself(script, capsys, accelerator,
     code, text = hunt(capsys, script, accelerator, "gelu", "--rtol", "1e-5")
     assert code == 1, text.out
     assert "good with aten::gelu on the cpu" in text.out and "first bad: aten::gelu" in text.out
+
+
+def test_bisection_names_both_of_two(script, capsys, accelerator, monkeypatch):
+    monkeypatch.delenv("OP_TOOLS_DEVICE")
+    plain = {"verdict": "pass", "reason": "", "worst": 0, "results": []}
+    monkeypatch.setattr(first_bad.judging, "judge", lambda record: plain)
+    code, text = hunt(capsys, script, accelerator, "two", "--rtol", "1e-5")
+    assert code == 1, text.out
+    (names,) = re.findall(r"after \d+ runs: good with (.*) on the cpu", text.out)
+    assert set(names.split(", ")) == {"aten::gelu", "aten::tanh"}
+    assert "first bad: aten::gelu" in text.out  # of the two, the one that was called first
+
+
+def test_the_environment_of_a_run(monkeypatch):
+    for name, value in {
+        "OP_FALLBACK_LIST": "aten::sin",
+        "OP_FALLBACK_DISABLE_LIST": "aten::cos",
+        "OP_TOOLS_VERBOSE": "ditorch",
+        "OP_CAPTURE_CONTENT": "none",
+        "OP_CAPTURE_FORMAT": "ditorch",
+        "OP_CAPTURE_STEPS": "3",
+    }.items():
+        monkeypatch.setenv(name, value)
+    found = script_runs.environment({"OP_CAPTURE_DIR": "here"})
+    assert not [name for name in found if name.startswith("OP_FALLBACK") or "VERBOSE" in name]
+    assert found["OP_CAPTURE_CONTENT"] == "full" and found["OP_CAPTURE_FORMAT"] == "native"
+    assert found["OP_CAPTURE_STEPS"] == "3"  # theirs to choose
+    assert found["OP_CAPTURE_DIR"] == os.path.abspath("here")
+
+
+def test_a_script_that_goes_to_another_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+    monkeypatch.setenv("OP_CAPTURE_CONTENT", "hash")
+    (tmp_path / "elsewhere").mkdir()
+    path = tmp_path / "goes.py"
+    path.write_text(
+        "import os, torch\nos.chdir('elsewhere')\nprint(torch.nn.Linear(3, 3)(torch.ones(3)).sum())\n"
+    )
+    code, text = hunt(capsys, path, "-o", "found")
+    assert code == 0 and re.search(r"no operator is wrong: [1-9]", text.out), text
+    assert captures.find("found") and not os.listdir("elsewhere")
+
+
+def test_contents_that_are_not_known_are_not_the_same(script, capsys, monkeypatch):
+    """A reference of hashes alone, or of nothing."""
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+    import op_tools
+    import torch
+    from op_tools.differences import inputs_of, results_of, same_bits
+
+    folders = {}
+    for content in ("full", "none"):
+        tool = op_tools.OpCapture()
+        tool.content = content
+        with tool:
+            torch.ones(3).sin()
+        folders[content] = {r.op: r for r in captures.open(tool.folder)}["aten::sin"]
+    full, none = folders["full"], folders["none"]
+    assert same_bits(results_of(full), results_of(full))
+    assert not same_bits(results_of(none), results_of(none))
+    assert not same_bits(inputs_of(none), inputs_of(none), overlook=captures.STAND_INS)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        ["{script}", "--reference", "cpu", "--", "cpu", "gelu"],
+        ["--reference", "cpu", "{script}", "cpu", "--", "gelu"],
+        ["{script}", "cpu", "gelu", "--reference", "cpu"],
+        ["{script}", "cpu", "--rtol", "1e-3", "gelu", "--reference", "capture", "{good}"],
+        ["--reference", "capture", "{good}", "{script}", "--", "cpu", "gelu"],
+    ],
+    ids=" ".join,
+)
+def test_flags_and_arguments_in_any_order(script, order, monkeypatch):
+    from op_tools.cli import first_bad_command
+
+    seen = []
+    monkeypatch.setattr(first_bad_command._Hunt, "run", lambda self: seen.append(self) or 0)
+    good = op_tools_capture()
+    words = [word.format(script=script, good=good) for word in order]
+    assert main(["first-bad", *words, "-o", "found"][: None if "--" not in words else -2]) == 0
+    (found,) = seen
+    assert found.flags.script == script and found.flags.arguments == ["cpu", "gelu"]
+    assert (found.given is not None) == ("capture" in words)
+
+
+def op_tools_capture():
+    import op_tools
+    import torch
+
+    tool = op_tools.OpCapture()
+    with tool:
+        torch.ones(3).sin()
+    return tool.folder
+
+
+def test_flags_of_the_script_without_dashes_between(script, capsys):
+    with pytest.raises(SystemExit):
+        main(["first-bad", script, "--steps", "3"])
+    assert "flags of the script go after --" in capsys.readouterr().err
 
 
 def test_a_script_that_fails(script, capsys, monkeypatch):

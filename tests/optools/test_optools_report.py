@@ -12,9 +12,8 @@ import sys
 import op_tools
 import pytest
 import torch
-from op_tools import _C, captures, reproducer, results
+from op_tools import _C, captures, judging, reproducer, results
 from op_tools.cli import main
-from op_tools.report import judging
 from op_tools.report.histograms import counts
 from optools_helpers import kernel, output, wrong_gelu
 from torch import nn
@@ -261,6 +260,55 @@ def test_a_reproducer_stands_alone(capsys, bad_gelu):
     assert far[0] < 1e-6 < 1e-5 < far[1]
 
 
+def test_a_reproducer_of_numbers_python_has_no_word_for(capsys):
+    """inf, nan and complex numbers of them, in a script that runs."""
+    inf, nan = float("inf"), float("nan")
+    tool = op_tools.OpCapture()
+    with tool:
+        for value in (complex(inf, nan), complex(-0.0, -inf), complex(1, 2), nan, -inf):
+            torch.zeros(3, dtype=torch.complex64).fill_(value)
+    records = [r for r in captures.open(tool.folder) if r.op == "aten::fill_.Scalar"]
+    assert len(records) == 5
+    for record in records:
+        path = reproducer.write(record, f"made{record.number}")
+        scope = {"__name__": "__main__", "__file__": path}
+        sys_argv, sys.argv = sys.argv, [path]
+        try:
+            exec(compile(read(path), path, "exec"), scope)
+        finally:
+            sys.argv = sys_argv
+        (got, *_) = scope["got"]
+        expected = record.outputs[0].load()
+        assert torch.equal(torch.view_as_real(got).isnan(), torch.view_as_real(expected).isnan())
+        assert torch.equal(
+            torch.view_as_real(got).nan_to_num(), torch.view_as_real(expected).nan_to_num()
+        )
+
+
+def test_tensors_of_a_reproducer_are_whole_or_not_there(monkeypatch):
+    import safetensors.torch
+
+    tool = op_tools.OpCapture()
+    with tool:
+        torch.ones(3).sin()
+    record = next(r for r in captures.open(tool.folder) if r.op == "aten::sin")
+    reproducer.write(record, "made")
+    with open("made/tensors.safetensors", "rb") as file:
+        before = file.read()
+
+    def fails(tensors, path):
+        with open(path, "wb") as file:
+            file.write(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", fails)
+    with pytest.raises(OSError, match="no space"):
+        reproducer.write(record, "made")
+    with open("made/tensors.safetensors", "rb") as file:
+        assert file.read() == before
+    assert sorted(os.listdir("made")) == ["call.json", "reproduce.py", "tensors.safetensors"]
+
+
 def test_reproducers_of_a_whole_step(capsys):
     folder = step_capture(1, foreach=True)
     written = 0
@@ -381,6 +429,44 @@ def test_foreign_results_are_a_problem_and_no_end(capsys):
         code, text = output(capsys, "report", folder, "-o", "page.html")
         assert code == 1 and said in text.err, text.err
     assert len(Page(read("page.html")).data["calls"]["number"]) == len(captures.open(folder))
+
+
+@pytest.mark.parametrize("kind", ["compare", "time"])
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("number", [1], "a list for its `number`, which is a whole number"),
+        ("number", {"a": 1}, "a map for its `number`"),
+        ("number", "1", "a text for its `number`"),
+        ("op", ["aten::sin"], "a list for its `op`, which is a text"),
+        ("phase", 3, "a number for its `phase`"),
+        ("step", 1.5, "a number for its `step`"),
+        ("verdict", {}, "a map for its `verdict`"),
+        ("e", "large", "a text for its `e`, which is a number"),
+        ("e", 10**400, "a number for its `e`"),
+        ("took_ns", [], "a list for its `took_ns`"),
+        ("start_ns", True, "a truth value for its `start_ns`"),
+    ],
+)
+def test_rows_of_the_wrong_types(capsys, kind, column, value, said):
+    """With a capture beside them and without one."""
+    what = {"compare": "OpAutoCompare", "time": "OpTimeMeasure"}[kind]
+    good = {"number": 1, "op": "aten::sin", "phase": "forward", "step": 0, "verdict": "pass"}
+    good.update(e=0.5, took_ns=7, start_ns=1)
+    held = {"format": results.FORMAT, "version": results.VERSION, "what": what}
+    held.update(
+        columns=list(good), rows=[list(good.values()), list({**good, column: value}.values())]
+    )
+    held.update(skips={"no": "list"}, dropped="many")
+    os.mkdir("alone")
+    for folder in (step_capture(1), "alone"):
+        with open(os.path.join(folder, f"{kind}.json"), "w") as file:
+            json.dump(held, file)
+        code, text = output(capsys, "report", folder, "-o", "page.html")
+        assert code == 1 and f"row 1 has {said}" in text.err, text.err
+        assert "1 rows are not used" in text.err
+        assert "`skips` is a map" in text.err and "`dropped` is a text" in text.err
+    assert Page(read("page.html")).data["calls"]["number"] == [1]
 
 
 def test_no_file_is_left_half_written(monkeypatch):

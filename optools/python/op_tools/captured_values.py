@@ -174,6 +174,18 @@ def all_leaves(value: object, name: str) -> Iterator[tuple[str, object]]:
         yield name, value
 
 
+def brief(value: object) -> str:
+    """A value in a few characters."""
+    if isinstance(value, TensorRef):
+        return value.describe()
+    if isinstance(value, (list, tuple)):
+        shown = [brief(item) for item in value[:4]] + ["..."] * (len(value) > 4)
+        return "[" + ",".join(shown) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{brief(item)}" for key, item in value.items()) + "}"
+    return repr(value)
+
+
 def load(value: object, device: str | torch.device = "cpu") -> object:
     """A value with its tensors read."""
     return Loader(device).load(value)

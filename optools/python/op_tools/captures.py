@@ -36,6 +36,7 @@ from op_tools.captured_values import (
     Opaque,
     TensorRef,
     all_leaves,
+    brief,
     device_named,
     leaves,
     load,
@@ -57,6 +58,8 @@ __all__ = [
     "Record",
     "TensorRef",
     "all_leaves",
+    "arguments_of",
+    "brief",
     "find",
     "leaves",
     "load",
@@ -114,6 +117,17 @@ class Record:
         parts += [("grad_outputs", self.grad_outputs)]
         for name, value in parts:
             yield from leaves(value, name)
+
+    @property
+    def on_cpu(self) -> bool:
+        return all(ref.device == "cpu" for _, ref in self.tensors())
+
+    def signature(self) -> str:
+        """What it was called with, and what came of it, in a few characters."""
+        given = [brief(value) for value in self.args]
+        given += [f"{key}={brief(value)}" for key, value in self.kwargs.items()]
+        made = "raised" if self.raised else ", ".join(brief(value) for value in self.outputs)
+        return f"({', '.join(given)}) -> {made}"
 
     def load(
         self, device: str | torch.device = "cpu", named: str | torch.device | None = None
@@ -273,7 +287,7 @@ class Capture:
             end_ns=_whole(raw, "end"), raised=_of(raw.get("raised"), (str, type(None)), "raised"),
             args=values("args", list, []), kwargs=values("kwargs", dict, {}),
             outputs=values("out", list, []),
-            after={_of(place, int, "after"): self._value(value, number) for place, value in after.items()},
+            after={_argument(place, raw): self._value(value, number) for place, value in after.items()},
             grad_inputs=values("grad_inputs", list, None),
             grad_outputs=values("grad_outputs", list, None),
             of_arguments=bool(raw.get("of_arguments")),
@@ -333,6 +347,13 @@ def _whole(raw: dict, key: str, default: int | None = 0) -> int:
     return _of(raw.get(key, default), int, key)
 
 
+def _argument(place: object, raw: dict) -> int:
+    """A place among a record's arguments."""
+    if not _is_size(place) or place >= len(raw.get("args", [])):
+        raise ValueError(f"it wrote argument {place!r}, which it does not have")
+    return place
+
+
 def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -383,17 +404,21 @@ def find(path: str) -> list[str]:
     return sorted(folder for folder, _, files in os.walk(path) if LOG in files)
 
 
+def arguments_of(schema: str) -> list[torch.Argument]:
+    """An operator's arguments as its schema has them."""
+    try:
+        return torch._C.parse_schema(schema).arguments
+    except RuntimeError as error:
+        said = str(error).splitlines()[0]
+        raise CaptureError(f"{schema[:80]!r} is no schema of an operator: {said}") from None
+
+
 def _as_call(schema: str, args: list, kwargs: dict) -> tuple[list, dict]:
     """Positional and keyword arguments, as the operator's schema wants them."""
     if not schema:
         return args, kwargs
-    try:
-        arguments = torch._C.parse_schema(schema).arguments
-    except RuntimeError as error:
-        said = str(error).splitlines()[0]
-        raise CaptureError(f"{schema[:80]!r} is no schema of an operator: {said}") from None
     positional, named = [], dict(kwargs)
-    for argument, value in zip(arguments, args):
+    for argument, value in zip(arguments_of(schema), args):
         if argument.kwarg_only:
             named[argument.name] = value
         else:

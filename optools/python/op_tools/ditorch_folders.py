@@ -43,6 +43,7 @@ class Case:
     of_arguments: bool = False  # grad_inputs: one per tensor argument
     after: dict[int, object] = field(default_factory=dict)  # what it wrote, by argument
     random: bool = False  # its values cannot be had again
+    on_cpu: bool = False  # it surely ran there when it was captured
     problems: list[str] = field(default_factory=list)
 
 

@@ -20,7 +20,8 @@ import torch
 from op_tools import captures
 from op_tools.captures import CaptureError, Opaque, Record, TensorRef
 from op_tools.core import quiet
-from op_tools.files import write_whole
+from op_tools.files import whole, write_whole
+from op_tools.replayable import python_name
 from op_tools.results import plain
 
 FORMAT = "op_tools reproducer"
@@ -95,9 +96,11 @@ class _Source:
             return str(value)
         if isinstance(value, float):
             return repr(value) if abs(value) < float("inf") else f"float({str(value)!r})"
+        if isinstance(value, complex):
+            return f"complex({self.of(value.real)}, {self.of(value.imag)})"
         if isinstance(value, Opaque) and value.kind.startswith("generator"):
             return "None"
-        if value is None or isinstance(value, (bool, int, str, complex)):
+        if value is None or isinstance(value, (bool, int, str)):
             return repr(value)
         raise CaptureError(f"its argument {value!r} cannot be in a script")
 
@@ -123,17 +126,13 @@ def _line(text: str) -> str:
 
 
 def _body(record: Record, source: _Source) -> str:
-    namespace, _, rest = record.op.partition("::")
-    name, _, overload = rest.partition(".")
-    arguments = torch._C.parse_schema(record.schema).arguments
+    arguments = captures.arguments_of(record.schema)
     given = []
     for argument, value in zip(arguments, record.args):
         text = source.of(value)
         given.append(f"{argument.name}={text}" if argument.kwarg_only else text)
     lines = [f'{t} = give("{t}")' for t in source.tensors]
-    lines.append(
-        f"result = torch.ops.{namespace}.{name}.{overload or 'default'}({', '.join(given)})"
-    )
+    lines.append(f"result = {python_name(record.op)}({', '.join(given)})")
     written = [source.of(record.args[place]) for place in sorted(record.after)]
     if written:
         lines.append(f"result = [result, {', '.join(written)}]")
@@ -159,11 +158,15 @@ def write(record: Record, folder: str, verdict: str = "") -> str:
     captures.resolve(record.op)
     source = _Source()
     with quiet():
-        body = _body(record, source)
-        tensors = {**source.tensors, **_results(record)}
+        try:
+            body = _body(record, source)
+            tensors = {**source.tensors, **_results(record)}
+        except (RuntimeError, MemoryError) as error:  # larger than memory: an expanded tensor
+            raise error if isinstance(error, CaptureError) else CaptureError(str(error)) from None
         os.makedirs(folder, exist_ok=True)
         try:
-            save_file(tensors, os.path.join(folder, TENSORS))
+            with whole(os.path.join(folder, TENSORS)) as name:
+                save_file(tensors, name)
         except (KeyError, ValueError, RuntimeError) as error:
             raise CaptureError(f"safetensors cannot hold its tensors: {error}") from None
     devices = [ref.device for _, ref in record.tensors() if ref.device != "cpu"]

@@ -16,6 +16,10 @@ from op_tools.files import write_whole
 
 FORMAT, VERSION = "op_tools results", 1
 COMPARE, TIME = "compare.json", "time.json"
+# Columns whose fields others count with or look up by; None may stand for any of them.
+_TEXTS = frozenset("op phase api module site result dtype verdict reason".split())
+_WHOLE = frozenset("number step thread forward api_call".split())
+_NUMBERS = frozenset("e over start_ns took_ns device_ns elements".split())
 
 
 class ResultsError(ValueError):
@@ -39,7 +43,10 @@ def number(value: object) -> float | None:
     """The number a field stands for; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return float(value) if value in ("inf", "-inf", "nan") else None
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # JSON's whole numbers have no end
+        return None
 
 
 def save(path: str, what: str, columns: list[str], rows: list[dict], **more: object) -> str:
@@ -57,7 +64,8 @@ def save(path: str, what: str, columns: list[str], rows: list[dict], **more: obj
 
 
 def load(path: str, what: str) -> dict:
-    """The file's map, its rows as maps. Raises ResultsError."""
+    """The file's map, its rows as maps; `problems` says which rows were left out, and why. Raises
+    ResultsError where there is nothing to use."""
     try:
         with open(path, encoding="utf-8") as file:
             held = json.load(file)
@@ -72,8 +80,38 @@ def load(path: str, what: str) -> dict:
     columns, rows = held.get("columns"), held.get("rows")
     if not isinstance(columns, list) or not isinstance(rows, list):
         raise ResultsError(f"{path}: its columns or rows are missing")
+    names = [str(column) for column in columns]
+    good, bad = [], []
     for i, row in enumerate(rows):
-        if not isinstance(row, list) or len(row) != len(columns):
-            raise ResultsError(f"{path}: row {i} has not {len(columns)} fields")
-    held["rows"] = [dict(zip(map(str, columns), row)) for row in rows]
+        why = _wrong(names, row)
+        if why:
+            bad.append(f"row {i} {why}")
+        else:
+            good.append(dict(zip(names, row)))
+    held["rows"] = good
+    held["problems"] = [f"{path}: {bad[0]}; {len(bad)} rows are not used"] if bad else []
+    for name, kind in (("dropped", int), ("skips", list)):
+        if not isinstance(held.get(name, kind()), kind):
+            held["problems"].append(f"{path}: `{name}` is {_kind(held.pop(name))}, and not used")
     return held
+
+
+def _wrong(names: list[str], row: object) -> str:
+    """What is wrong with a row; empty where nothing is."""
+    if not isinstance(row, list) or len(row) != len(names):
+        return f"has not {len(names)} fields"
+    for name, value in zip(names, row):
+        if value is None:
+            continue
+        if name in _TEXTS and not isinstance(value, str):
+            return f"has {_kind(value)} for its `{name}`, which is a text"
+        if name in _WHOLE and (isinstance(value, bool) or not isinstance(value, int)):
+            return f"has {_kind(value)} for its `{name}`, which is a whole number"
+        if name in _NUMBERS and number(value) is None:
+            return f"has {_kind(value)} for its `{name}`, which is a number"
+    return ""
+
+
+def _kind(value: object) -> str:
+    kinds = {dict: "a map", list: "a list", str: "a text", bool: "a truth value"}
+    return kinds.get(type(value), "a number")

@@ -83,6 +83,7 @@ def _record_case(folder: str, record: captures.Record, device: str) -> Case:
     if record.grad_inputs is not None:
         case.grad_inputs = tuple(captures.load(record.grad_inputs))
         case.of_arguments = record.of_arguments
+    case.on_cpu = record.on_cpu
     case.random = record.rng is not None or record.op.startswith(_MEANINGLESS)
     return case
 

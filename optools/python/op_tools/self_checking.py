@@ -23,7 +23,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from op_tools import options
-from op_tools.core import _C, quiet
+from op_tools.step_bits import bits_of
 from op_tools.tool import OpTool
 
 
@@ -74,7 +74,7 @@ def _run(step: Callable[[], object]) -> tuple[list[tuple], float]:
         result = step()
         _wait()
         took = (time.perf_counter() - begin) * 1e3
-    return [_bits(t) for t in tree_leaves(result) if isinstance(t, torch.Tensor)], took
+    return [bits_of(t) for t in tree_leaves(result) if isinstance(t, torch.Tensor)], took
 
 
 def _run_with(tool: Callable[[], OpTool], step: Callable[[], object]) -> tuple[list[tuple], float]:
@@ -105,15 +105,6 @@ def _same_random_numbers():
 def _wait() -> None:
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()
-
-
-def _bits(tensor: torch.Tensor) -> tuple:
-    with quiet():
-        host = tensor.detach()
-        if host.layout != torch.strided:
-            host = host.to_dense()
-        host = host.resolve_conj().resolve_neg().cpu()
-        return str(host.dtype), tuple(host.shape), _C.content_hash(host)
 
 
 def _compare(expected: list[tuple], got: list[tuple], what: str) -> None:

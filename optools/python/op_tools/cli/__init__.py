@@ -7,6 +7,7 @@
     op-tools replay PATH             every captured call again, compared with what was captured
     op-tools report CAPTURE          one HTML file to look at it with
     op-tools first-bad SCRIPT        the first operator of a run that is wrong
+    op-tools self-check SCRIPT       do tools change what they watch, and what do they cost
     op-tools import FOLDERS          ditorch's folders -> a capture
     op-tools export CAPTURE FOLDER   a capture -> ditorch's folders
 
@@ -20,7 +21,8 @@ import importlib
 import os
 import sys
 
-# Each module adds its arguments with add(parser) and works in run(flags) -> exit code.
+# Each module adds its arguments with add(parser) and works in run(flags) -> exit code. Commands that
+# run a script give it what follows a `--`, and words that are no flags, as flags.arguments.
 COMMANDS = {
     "ls": "captures, or the calls of one",
     "show": "one call, with its tensors",
@@ -28,6 +30,7 @@ COMMANDS = {
     "replay": "run captured calls again and compare",
     "report": "one HTML file about a capture",
     "first-bad": "the first operator of a script's run that is wrong",
+    "self-check": "a script with and without each tool: the same bits, at what cost",
     "import": "ditorch's folders -> a capture",
     "export": "a capture -> ditorch's folders",
 }
@@ -35,6 +38,22 @@ COMMANDS = {
 
 def _module(command: str):
     return importlib.import_module(f"op_tools.cli.{command.replace('-', '_')}_command")
+
+
+def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    words = ["self-check" if word == "--self-check" else word for word in words[:1]] + words[1:]
+    runs_a_script = words[:1] in (["first-bad"], ["self-check"])
+    if not runs_a_script:
+        return parser.parse_args(words)
+    split = words.index("--") if "--" in words else len(words)
+    module = _module(words[0])
+    own = module.joined(words[:split]) if hasattr(module, "joined") else words[:split]
+    flags, more = parser.parse_known_args(own)
+    unknown = [word for word in more if word.startswith("-")]
+    if unknown:
+        parser.error(f"unknown: {' '.join(unknown)} (flags of the script go after --)")
+    flags.arguments += more + words[split + 1 :]
+    return flags
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
         _module(name).add(commands.add_parser(name, help=text, description=text))
-    flags = parser.parse_args(arguments)
+    flags = _parse(parser, list(sys.argv[1:] if arguments is None else arguments))
     try:
         return _module(flags.command).run(flags)
     except BrokenPipeError:  # `op-tools ls | head`

@@ -4,25 +4,30 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Iterator
 
 from op_tools import captures
-from op_tools.captures import Capture, Opaque, Record, TensorRef
+from op_tools.captures import Capture, Record
+
+
+def count(text: str) -> int:
+    """An argument that is a whole number, 0 or more."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 0 or a whole number above it")
+    return int(text)
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--op", help="operators whose name (a regular expression) matches")
     parser.add_argument("--phase", choices=captures.PHASES)
     parser.add_argument("--step", type=int)
-    parser.add_argument("--limit", type=int, help="at most this many calls")
+    parser.add_argument("--limit", type=count, help="at most this many calls")
 
 
 def chosen(capture: Capture, flags: argparse.Namespace) -> Iterator[Record]:
-    for count, record in enumerate(capture.select(flags.op, flags.phase, flags.step)):
-        if flags.limit is not None and count >= flags.limit:
-            return
-        yield record
+    return itertools.islice(capture.select(flags.op, flags.phase, flags.step), flags.limit)
 
 
 def tell_problems(capture: Capture) -> int:
@@ -32,22 +37,8 @@ def tell_problems(capture: Capture) -> int:
     return 1 if capture.problems else 0
 
 
-def brief(value: object) -> str:
-    """A value in a few characters."""
-    if isinstance(value, TensorRef):
-        return value.describe()
-    if isinstance(value, (list, tuple)):
-        shown = [brief(item) for item in value[:4]] + ["..."] * (len(value) > 4)
-        return "[" + ",".join(shown) + "]"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{brief(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, Opaque):
-        return f"<{value.kind}>"
-    return repr(value)
-
-
-def signature(record: Record) -> str:
-    given = [brief(value) for value in record.args]
-    given += [f"{key}={brief(value)}" for key, value in record.kwargs.items()]
-    made = "raised" if record.raised else ", ".join(brief(value) for value in record.outputs)
-    return f"({', '.join(given)}) -> {made}"
+def tell_fields(*fields: tuple[str, object]) -> None:
+    """`name: value` lines of those that have a value."""
+    for name, value in fields:
+        if value:
+            print(f"  {name}: {value}")

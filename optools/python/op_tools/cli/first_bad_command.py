@@ -5,8 +5,9 @@
     op-tools first-bad train.py --reference capture DIR
 
 What is compared: every call with a second run on the cpu, or with a capture made elsewhere, and
-with float64. Where no call is wrong by itself and the runs still print other numbers, halves of
-the operators run on the cpu until one is left. Exit code: 0 nothing wrong, 1 found, 2 wrong use.
+with float64. Where no call is wrong by itself and the runs still print other numbers, parts of the
+operators run on the cpu until those are known that make the difference. Exit code: 0 nothing
+wrong, 1 found, 2 wrong use.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ import argparse
 import os
 import re
 
-from op_tools import captures, reproducer
+from op_tools import captures, first_bad, reproducer, script_runs
+from op_tools.bisecting import Bisection, bisect
 from op_tools.capture import new_folder
 from op_tools.captures import Capture, CaptureError
+from op_tools.cli.common import tell_fields
+from op_tools.script_runs import Outcome
 
+CAPTURE = "capture "
 FOLDER = os.path.join("op_tools_results", "first_bad")
 
 
@@ -27,10 +32,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("arguments", nargs="*", help="of the script; after -- where they are flags")
     parser.add_argument(
         "--reference",
-        nargs="+",
-        default=["cpu"],
-        metavar="WHAT",
-        help="cpu (every operator there), or: capture DIR",
+        default="cpu",
+        metavar="cpu|capture DIR",
+        help="every operator on the cpu (the default), or a capture made elsewhere",
     )
     parser.add_argument("-o", "--out", help="the folder for captures and the reproducer")
     parser.add_argument(
@@ -38,9 +42,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(flags: argparse.Namespace) -> int:
-    from op_tools import first_bad
+def joined(words: list[str]) -> list[str]:
+    """`--reference capture DIR` as one flag with one value."""
+    if "--reference" not in words:
+        return words
+    at = words.index("--reference") + 1
+    if words[at : at + 1] == ["capture"] and at + 1 < len(words):
+        return [*words[:at], f"{CAPTURE}{words[at + 1]}", *words[at + 2 :]]
+    return words
 
+
+def run(flags: argparse.Namespace) -> int:
     given = _reference(flags.reference)
     if not os.path.isfile(flags.script):
         raise ValueError(f"{flags.script} is no file")
@@ -49,20 +61,17 @@ def run(flags: argparse.Namespace) -> int:
     folder = flags.out or new_folder(FOLDER)
     try:
         return _Hunt(flags, folder, given).run()
-    except first_bad.RunError as error:
+    except script_runs.RunError as error:
         raise ValueError(str(error)) from None
 
 
-def _reference(words: list[str]) -> Capture | None:
+def _reference(text: str) -> Capture | None:
     """None for the cpu."""
-    if words == ["cpu"]:
+    if text == "cpu":
         return None
-    if len(words) == 2 and words[0] == "capture":
-        return captures.open(words[1])
-    raise ValueError(
-        f"--reference {' '.join(words)}: expected cpu, or: capture DIR "
-        "(the script's own arguments go after --)"
-    )
+    if text.startswith(CAPTURE):
+        return captures.open(text.removeprefix(CAPTURE))
+    raise ValueError(f"--reference {text}: expected cpu, or: capture DIR")
 
 
 class _Hunt:
@@ -70,18 +79,15 @@ class _Hunt:
         self.flags, self.folder, self.given = flags, folder, given
 
     def run(self) -> int:
-        from op_tools import first_bad
-
-        device = self._run("capture", "device")
+        device = self._run("OpCapture", "device")
         if device.code != 0:
-            last = (device.errors.strip().splitlines() or [""])[-1]
-            print(f"the script ended with code {device.code}: {last}")
+            print(f"the script ended with code {device.code}: {device.last_words}")
         self.on_cpu = device.devices == ["cpu"]
         mine = captures.open(device.folder)
         all_on_cpu = None
         reference = self.given
         if reference is None and not self.on_cpu:
-            all_on_cpu = self._run("fallback+capture", "reference")
+            all_on_cpu = self._run("OpFallback+OpCapture", "reference")
             reference = captures.open(all_on_cpu.folder)
         result = first_bad.search(mine, reference)
         self._tell_streams(result, reference)
@@ -94,11 +100,12 @@ class _Hunt:
         self._tell(found, mine, result.calls)
         return 1
 
-    def _run(self, modes: str, name: str, **variables: str):
-        from op_tools import first_bad
-
-        where = os.path.join(self.folder, name)
-        return first_bad.run(self.flags.script, self.flags.arguments, modes, where, **variables)
+    def _run(self, tools: str, name: str, **variables: str) -> Outcome:
+        flags = self.flags
+        folder = os.path.join(self.folder, name)
+        return script_runs.run(
+            flags.script, flags.arguments, tools, OP_CAPTURE_DIR=folder, **variables
+        )
 
     def _tell_streams(self, result, reference: Capture | None) -> None:
         if reference is None:
@@ -112,33 +119,44 @@ class _Hunt:
             print("the two runs are too different to be matched call by call")
 
     # ---- where streams do not tell -----------------------------------------------
-    def _bisect(self, mine: Capture, device, all_on_cpu):
-        from op_tools import first_bad
-
+    def _bisect(
+        self, mine: Capture, device: Outcome, all_on_cpu: Outcome | None
+    ) -> first_bad.Found | None:
         if all_on_cpu is None:
-            all_on_cpu = self._run("fallback", "reference")
+            all_on_cpu = self._run("OpFallback", "reference")
         if device.agrees(all_on_cpu, self.flags.rtol):
             return None
         names = list(dict.fromkeys(record.op for record in mine if "::" in record.op))
         print(
-            f"no call is wrong by itself, and the runs come to different numbers: trying halves of "
+            f"no call is wrong by itself, and the runs come to different numbers: trying parts of "
             f"{len(names)} operators on the cpu"
         )
 
         def is_good(on_cpu: list[str]) -> bool:
             chosen = ",".join(map(re.escape, on_cpu))
-            outcome = self._run("fallback", "bisection", OP_FALLBACK_LIST=chosen)
+            outcome = self._run("OpFallback", "bisection", OP_FALLBACK_LIST=chosen)
             good = outcome.agrees(all_on_cpu, self.flags.rtol)
             print(f"  {len(on_cpu)} on the cpu: {'good' if good else 'bad'}")
             return good
 
-        name, runs = first_bad.bisect(names, is_good)
-        if name is None:
-            print(f"after {runs} runs: no single operator explains it")
-            return None
-        print(f"after {runs} runs: good with {name} on the cpu")
-        record = next(record for record in mine if record.op == name)
-        return first_bad.judge_one(record)
+        found = bisect(names, is_good)
+        self._tell_bisection(found)
+        calls = (record for record in mine if record.op in found.culprits)
+        first = next(calls, None)
+        return None if first is None else first_bad.judge_one(first)
+
+    def _tell_bisection(self, found: Bisection) -> None:
+        if not found.culprits:
+            print(f"after {found.runs} runs: no set of operators explains it")
+            return
+        names = ", ".join(found.culprits)
+        if found.complete:
+            print(f"after {found.runs} runs: good with {names} on the cpu")
+        else:
+            print(
+                f"after {found.runs} runs: {names} have to be on the cpu, and more; what remains "
+                f"is among {found.unsearched} operators that were not looked at"
+            )
 
     # ---- what was found ------------------------------------------------------------
     def _tell(self, found, mine: Capture, calls: int) -> None:
@@ -152,14 +170,12 @@ class _Hunt:
         if result is not None and result["worst"] is not None:
             place = ", ".join(map(str, result["worst"]))
             print(f"  {result['result']}[{place}] is {result['got']}, float64 {result['expected']}")
-        for name, value in (
+        tell_fields(
             ("module", record.module),
             ("at", record.site),
             ("inputs", found.inputs),
             ("capture", mine.path),
-        ):
-            if value:
-                print(f"  {name}: {value}")
+        )
         # Beside the capture it is of: `op-tools report` finds it there.
         folder = os.path.join(os.path.dirname(mine.path), reproducer.folder_name(record))
         try:

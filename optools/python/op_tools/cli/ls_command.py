@@ -10,7 +10,7 @@ import sys
 
 from op_tools import captures
 from op_tools.captures import CaptureError, Record
-from op_tools.cli.common import add_filters, chosen, signature, tell_problems
+from op_tools.cli.common import add_filters, chosen, tell_problems
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def _line(record: Record) -> str:
     place += f"  {record.site}" if record.site else ""
     return (
         f"{record.number:>8} {record.step:>4} {record.phase:<9} {record.op:<36} "
-        f"{signature(record)}{place}"
+        f"{record.signature()}{place}"
     )
 
 

@@ -13,6 +13,7 @@ import argparse
 import os
 import sys
 
+from op_tools.cli.common import count
 from op_tools.files import write_whole
 
 MIB = 1 << 20
@@ -24,14 +25,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--judge", action="store_true", help="judge every captured result")
     parser.add_argument(
         "--values",
-        type=int,
+        type=count,
         default=4096,
         metavar="MB",
         help="read at most this much of the tensors, for exponent histograms (4096; 0: none)",
     )
     parser.add_argument(
         "--reproducers",
-        type=int,
+        type=count,
         default=0,
         metavar="N",
         help="write a reproducer of each of the N worst calls, beside the file (0)",
@@ -42,9 +43,6 @@ def run(flags: argparse.Namespace) -> int:
     from op_tools import report
     from op_tools.report.gathering import verdict_counts
 
-    for name in ("values", "reproducers"):
-        if getattr(flags, name) < 0:
-            raise ValueError(f"--{name} {getattr(flags, name)}: expected 0 or more")
     out = flags.out or os.path.join(flags.folder, "report.html")
     to = os.path.dirname(os.path.abspath(out))
     if os.path.isdir(flags.folder) and not os.path.isdir(to):

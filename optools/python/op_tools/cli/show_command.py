@@ -8,8 +8,8 @@ import argparse
 import torch
 
 from op_tools import captures
-from op_tools.captures import CaptureError, Record, TensorRef
-from op_tools.cli.common import brief
+from op_tools.captures import CaptureError, Record, TensorRef, brief
+from op_tools.cli.common import tell_fields
 from op_tools.core import _C
 
 
@@ -36,15 +36,13 @@ def _head(record: Record) -> None:
     if record.schema:
         print(f"  {record.schema}")
     print(f"  {record.phase}, step {record.step}, thread {record.thread}")
-    for name, value in (
+    tell_fields(
         ("forward call", record.forward),
         ("API", record.api),
         ("module", record.module),
         ("at", record.site),
         ("raised", record.raised),
-    ):
-        if value:
-            print(f"  {name}: {value}")
+    )
     if record.end_ns:
         print(f"  took {(record.end_ns - record.start_ns) / 1e3:.1f} us")
     for i, value in enumerate(record.args):

@@ -9,10 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from op_tools import captures, ditorch_folders, reproducer, results
+from op_tools import captures, ditorch_folders, judging, reproducer, results
 from op_tools.captures import Capture, CaptureError, Record
-from op_tools.cli.common import signature
-from op_tools.report import judging
 from op_tools.report.histograms import Histograms
 from op_tools.results import number, plain
 from op_tools.verdict import ORDER
@@ -138,6 +136,7 @@ class Gathering:
         except results.ResultsError as error:
             self.problems.append(str(error))
             return {}, []
+        self.problems += held["problems"]
         return held, held["rows"]
 
     def read_times(self) -> None:
@@ -246,7 +245,7 @@ def _call(record: Record, first: int) -> Call:
         module=record.module,
         site=record.site,
         api=record.api,
-        signature=signature(record),
+        signature=record.signature(),
         raised=record.raised or "",
         step=record.step,
         thread=record.thread,
@@ -273,8 +272,7 @@ def _from_row(row: dict) -> Call:
 def _judged(call: Call, found: dict) -> None:
     call.verdict, call.reason = found["verdict"], found["reason"]
     call.results = found["results"]
-    judged = [r["e"] for r in call.results if r["verdict"] != "skip"]
-    call.e = max(judged, default=None)
+    call.e = judging.worst_e(found)
 
 
 def _add_result(call: Call, row: dict) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts on captured calls: what was captured against float64 on the cpu, same inputs."""
+"""Verdicts on calls that are over: their results against float64 on the cpu, same inputs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,29 @@ def judge(record: Record) -> dict:
     why = _obstacle(record)
     if why:
         return skip(why)
-    on_cpu = all(ref.device == "cpu" for _, ref in record.tensors())
     try:
         with quiet():
             args, outputs = record.load_arguments(), record.load_outputs()
             after = captures.load(record.after)
-        return _C.judge_call(operator_number(record.op), args, outputs, after, on_cpu)
-    except (CaptureError, ValueError, TypeError, RuntimeError) as error:
+    except CaptureError as error:
+        return skip(str(error))
+    return judge_values(record.op, args, outputs, after, record.on_cpu)
+
+
+def judge_values(
+    op: str, args: list, outputs: list, after: dict[int, object], on_cpu: bool
+) -> dict:
+    """The same of values at hand, all in host memory: arguments as the schema orders them, what
+    the operator returned, and what it wrote by the argument's place. `on_cpu`: was it run there?"""
+    try:
+        return _C.judge_call(operator_number(op), args, outputs, after, on_cpu)
+    except (ValueError, TypeError, RuntimeError) as error:
         return skip(str(error).splitlines()[0] if str(error) else type(error).__name__)
+
+
+def worst_e(found: dict) -> float | None:
+    """The largest E of the results that were judged."""
+    return max((r["e"] for r in found["results"] if r["verdict"] != "skip"), default=None)
 
 
 def _obstacle(record: Record) -> str:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of a script for `op-tools first-bad`, in a process of its own.
+"""A run of a script with tools, in a process of its own; `script_runs.py` starts it.
 
-    python -m op_tools.first_bad_run MODE WHEN FILE script.py [arguments]
+    python -m op_tools.run_script TOOLS WHEN BITS FILE script.py [arguments]
 
-MODE: capture, fallback (OP_FALLBACK_LIST says what), both with a + between them. WHEN: `modules`
-starts the tools when the first module is called, which is after the script's imports: kernels that
-are registered while a tool runs are not seen by it. `now` starts them at once. FILE gets what there
-is to know about the run, as JSON.
+TOOLS: names such as OpCapture, with a + between them, or none. WHEN: `modules` starts the tools when
+the first module is called, which is after the script's imports: kernels that are registered while
+a tool runs are not seen by it. `now` starts them at once. BITS: `bits` keeps what the steps gave
+(step_bits.py). FILE gets what there is to know about the run, as JSON.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ import torch
 from torch import nn
 
 import op_tools
-from op_tools import options
-
-MODES = {"capture": op_tools.OpCapture, "fallback": op_tools.OpFallback}
+from op_tools import options, script_runs
+from op_tools.step_bits import StepBits
 
 
 def run(script: str, arguments: list[str]) -> int:
@@ -49,12 +48,16 @@ def run(script: str, arguments: list[str]) -> int:
 class Tools:
     """Started once, when it is time."""
 
-    def __init__(self, modes: str) -> None:
-        self.tools = [MODES[mode]() for mode in modes.split("+")]
+    def __init__(self, names: str, bits: StepBits | None) -> None:
+        names = [] if names == script_runs.NO_TOOL else names.split("+")
+        self.tools = [getattr(op_tools, name)() for name in names]
+        self.bits = bits
         self.devices: list[str] | None = None  # None: not started
 
     def start(self) -> None:
         self.devices = options.devices()
+        if self.bits is not None:
+            self.bits.begin()
         for tool in self.tools:
             tool.start()
 
@@ -72,6 +75,8 @@ class Tools:
         with contextlib.redirect_stdout(io.StringIO()):  # their lines are not the script's
             for tool in reversed(self.tools):
                 tool.stop()
+        if self.bits is not None:
+            self.bits.end()
 
     @property
     def folder(self) -> str | None:
@@ -80,8 +85,9 @@ class Tools:
 
 
 def main() -> int:
-    modes, when, path, script, *arguments = sys.argv[1:]
-    tools = Tools(modes)
+    names, when, bits, path, script, *arguments = sys.argv[1:]
+    kept = StepBits() if bits == "bits" else None
+    tools = Tools(names, kept)
     if when == "now":
         tools.start()
     else:
@@ -91,8 +97,11 @@ def main() -> int:
     finally:
         tools.stop()
     sys.stdout.flush()
+    told = {"code": code, "folder": tools.folder, "devices": tools.devices}
+    if kept is not None:
+        told.update(bits=kept.bits, steps=kept.steps, seconds=kept.seconds)
     with open(path, "w", encoding="utf-8") as file:
-        json.dump({"code": code, "folder": tools.folder, "devices": tools.devices}, file)
+        json.dump(told, file)
     return 0
 
 
