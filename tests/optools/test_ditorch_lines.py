@@ -239,6 +239,43 @@ def test_results_are_the_same_bits(device, monkeypatch, name, form):
     op_tools.self_check(getattr(op_tools, name), train, repeats=1)
 
 
+def _autocompare_table():
+    (path,) = Path("op_tools_results/op_autocompare_result").glob("*.csv")
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_the_table_grows_while_the_program_runs(device, capsys, monkeypatch):
+    """OP_TOOLS_MAX_CACHE_SIZE rows at a time, under one head."""
+    monkeypatch.setenv("OP_TOOLS_VERBOSE", "ditorch")
+    monkeypatch.setenv("OP_TOOLS_MAX_CACHE_SIZE", "2")
+    x = torch.ones(3, device=device)
+    with op_tools.OpAutoCompare() as tool:
+        torch.sin(x)
+        assert not Path("op_tools_results").exists()
+        torch.sin(x)
+        assert len(_autocompare_table()) == 2
+        torch.sin(x)
+        assert len(_autocompare_table()) == 2
+    rows = _autocompare_table()
+    assert [row["name"].strip() for row in rows] == ["torch.sin output"] * 3
+    assert {row["allclose"] for row in rows} == {"True"}
+    assert capsys.readouterr().out.count("op autocompare result saved to ") == 2
+    tool.save_csv("all.csv")
+    assert len(Path("all.csv").read_text().splitlines()) == 4
+
+
+def test_a_table_that_cannot_grow_is_said_twice_at_most(device, capsys, monkeypatch):
+    monkeypatch.setenv("OP_TOOLS_VERBOSE", "ditorch")
+    monkeypatch.setenv("OP_TOOLS_MAX_CACHE_SIZE", "1")
+    Path("op_tools_results").write_text("a file where the folder should be")
+    x = torch.ones(3, device=device)
+    with op_tools.OpAutoCompare() as tool:
+        for _ in range(5):
+            torch.sin(x)
+    assert not tool.gave_up
+    assert capsys.readouterr().out.count("could not be saved") == 2
+
+
 class WrongBackward(torch.autograd.Function):
     """Right in float64, which is what the reference is in."""
 

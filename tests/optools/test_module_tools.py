@@ -151,3 +151,25 @@ def test_process_monitor_names_wrong_values(monkeypatch):
     monkeypatch.setenv("OP_TOOLS_MAX_CACHE_SIZE", "many")
     with pytest.raises(ValueError, match="OP_TOOLS_MAX_CACHE_SIZE='many'"):
         process_monitor.monitor(os.getpid())
+
+
+def test_process_monitor_has_the_same_columns_throughout(monkeypatch, tmp_path):
+    """Where the vendor's command answers late, or is not there."""
+    answers = iter([TimeoutError, f"{os.getpid()}, 7\n", ""])
+
+    class Done:
+        def __init__(self, text):
+            self.stdout = text
+
+    def run(*_, **__):
+        answer = next(answers)
+        if answer is TimeoutError:
+            raise subprocess.TimeoutExpired("nvidia-smi", 10)
+        return Done(answer)
+
+    monkeypatch.setattr(process_monitor.shutil, "which", lambda name: name)
+    monkeypatch.setattr(process_monitor.subprocess, "run", run)
+    found = [process_monitor.device_memory(os.getpid()) for _ in range(3)]
+    assert found == [{"device_memory_mb": mb} for mb in ("-", 7.0, "-")]
+    monkeypatch.setattr(process_monitor.shutil, "which", lambda name: None)
+    assert process_monitor.device_memory(os.getpid()) == {"device_memory_mb": "-"}

@@ -89,12 +89,28 @@ def test_a_folder_is_refused(tmp_path):
         files.write_whole(tmp_path, "x")
 
 
+def test_rows_are_appended_under_one_head(tmp_path):
+    path = str(tmp_path / "rows.csv")
+    files.append_csv(path, ["a", "b"], [{"a": 1, "b": 2}])
+    files.append_csv(path, ["a", "b"], [{"a": 3}])
+    assert Path(path).read_bytes() == b"a,b\r\n1,2\r\n3,-\r\n"
+
+
+def test_rows_that_do_not_fit_are_not_begun(tmp_path, small_disk):
+    path = str(tmp_path / "rows.csv")
+    files.append_csv(path, ["a"], [{"a": 1}])
+    with pytest.raises(OSError, match="too large"):
+        files.append_csv(path, ["a"], ({"a": i} for i in range(10_000)))
+    assert Path(path).read_bytes() == b"a\r\n1\r\n"
+
+
 def test_paths_of_results_differ(tmp_path):
     paths = [files.result_path(str(tmp_path / "new"), "op_elasped_info") for _ in range(3)]
     assert len(set(paths)) == 3
     assert all(f"_pid{os.getpid()}_" in path for path in paths)
 
 
+@pytest.mark.broken_tool
 def test_a_full_disk_is_said_once_by_ditorchs_capture(monkeypatch, capsys, small_disk):
     monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
     monkeypatch.setenv("OP_CAPTURE_FORMAT", "ditorch")

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 
 import torch
 
 from op_tools import exiting, options, results
 from op_tools.core import _C, location
-from op_tools.files import result_path, write_csv
+from op_tools.files import append_csv, result_path, write_csv
+from op_tools.pretty_print import dict_data_list_to_table
 from op_tools.printing import place_of, print_reasons
 from op_tools.tool import OpTool
 
@@ -54,6 +56,7 @@ class OpAutoCompare(OpTool):
         super().__init__()
         self.call_sites = True
         self.module_paths = True
+        self._lock = threading.Lock()  # hooks of several threads
         self._api_rows: list[dict] = []
         # Set before start(); None: as the variable of that name says.
         self.every: int | None = None  # OP_AUTOCOMPARE_EVERY: 1 is every call
@@ -66,7 +69,7 @@ class OpAutoCompare(OpTool):
             threads=self._setting(self.threads, "THREADS", min(8, os.cpu_count() or 1)),
             queue_bytes=self._setting(self.queue_megabytes, "QUEUE_MB", 64) << 20,
             every=self._setting(self.every, "EVERY", 1),
-            row_limit=options.number("OP_AUTOCOMPARE_ROWS", 100_000),
+            row_limit=self._row_limit,
             finding_limit=options.number("OP_AUTOCOMPARE_LIMIT", 1000),
             tolerances=tolerances(),
         )
@@ -81,16 +84,35 @@ class OpAutoCompare(OpTool):
         return value
 
     def start(self) -> OpAutoCompare:
-        self._api_rows = []
+        self._api_rows, self._in_file, self._path = [], 0, ""
+        self._row_limit = options.number("OP_AUTOCOMPARE_ROWS", 100_000)
+        self._cache_size = options.number("OP_TOOLS_MAX_CACHE_SIZE", 100)
+        if self._cache_size < 1:
+            raise ValueError(
+                f"OP_TOOLS_MAX_CACHE_SIZE={self._cache_size}: expected a number above 0"
+            )
         self._raises = self.raise_on_error
         if self._raises is None:
             self._raises = options.number("OP_AUTOCOMPARE_RAISE", 0) > 0
         return super().start()
 
     def keep_rows(self, forward_id: int, rows: list[dict]) -> None:
-        """Of a hook that compared a whole API call, as ditorch does (OP_TOOLS_VERBOSE)."""
-        limit = options.number("OP_AUTOCOMPARE_ROWS", 100_000) - len(self._api_rows)
-        self._api_rows += [{"forward_id": forward_id, **row} for row in rows[: max(limit, 0)]]
+        """Of a hook that compared a whole API call, as ditorch does (OP_TOOLS_VERBOSE); its file
+        grows by OP_TOOLS_MAX_CACHE_SIZE rows at a time."""
+        with self._lock:
+            limit = self._row_limit - len(self._api_rows)
+            self._api_rows += [{"forward_id": forward_id, **row} for row in rows[: max(limit, 0)]]
+            is_full = len(self._api_rows) - self._in_file >= self._cache_size
+            if is_full and not self._save("op autocompare result", self._append):
+                self._cache_size = 2**62  # said; report() tries once more
+
+    def _append(self) -> str:
+        rows = self._api_rows[self._in_file :]
+        self._path = self._path or result_path(FOLDER, "op_autocompare_info")
+        append_csv(self._path, COLUMNS, rows)
+        self._in_file = len(self._api_rows)
+        print(dict_data_list_to_table(rows))
+        return self._path
 
     def wait(self) -> None:
         """Until every call so far is judged; stop() does that too."""
@@ -155,7 +177,9 @@ class OpAutoCompare(OpTool):
         print(
             "OpAutoCompare: " + ", ".join(f"{count} {verdict}" for verdict, count in total.items())
         )
-        if table:
+        if len(self._api_rows) > self._in_file:
+            self._save("op autocompare result", self._append)
+        elif table and not self._path:
             self._save("op autocompare result", self.save_csv)
 
     def conclude(self) -> None:

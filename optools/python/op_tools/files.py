@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import itertools
 import os
 import time
@@ -45,6 +46,23 @@ def write_csv(path: str, columns: list[str], rows: Iterable[dict]) -> None:
         out = csv.DictWriter(file, columns, extrasaction="ignore", restval="-")
         out.writeheader()
         out.writerows(rows)
+
+
+def append_csv(path: str, columns: list[str], rows: Iterable[dict]) -> None:
+    """More rows, under one head; a row that does not fit on the disk is not begun."""
+    text = io.StringIO(newline="")
+    out = csv.DictWriter(text, columns, extrasaction="ignore", restval="-")
+    size = os.path.getsize(path) if os.path.exists(path) else 0
+    if size == 0:
+        out.writeheader()
+    out.writerows(rows)
+    try:
+        with open(path, "a", newline="", encoding="utf-8") as file:
+            file.write(text.getvalue())
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.truncate(path, size)
+        raise
 
 
 def write_tensors(path: str | os.PathLike, content: object) -> None:

@@ -62,17 +62,18 @@ class Process:
 
 
 def device_memory(pid: int) -> dict[str, object]:
-    """Of the process, where the vendor's command tells it."""
+    """Of the process, where the vendor's command tells it; always the same columns."""
+    unknown = {"device_memory_mb": "-"}
     if shutil.which("nvidia-smi") is None:
-        return {}
+        return unknown
     query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
     try:
         text = subprocess.run(query, capture_output=True, text=True, timeout=10).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return {}
+        return unknown
     rows = (line.split(",") for line in text.splitlines() if line.count(",") == 1)
     used = [float(mb) for p, mb in rows if p.strip() == str(pid) and mb.strip().isdigit()]
-    return {"device_memory_mb": sum(used) if used else "-"}
+    return {"device_memory_mb": sum(used)} if used else unknown
 
 
 def file_name(pid: int) -> str:

@@ -18,13 +18,13 @@ import torch
 from torch import nn
 
 import op_tools
-from op_tools import captures, run_op_from_data
+from op_tools import captures, options, run_op_from_data
 from op_tools.core import _C
 
 
 def devices() -> list[str]:
-    accelerator = torch.accelerator.current_accelerator()
-    return ["cpu"] + ([accelerator.type] if accelerator is not None else [])
+    accelerator = options.accelerator()
+    return ["cpu"] + ([accelerator] if accelerator is not None else [])
 
 
 def train(device: str) -> list[torch.Tensor]:

@@ -56,12 +56,14 @@ class OpTool:
             raise RuntimeError(f"{type(self).__name__} has found nothing yet: stop() it first")
         return self._stopped
 
-    def _save(self, what: str, save: Callable[[], str]) -> None:
+    def _save(self, what: str, save: Callable[[], str]) -> bool:
         """A file of report()'s. No disk's fault ends the program that is being watched."""
         try:
             print(f"{what} saved to {save()}")
         except OSError as error:
             print(f"{type(self).__name__}: {what} could not be saved: {error}")
+            return False
+        return True
 
     # ---- ditorch's forms; see speaking.py --------------------------------------
     @property
