@@ -173,3 +173,69 @@ def test_process_monitor_has_the_same_columns_throughout(monkeypatch, tmp_path):
     assert found == [{"device_memory_mb": mb} for mb in ("-", 7.0, "-")]
     monkeypatch.setattr(process_monitor.shutil, "which", lambda name: None)
     assert process_monitor.device_memory(os.getpid()) == {"device_memory_mb": "-"}
+
+
+class Named(torch.nn.Module):
+    def forward(self, x, *, scale, more):
+        return x * scale + more[0]
+
+
+class Outer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Named()
+
+    def forward(self, x, scale):
+        return self.inner(x, scale=scale, more=[x, 3])
+
+
+def test_fixed_inputs_by_name_and_in_lists():
+    model, x = Outer(), torch.ones(2)
+    CompLayerAcc(model, True, False, "dump").insert_hook()(x, torch.tensor(2.0))
+    real = Outer()
+    CompLayerAcc(real, False, True, "dump").insert_hook()
+    got = real(torch.zeros(2), torch.tensor(5.0))
+    assert got.tolist() == [3, 3]  # 1 * 2 + 1: every module's input is the dumped one
+
+
+def test_inserted_twice_dumps_once():
+    model = torch.nn.Linear(2, 2)
+    dump = CompLayerAcc(model, data_path="dump")
+    dump.insert_hook()
+    dump.insert_hook()
+    model(torch.ones(1, 2))
+    assert [path.name for path in Path("dump/rank0/expected/forward").iterdir()] == ["Linear.pt"]
+
+
+def test_the_order_is_that_of_the_newest_run():
+    Path("dump/rank0/expected").mkdir(parents=True)
+    Path("dump/rank0/expected/modules_full_name_run.txt").write_text("stale\n")
+    model = torch.nn.Linear(2, 2)
+    CompLayerAcc(model, data_path="dump").insert_hook()(torch.ones(1, 2)).sum().backward()
+    assert Path("dump/rank0/expected/modules_full_name_run.txt").read_text() == "Linear\n"
+
+
+def test_a_foreign_file_does_not_end_the_report(capsys):
+    for side, content in (("expected", {"output": torch.ones(2)}), ("real", [1, 2])):
+        for name in ("a", "b"):
+            path = Path("dump/rank0", side, "forward", f"{name}.pt")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            torch.save(content if name == "a" else {"layer_name": "b"}, path)
+    rows = compare_accuracy("dump")
+    assert [row["layer_name"] for row in rows] == ["a", "b"]
+    assert all(list(row.values())[2] == "-" for row in rows)
+    assert "a.pt cannot be read" in capsys.readouterr().out
+
+
+def test_a_first_layer_has_a_backward_too():
+    """Its input needs no gradient; what it receives is dumped, as ditorch's hooks have it."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    CompLayerAcc(model, data_path="dump").insert_hook()(torch.ones(1, 2)).sum().backward()
+    folder = Path("dump/rank0/expected/backward")
+    assert {path.name for path in folder.iterdir()} == {
+        "Sequential.pt",
+        "Sequential.0.pt",
+        "Sequential.1.pt",
+    }
+    first = torch.load(folder / "Sequential.0.pt", weights_only=True)
+    assert first["grad_input"] == (None,) and first["grad_output"][0].shape == (1, 2)

@@ -421,3 +421,27 @@ def test_acc_check_tells_rounding_from_errors(device, monkeypatch, capsys):
     runner.fun = wrong_at_first
     runner.run_forward()
     assert runner.hook.bad == 1
+
+
+def test_processes_of_one_rank_have_folders_of_their_own(monkeypatch):
+    """The layout of August 2024 has no process in it."""
+    monkeypatch.setenv("OP_CAPTURE_FORMAT", "ditorch-2024-08")
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+    monkeypatch.setattr("time.strftime", lambda *_: "2024-08-01--12-00")
+    with op_tools.OpCapture():
+        torch.ones(2).sin()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with op_tools.OpCapture():
+                torch.ones(2).sin()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    with op_tools.OpCapture():
+        torch.ones(2).cos()
+    starts = sorted(path.name for path in Path("op_capture_result/0").iterdir())
+    assert starts == ["2024-08-01--12-00", "2024-08-01--12-00.1"]
+    assert len(list(Path("op_capture_result/0", starts[0]).glob("torch.Tensor.*"))) == 2

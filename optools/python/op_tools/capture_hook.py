@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import itertools
 import os
+import threading
 import time
 
 from op_tools import options
@@ -15,7 +18,8 @@ from op_tools.pretty_print import dict_data_list_to_table
 from op_tools.save_op_args import FOLDER, serialize_args_to_dict, write_args
 
 OLD_FOLDER = "op_capture_result"
-_old_start = ""
+_old_starts: dict[tuple[int, str], str] = {}  # by process and folder
+_lock = threading.Lock()
 
 
 def _newest(name: str, number: int, part: str) -> tuple[str, str]:
@@ -26,10 +30,25 @@ def _newest(name: str, number: int, part: str) -> tuple[str, str]:
 
 
 def _of_2024_08(name: str, number: int, part: str) -> tuple[str, str]:
-    global _old_start
-    _old_start = _old_start or time.strftime("%Y-%m-%d--%H-%M")
-    rank = options.rank() or "0"
-    return os.path.join(OLD_FOLDER, rank, _old_start, name, str(number)), str(number)
+    folder = os.path.join(os.path.abspath(OLD_FOLDER), options.rank() or "0")
+    with _lock:
+        start = _old_starts.get((os.getpid(), folder)) or _new_start(folder)
+        _old_starts[os.getpid(), folder] = start
+    path = os.path.join(OLD_FOLDER, os.path.basename(folder), start, name, str(number))
+    return path, str(number)
+
+
+def _new_start(folder: str) -> str:
+    """A time that no other process writes under: <date>, or <date>.n."""
+    os.makedirs(folder, exist_ok=True)
+    stamp = time.strftime("%Y-%m-%d--%H-%M")
+    start = stamp
+    for n in itertools.count(1):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(os.path.join(folder, start))
+            break
+        start = f"{stamp}.{n}"
+    return start
 
 
 class CallFolder:

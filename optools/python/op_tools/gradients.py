@@ -42,9 +42,11 @@ class GradientWatch:
         done: Callable[[tuple, tuple], None],
         begin: Callable[[], None] | None = None,
         failed: Callable[[Exception], None] | None = None,
+        without_inputs: bool = False,
     ) -> bool:
-        """False where the call has no backward. failed(error) is told what goes wrong in here, in
-        done() or in begin(): backward goes on."""
+        """False where the call has no backward; `without_inputs`: where no argument gets a gradient
+        (a first layer), what the results receive is told all the same. failed(error) is told what
+        goes wrong in here, in done() or in begin(): backward goes on."""
         positions: dict = {}
         for i, edge in enumerate(self._inputs):
             if edge is not None:
@@ -52,13 +54,13 @@ class GradientWatch:
         outputs = tensors_in(result)
         nodes = {t.grad_fn for t in outputs if t.grad_fn is not None}
         edges = self._edges(nodes, set(positions))
-        if not edges:
+        if not nodes or not (edges or without_inputs):
             return False
         self._done, self._begin, self._positions = done, begin, positions
         self._failed = failed
         self._grad_inputs: list = [None] * len(self._inputs)
         self._grad_outputs: list = [None] * len(outputs)
-        self._waiting = len(edges)
+        self._waiting, self._to_receive = len(edges), 0 if edges else len(nodes)
         for node in nodes:
             places = [(i, t.output_nr) for i, t in enumerate(outputs) if t.grad_fn is node]
             self._handles.append(node.register_prehook(self._receiver(places)))
@@ -90,6 +92,9 @@ class GradientWatch:
                     begin()
                 for i, number in places:
                     self._grad_outputs[i] = _copy(grad_outputs[number])
+                self._to_receive -= 1
+                if self._to_receive == 0:
+                    self.finish()
 
         return receive
 

@@ -57,13 +57,20 @@ def _number(value: torch.Tensor) -> float | str:
     return str(value.item()) if value.is_complex() else value.item()
 
 
+def _metrics(expected: torch.Tensor, real: torch.Tensor) -> dict:
+    try:
+        return metrics(expected, real)
+    except (RuntimeError, NotImplementedError) as error:  # sparse, quantised
+        return {"allclose": 0, "why": str(error).splitlines()[0]}
+
+
 def _cell(expected: dict | None, real: dict | None, key: str) -> str:
-    if expected is None or real is None:
+    if expected is None or real is None or key not in expected or key not in real:
         return "-"
     left, right = tensors_in(expected[key]), tensors_in(real[key])
     if len(left) != len(right):
         return json.dumps({"allclose": 0, "why": f"{len(right)} tensors, not {len(left)}"})
-    found = [metrics(a, b) for a, b in zip(left, right)]
+    found = [_metrics(a, b) for a, b in zip(left, right)]
     return "\n".join(json.dumps(one) for one in found) or "-"
 
 
@@ -77,7 +84,10 @@ def _read(path: str | None) -> dict | None:
     if path is None:
         return None
     try:
-        return load(path)
+        content = load(path)
+        if not isinstance(content, dict):
+            raise TypeError("it holds no dump of a module")
+        return content
     except Exception as error:  # a truncated file must not end the report
         print(f"{path} cannot be read: {str(error).splitlines()[0]}")
         return None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 
@@ -53,6 +54,7 @@ class CompLayerAcc:
         self._here = threading.local()  # .calls: those under way in this thread
         self._counts: dict[str, int] = {}
         self._order: list[str] = []
+        self._is_order_written = False
         self._handles: list = []
         self._lock = threading.RLock()
 
@@ -61,6 +63,7 @@ class CompLayerAcc:
         return os.path.join(rank_folder(self.data_path), self.side)
 
     def insert_hook(self) -> nn.Module:
+        self.remove_hook()
         os.makedirs(self.folder, exist_ok=True)
         self._write(NAMES, self.names.values())
         for module in self.names:
@@ -119,19 +122,19 @@ class CompLayerAcc:
             self._counts[name] = number + 1
             self._order.append(name)
         if self.is_fixed_input:
-            args = self._expected_input(name, number, args)
+            args, kwargs = self._expected_input(name, number, args, kwargs)
         watch = GradientWatch(args, kwargs, most_nodes=1 << 20)
         calls = self._here.__dict__.setdefault("calls", [])
         calls.append((module, number, watch, host_copy((args, kwargs))))
         return args, kwargs
 
-    def _expected_input(self, name: str, number: int, args: tuple) -> tuple:
+    def _expected_input(self, name: str, number: int, args: tuple, kwargs: dict) -> tuple:
         expected = os.path.join(rank_folder(self.data_path), "expected")
         path = self._path(expected, "forward", name, number)
         if not os.path.exists(path):
-            return args
-        dumped = load(path)["input"]
-        return tuple(_in_place_of(a, b) for a, b in zip(args, dumped))
+            return args, kwargs
+        dumped = load(path)
+        return _in_place_of(args, dumped["input"]), _in_place_of(kwargs, dumped.get("kwargs", {}))
 
     def _end(self, module: nn.Module, output: object) -> None:
         name, calls = self.names.get(module), self._here.__dict__.get("calls", [])
@@ -146,15 +149,22 @@ class CompLayerAcc:
             if not self._handles:
                 return
             with self._lock:
-                if not os.path.exists(os.path.join(self.folder, ORDER)):
+                if not self._is_order_written:
+                    self._is_order_written = True
                     self._write(ORDER, self._order)
             self._save("backward", name, number, grad_input=grad_inputs, grad_output=grad_outputs)
 
-        watch.attach(output, backward, failed=self._give_up)
+        watch.attach(output, backward, failed=self._give_up, without_inputs=True)
 
 
 def _in_place_of(given: object, dumped: object) -> object:
-    """The dumped tensor where the given one is, and part of the same graph."""
+    """The dumped tensors where the given ones are, and part of the same graph; what was not dumped
+    stays as it is."""
+    if isinstance(given, dict) and isinstance(dumped, dict):
+        return {key: _in_place_of(value, dumped.get(key)) for key, value in given.items()}
+    if type(given) in (tuple, list) and isinstance(dumped, (tuple, list)):
+        pairs = itertools.zip_longest(given, dumped[: len(given)])
+        return type(given)(_in_place_of(a, b) for a, b in pairs)
     if not isinstance(given, torch.Tensor) or not isinstance(dumped, torch.Tensor):
         return given
     value = dumped.to(given.device, given.dtype).detach()
