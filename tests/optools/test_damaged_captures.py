@@ -69,6 +69,16 @@ def test_a_view_beyond_its_contents(whole, wrong, capsys):
     assert "record 900" in capsys.readouterr().out
 
 
+def test_a_captured_result_that_is_damaged_is_no_agreement(whole, capsys):
+    folder, ref = whole
+    call = record(900, tensor(ref))
+    call[1]["out"] = [tensor(ref, s=[7])]
+    append(folder, (2, OTHER_SIN), call)
+    assert main(["replay", folder, "--device", "cpu", "--op", "aten::sin"]) == 1
+    text = capsys.readouterr().out
+    assert "1 agree, 1 differ or failed" in text and "record 900" in text
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -389,8 +389,10 @@ def test_bad_folders(capsys, tmp_path):
     assert not os.path.exists("page.html")
     code, text = output(capsys, "report", "twice/a/one", "-o", "no/such/page.html")
     assert code == 2 and "there is no folder" in text.err
-    code, text = output(capsys, "report", "twice/a/one", "--values", "-1")
-    assert code == 2 and "--values -1" in text.err
+    for flag in ("--values", "--reproducers"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["report", "twice/a/one", flag, "-1"])
+        assert f"{flag}: '-1': expected 0 or a whole number" in capsys.readouterr().err
 
 
 def test_a_damaged_capture_is_shown_as_far_as_it_goes(capsys):

@@ -122,6 +122,11 @@ class Record:
     def on_cpu(self) -> bool:
         return all(ref.device == "cpu" for _, ref in self.tensors())
 
+    @property
+    def has_contents(self) -> bool:
+        """Are its tensors in the capture, beyond their hashes?"""
+        return all(ref.capture.has_contents for _, ref in self.tensors() if ref.hash)
+
     def signature(self) -> str:
         """What it was called with, and what came of it, in a few characters."""
         given = [brief(value) for value in self.args]
@@ -307,7 +312,7 @@ class Capture:
         if code == _TUPLE:
             return tuple(self._value(item, number) for item in held)
         if code in (_DTYPE, _LAYOUT, _MEMORY_FORMAT):
-            found = getattr(torch, held, None)
+            found = vars(torch).get(held)
             kinds = (torch.dtype, torch.layout, torch.memory_format)
             return found if isinstance(found, kinds) else Opaque(held)
         if code == _DEVICE:
@@ -325,7 +330,7 @@ class Capture:
             raise ValueError(f"a tensor of sizes {list(shape)} and strides {list(stride)}")
         return TensorRef(
             capture=self, record=number,
-            dtype=_of(getattr(torch, raw["d"], None), torch.dtype, "d"),
+            dtype=_of(vars(torch).get(raw["d"]), torch.dtype, "d"),
             device=_of(raw["v"], str, "v"), shape=shape, stride=stride,
             offset=_whole(raw, "o"), storage=_whole(raw, "a"),
             requires_grad=bool(flags & REQUIRES_GRAD), flags=flags,

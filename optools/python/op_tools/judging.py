@@ -55,6 +55,4 @@ def _obstacle(record: Record) -> str:
     for place, ref in record.tensors():
         if ref.reason and not (ref.reason in captures.STAND_INS and place.startswith("args")):
             return f"captured without contents: {ref.reason}"
-        if ref.hash and not ref.capture.has_contents:
-            return "the capture holds no contents"
-    return ""
+    return "" if record.has_contents else "the capture holds no contents"

@@ -55,10 +55,13 @@ class Settings:
 def replay(where: str, case: Case, settings: Settings) -> Replay:
     """Whatever the case raises becomes a part of it: one bad case does not stop a walk."""
     try:
-        return _replay(where, case, settings)
+        made = _replay(where, case, settings)
     except Exception as error:
         first = str(error).splitlines()[0] if str(error) else ""
-        return Replay(FAILED, notes=[f"{type(error).__name__}: {first}"])
+        made = Replay(FAILED, notes=[f"{type(error).__name__}: {first}"])
+    if case.problems:  # a part of it could not be read
+        made.outcome, made.notes = FAILED, [*case.problems, *made.notes]
+    return made
 
 
 def _replay(where: str, case: Case, settings: Settings) -> Replay:

@@ -43,15 +43,8 @@ from op_tools.pretty_print import dict_data_list_to_table
 _MEANINGLESS = ("aten::empty", "aten::new_empty", "aten::resize", "aten::set_")
 
 
-def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="run_op_from_data", description="Runs captured calls again."
-    )
-    parser.add_argument("dir", help="walked recursively")
-    parser.add_argument("--run_times", type=int, default=100, help="runs of each case (100)")
-    parser.add_argument("--only_run_forward", action="store_true", help="no backward")
-    parser.add_argument("--sync_time_measure", action="store_true", help="time each run")
-    parser.add_argument("--acc_check", action="store_true", help="compare with the cpu")
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Where and what to run again; `op-tools replay` has them too."""
     parser.add_argument("--device", help="where to run (default: the accelerator, else the cpu)")
     parser.add_argument("--seed", type=int, default=0, help="of random operators (0)")
     parser.add_argument(
@@ -61,6 +54,18 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="PACKAGE",
         help="call functions of this package too, not only PyTorch's",
     )
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="run_op_from_data", description="Runs captured calls again."
+    )
+    parser.add_argument("dir", help="walked recursively")
+    parser.add_argument("--run_times", type=int, default=100, help="runs of each case (100)")
+    parser.add_argument("--only_run_forward", action="store_true", help="no backward")
+    parser.add_argument("--sync_time_measure", action="store_true", help="time each run")
+    parser.add_argument("--acc_check", action="store_true", help="compare with the cpu")
+    add_flags(parser)
     parsed = parser.parse_args(arguments)
     if parsed.run_times < 1:
         parser.error("--run_times: expected 1 or more")
@@ -75,8 +80,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def _record_case(folder: str, record: captures.Record, device: str) -> Case:
     args, kwargs = record.load(named=device)
     case = Case(f"{folder}#{record.number}", record.op, tuple(args), dict(kwargs))
-    with contextlib.suppress(captures.CaptureError):  # not captured: nothing to compare with
-        case.output = tuple(record.load_outputs())
+    refs = [ref for _, ref in captures.leaves(record.outputs, "")]
+    if not any(ref.reason for ref in refs) and record.has_contents:  # else nothing to compare with
+        try:
+            case.output = tuple(record.load_outputs())
+        except captures.CaptureError as error:
+            case.problems.append(str(error))
     case.after = captures.load(record.after)
     if record.grad_outputs is not None:  # a capture imported from ditorch's folders
         case.grad_outputs = tuple(captures.load(record.grad_outputs))

@@ -22,12 +22,12 @@ from op_tools.ditorch_folders import Case
 from op_tools.op_runner import default_device
 from op_tools.patterns import OperatorPattern
 from op_tools.replaying import FAILED, OUTCOMES, Replay, Settings
-from op_tools.run_op_from_data import cases
+from op_tools.run_op_from_data import add_flags, cases
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", help="captures and ditorch's folders at or below it")
-    parser.add_argument("--device", help="where to run (default: the accelerator, else the cpu)")
+    add_flags(parser)
     parser.add_argument(
         "--judge",
         choices=replaying.JUDGES,
@@ -37,14 +37,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--op", help="operators whose name (a regular expression) matches")
     parser.add_argument("--limit", type=count, help="at most this many calls")
-    parser.add_argument("--seed", type=int, default=0, help="of random operators (0)")
-    parser.add_argument(
-        "--allow",
-        action="append",
-        default=[],
-        metavar="PACKAGE",
-        help="call functions of this package too, not only PyTorch's",
-    )
 
 
 class Row:

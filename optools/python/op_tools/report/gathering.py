@@ -144,19 +144,12 @@ class Gathering:
         if not rows:
             return
         first = min((number(row.get("start_ns")) or 0 for row in rows), default=0)
-        lost = 0
-        find = self._finder(not self.calls)
-        for row in rows:
-            call = find(row)
-            if call is None:
-                lost += 1
-                continue
+        for call, row in self._found(rows, "OpTimeMeasure"):
             took, device = number(row.get("took_ns")), number(row.get("device_ns"))
             call.took = took / 1e3 if took is not None else call.took
             call.device = device / 1e3 if device is not None and device >= 0 else None
             if call.start is None:
                 call.start = ((number(row.get("start_ns")) or 0) - first) / 1e3
-        self._tell_lost(lost, "OpTimeMeasure")
         if held.get("dropped"):
             self.notes.append(f"OpTimeMeasure: {held['dropped']} more calls were not kept")
 
@@ -164,22 +157,24 @@ class Gathering:
         if self.options.judge:  # of the same results: one verdict is enough
             return
         held, rows = self._rows(results.COMPARE, "OpAutoCompare")
-        lost = 0
-        find = self._finder(not self.calls)
-        for row in rows:
-            call = find(row)
-            if call is None:
-                lost += 1
-            else:
-                _add_result(call, row)
-        self._tell_lost(lost, "OpAutoCompare")
+        for call, row in self._found(rows, "OpAutoCompare"):
+            _add_result(call, row)
         for skip in held.get("skips") or []:
             if isinstance(skip, list) and len(skip) == 3 and isinstance(skip[2], int):
                 self.skips[str(skip[0]), str(skip[1])] += skip[2]
         if held.get("dropped"):
             self.notes.append(f"OpAutoCompare: {held['dropped']} more results were not kept")
 
-    def _tell_lost(self, lost: int, tool: str) -> None:
+    def _found(self, rows: list[dict], tool: str) -> Iterator[tuple[Call, dict]]:
+        """Rows with the calls they are of; how many have none is said."""
+        find = self._finder(not self.calls)
+        lost = 0
+        for row in rows:
+            call = find(row)
+            if call is None:
+                lost += 1
+            else:
+                yield call, row
         if lost:
             self.notes.append(f"{tool}: {lost} of its calls are not in the capture: not shown")
 
