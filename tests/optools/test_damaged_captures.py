@@ -14,9 +14,7 @@ SIN = ["op", 1, "aten::sin", "aten::sin(Tensor self) -> Tensor"]
 OTHER_SIN = ["op", 77, *SIN[2:]]
 
 
-@pytest.fixture(autouse=True)
-def on_cpu(monkeypatch):
-    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+pytestmark = pytest.mark.usefixtures("on_cpu")
 
 
 @pytest.fixture

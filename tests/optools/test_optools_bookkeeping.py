@@ -27,11 +27,6 @@ def run_alone(body, **env):
     return done.stdout
 
 
-@pytest.fixture
-def on_cpu(monkeypatch):
-    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
-
-
 def skips(tool, op):
     return {why: count for name, why, count in tool.skips() if name == op}
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from op_tools import _C
 from optools_devices import KEYS
-from optools_helpers import acted, kernel
+from optools_helpers import TOOLS, acted, kernel
 from torch.multiprocessing.reductions import StorageWeakRef
 
 
@@ -419,20 +419,9 @@ def test_results_are_the_same_with_and_without(device):
     assert cost.tensors == 3 and cost.with_tool_ms > 0
 
 
-EVERY_TOOL = [
-    op_tools.OpAutoCompare,
-    op_tools.OpCapture,
-    op_tools.OpDtypeCast,
-    op_tools.OpFallback,
-    op_tools.OpObserve,
-    op_tools.OpOverflowCheck,
-    op_tools.OpTimeMeasure,
-]
-
-
-@pytest.mark.parametrize("kind", EVERY_TOOL, ids=lambda kind: kind.__name__)
-def test_self_check_of_every_tool(device, kind, capsys):
-    if device == "cuda" and kind is op_tools.OpFallback:
+@pytest.mark.parametrize("name", TOOLS)
+def test_self_check_of_every_tool(device, name, capsys):
+    if device == "cuda" and name == "OpFallback":
         pytest.skip("the cpu's kernels round otherwise than the GPU's")
     w = torch.randn(16, 16, device=device, requires_grad=True)
 
@@ -442,8 +431,8 @@ def test_self_check_of_every_tool(device, kind, capsys):
         loss.backward()
         return loss, w.grad
 
-    op_tools.self_check(kind, step)
-    assert f"{kind.__name__}: 2 tensors bit-equal" in capsys.readouterr().out
+    op_tools.self_check(getattr(op_tools, name), step)
+    assert f"{name}: 2 tensors bit-equal" in capsys.readouterr().out
 
 
 def test_self_check_finds_a_tool_that_meddles(device):

@@ -13,10 +13,7 @@ import torch
 from op_tools import _C, features, hooks
 from op_tools.module_tools import CompLayerAcc
 
-
-@pytest.fixture(autouse=True)
-def on_the_cpu(monkeypatch):
-    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+pytestmark = pytest.mark.usefixtures("on_cpu")
 
 
 def run(program):

@@ -254,6 +254,9 @@ FUSED = {
 @pytest.mark.parametrize("make", FUSED, ids=lambda make: make.__name__)
 def test_fused_optimizers(device, make):
     """One operator that writes lists of parameters and states: every tool follows it."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    if device == "cuda" and not has_kernel(FUSED[make], "CUDA"):
+        pytest.skip("this PyTorch has no such kernel for CUDA")
 
     def train(tool=None):
         torch.manual_seed(0)

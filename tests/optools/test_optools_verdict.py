@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from faults import one_row_off, sums_in_bf16, tf32
 from op_tools.verdict import judge, worse
 
 K = 1024
@@ -23,23 +24,6 @@ def of(product, got, **options):
     return judge(got, product[2], majorant=product[3], terms=K, **options)
 
 
-def tf32(x):
-    return (x.view(torch.int32) + 0x1000 & ~0x1FFF).view(torch.float32)
-
-
-def bf16_sums(a, b):
-    total = torch.zeros(64, 64)
-    for i in range(0, K, 32):
-        total = (total + a[:, i : i + 32] @ b[i : i + 32]).bfloat16().float()
-    return total
-
-
-def one_row(a, b):
-    result = a @ b
-    result[3] *= 1.0001
-    return result
-
-
 def one_zero(a, b):
     result = a @ b
     result[5, 6] = 0
@@ -52,8 +36,8 @@ def one_zero(a, b):
         lambda a, b: tf32(a) @ tf32(b),
         lambda a, b: a.bfloat16().float() @ b.bfloat16().float(),
         lambda a, b: a[:, :-1] @ b[:-1],
-        bf16_sums,
-        one_row,
+        sums_in_bf16,
+        one_row_off,
         one_zero,
     ],
     ids=["tf32", "bf16 inputs", "last k", "bf16 sums", "one row", "one zero"],
