@@ -57,7 +57,8 @@ def test_rows_are_api_calls_where_names_are_asked_for(device, monkeypatch):
     (linear,) = [r for r in rows if r["name"] == "torch.nn.functional.linear"]
     assert linear["forward"] > 0 and linear["backward"] > 0
     (unbind,) = [r for r in rows if r["name"] == "torch.unbind"]  # one row, not one per result
-    assert unbind["forward"] > 0
+    # A view takes no time on a device that has a clock of its own.
+    assert (unbind["forward"] > 0) == (device == "cpu")
 
 
 def test_chrome_trace(device, tmp_path):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 from op_tools import options
 from op_tools.core import _C
 from op_tools.printing import describe_tensors, place_of
@@ -59,10 +61,13 @@ def _bad(event: dict) -> str:
     for tensor in event["tensors"]:
         if not tensor["output"]:
             continue
-        stats = tensor["statistics"]
-        if stats:
+        which = f"{'argument' if tensor['written'] else 'output'} {tensor['position']}"
+        if tensor["item"]:
+            which += f", tensor {tensor['item']}"
+        if stats := tensor["statistics"]:
             kinds = [f"{stats[k]} {k}" for k in ("nan", "+inf", "-inf") if stats[k]]
-            parts.append(f"{', '.join(kinds)} of {stats['count']} (output {tensor['position']})")
+            parts.append(f"{', '.join(kinds)} of {stats['count']} ({which})")
         else:
-            parts.append(f"min {tensor['low']}, max {tensor['high']} (output {tensor['position']})")
+            kind = "NaN" if math.isnan(tensor["magnitude"]) else "an infinity"
+            parts.append(f"{kind} ({which})")
     return "; ".join(parts)

@@ -4,6 +4,8 @@
 
 #include <ATen/core/enum_tag.h>
 
+#include <algorithm>
+
 namespace optools {
 namespace {
 
@@ -65,6 +67,14 @@ bool starts_with(const std::string& text, const char* prefix) {
   return text.rfind(prefix, 0) == 0;
 }
 
+bool returned(const c10::FunctionSchema& schema, const c10::AliasInfo& memory) {
+  const auto& results = schema.returns();
+  return std::any_of(results.begin(), results.end(), [&](const auto& result) {
+    const auto* alias = result.alias_info();
+    return alias != nullptr && alias->beforeSets() == memory.beforeSets();
+  });
+}
+
 }  // namespace
 
 Operator::Operator(c10::OperatorHandle h, uint32_t i)
@@ -80,6 +90,7 @@ Operator::Operator(c10::OperatorHandle h, uint32_t i)
     const auto* alias = argument.alias_info();
     written.push_back(alias != nullptr && alias->isWrite());
     writes = writes || written.back();
+    unreturned.push_back(written.back() && !returned(schema, *alias));
   }
   for (const auto& result : schema.returns()) {
     const auto* alias = result.alias_info();

@@ -34,9 +34,10 @@ struct Operator {
   bool writes = false;   // some argument is written in place
   bool uninitialised = false;  // the results' contents mean nothing yet
   bool random = false;
-  bool collective = false;    // other processes take part
-  bool generated = false;     // by PyTorch's build, from another overload
-  std::vector<bool> written;  // by argument
+  bool collective = false;       // other processes take part
+  bool generated = false;        // by PyTorch's build, from another overload
+  std::vector<bool> written;     // by argument
+  std::vector<bool> unreturned;  // by argument: written, and no result
 
   // What the taps call. Never freed while a thread may still be on its way
   // into a tap; see Taps.

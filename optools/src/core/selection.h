@@ -62,6 +62,12 @@ struct Selection {
   bool names(uint32_t op) const {
     return op < operators.size() && operators[op];
   }
+  // Is no call left out?
+  bool everything() const {
+    return every_operator && refused.empty() && !refuses_apis && !by_module &&
+           phases == 7 && first_step == 0 && thread == 0 &&
+           last_step == std::numeric_limits<int64_t>::max();
+  }
   bool needs_origin() const {
     return by_api || by_module || refuses_apis;
   }

@@ -45,6 +45,14 @@ inline bool same_kernel(
              4 * sizeof(void*)) == 0;
 }
 
+inline c10::Device current_device(c10::DeviceType type) {
+  return c10::impl::VirtualGuardImpl(type).getDevice();
+}
+
+inline c10::Stream current_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
 // Is the device's current stream recording a graph? Then nothing may wait for
 // it, and what runs is recorded too. PyTorch 2.11 cannot be asked.
 template <class Guard = c10::impl::VirtualGuardImpl>

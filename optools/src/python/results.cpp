@@ -163,10 +163,10 @@ py::list events(const Overflow& tool) {
     for (const auto& tensor : event.tensors) {
       py::dict t;
       t["output"] = tensor.output;
+      t["written"] = tensor.written;
       t["position"] = tensor.position;
       t["item"] = tensor.item;
-      t["low"] = tensor.low;
-      t["high"] = tensor.high;
+      t["magnitude"] = tensor.magnitude;
       t["statistics"] = tensor.statistics.count != 0
                             ? py::object(describe(tensor.statistics))
                             : py::object(py::none());

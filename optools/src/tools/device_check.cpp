@@ -1,14 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks a device for a tensor's lowest and highest value without waiting.
+// Asks devices for the largest magnitude of tensors without waiting.
 #include "tools/device_check.h"
 
-#include <ATen/ops/aminmax.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/view_as_real.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <limits>
+
+#include "core/torch_compat.h"
 
 namespace optools {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// A larger tensor's own pass takes longer than its launch.
+constexpr size_t kLargestKept = 1 << 20;
+constexpr size_t kKeptBytes = 32 << 20;
+constexpr size_t kKept = 128;
+
+// `later` goes on only after what `earlier` has been given so far.
+void order(c10::Stream earlier, c10::Stream later) {
+  c10::Event event(earlier.device_type());
+  event.record(earlier);
+  event.block(later);
+}
+
+const void* data_of(const at::Tensor& t) {
+  return t.unsafeGetTensorImpl()
+      ->unsafe_storage()
+      .unsafeGetStorageImpl()
+      ->_mutable_data_ptr_no_checks()
+      .get();
+}
+
+}  // namespace
 
 bool device_checkable(const at::Tensor& t) {
   if (t.layout() != c10::kStrided || t.is_nested() || t.is_quantized() ||
@@ -28,63 +58,176 @@ bool device_checkable(const at::Tensor& t) {
   }
 }
 
-DeviceCheck::Ring& DeviceCheck::ring(const at::Tensor& t) {
+// A tensor of its own on the same memory: autograd and PyTorch's kernels count
+// the references to the user's to decide whether they may take it over.
+at::Tensor DeviceCheck::alias_of(const at::Tensor& t) {
+  const auto bytes = static_cast<size_t>(t.numel()) * t.element_size();
+  if (bytes > kLargestKept || c10::isComplexType(t.scalar_type()) ||
+      !t.is_non_overlapping_and_dense()) {
+    return {};
+  }
+  auto* impl = t.unsafeGetTensorImpl();
+  auto alias = c10::make_intrusive<c10::TensorImpl>(
+      c10::TensorImpl::VIEW,
+      c10::Storage(impl->unsafe_storage()),
+      c10::DispatchKeySet(
+          c10::computeDispatchKey(t.scalar_type(), c10::kStrided, t.device())),
+      t.dtype());
+  alias->set_storage_offset(t.storage_offset());
+  alias->set_sizes_contiguous({t.numel()});
+  return at::Tensor(std::move(alias));
+}
+
+DeviceCheck::Group& DeviceCheck::group(const at::Tensor& t) {
   const auto found =
-      std::find_if(rings_.begin(), rings_.end(), [&](const auto& ring) {
-        return ring->dtype == t.scalar_type() && ring->device == t.device();
+      std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) {
+        return group.dtype == t.scalar_type() && group.device == t.device();
       });
-  if (found != rings_.end()) {
-    return **found;
+  if (found != groups_.end()) {
+    return *found;
   }
-  auto fresh = std::make_unique<Ring>(Ring{
-      t.scalar_type(), t.device(), at::empty({kSlots, 2}, t.options()), {}});
-  for (int64_t i = 0; i < kSlots; ++i) {
-    const auto row = fresh->values.select(0, i);
-    fresh->views.emplace_back(row.select(0, 0), row.select(0, 1));
-  }
-  rings_.push_back(std::move(fresh));
-  return *rings_.back();
+  groups_.emplace_back(t.scalar_type(), t.device(), current_stream(t.device()));
+  return groups_.back();
 }
 
-bool DeviceCheck::ask(const at::Tensor& t, uint64_t tag) {
-  const at::Tensor plain =
-      c10::isComplexType(t.scalar_type()) ? at::view_as_real(t) : t;
-  auto& answers = ring(plain);
-  if (answers.used == kSlots) {
-    return false;
+void DeviceCheck::keep_answer(
+    Group& group, at::Tensor magnitude, uint64_t tag, c10::Stream stream) {
+  group.magnitudes.push_back(std::move(magnitude));
+  group.tags.push_back(tag);
+  auto& streams = group.streams;
+  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+    streams.push_back(stream);
   }
-  auto& [low, high] = answers.views[answers.used];
-  at::aminmax_out(low, high, plain);
-  questions_.push_back({tag, &answers, answers.used++});
-  half_full_ = half_full_ || answers.used > kSlots / 2;
-  return true;
 }
 
-std::vector<DeviceCheck::Answer> DeviceCheck::take() {
-  std::vector<std::pair<const Ring*, at::Tensor>> copies;
-  for (const auto& ring : rings_) {
-    if (ring->used != 0) {
-      copies.emplace_back(
-          ring.get(),
-          ring->values.narrow(0, 0, ring->used).to(c10::kCPU, at::kDouble));
-      ring->used = 0;
+void DeviceCheck::ask(
+    const at::Tensor& t, at::Tensor alias, uint64_t tag, bool now) {
+  const auto stream = current_stream(t.device());
+  ++unread_;
+  if (!alias.defined() || now) {
+    c10::impl::ExcludeDispatchKeyGuard plainly(c10::autocast_dispatch_keyset);
+    const at::Tensor plain =
+        c10::isComplexType(t.scalar_type()) ? at::view_as_real(t) : t;
+    keep_answer(
+        group(plain), at::linalg_vector_norm(plain, kInfinity), tag, stream);
+    return;
+  }
+  auto& mine = group(t);
+  if (stream != mine.stream) {
+    flush(mine);
+    mine.stream = stream;
+  }
+  // Memory of another stream must not be given away before we have read it.
+  const auto& data = alias.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
+  c10::impl::VirtualGuardImpl(t.device().type())
+      .recordDataPtrOnStream(data, stream);
+  mine.kept_bytes += static_cast<size_t>(t.numel()) * t.element_size();
+  mine.kept_data.push_back(data.get());
+  mine.kept_tags.push_back(tag);
+  mine.kept.push_back(std::move(alias));
+  if (mine.kept.size() >= kKept || mine.kept_bytes >= kKeptBytes) {
+    flush(mine);
+  }
+}
+
+void DeviceCheck::flush(Group& group) {
+  if (group.kept.empty()) {
+    return;
+  }
+  std::vector<at::Tensor> asked;
+  std::vector<uint64_t> tags;
+  asked.reserve(group.kept.size());
+  for (size_t i = 0; i < group.kept.size(); ++i) {
+    // Storages are taken from their tensors without a kernel (sharded training
+    // does); the question is then void.
+    const auto& t = group.kept[i];
+    const auto needed =
+        static_cast<size_t>(t.storage_offset() + t.numel()) * t.element_size();
+    if (data_of(t) == group.kept_data[i] &&
+        t.unsafeGetTensorImpl()->unsafe_storage().nbytes() >= needed) {
+      asked.push_back(t);
+      tags.push_back(group.kept_tags[i]);
+    } else {
+      --unread_;
     }
   }
-  std::vector<Answer> answers;
-  answers.reserve(questions_.size());
-  for (const auto& question : questions_) {
-    const auto copy =
-        std::find_if(copies.begin(), copies.end(), [&](const auto& each) {
-          return each.first == question.ring;
-        });
-    const auto* values = copy->second.const_data_ptr<double>();
-    answers.push_back(
-        {question.tag,
-         values[2 * question.slot],
-         values[2 * question.slot + 1]});
+  if (!asked.empty()) {
+    c10::OptionalStreamGuard guard;
+    if (current_stream(group.device) != group.stream) {
+      guard.reset_stream(group.stream);
+    }
+    auto magnitudes = at::_foreach_norm(asked, kInfinity);
+    for (size_t i = 0; i < asked.size(); ++i) {
+      keep_answer(group, std::move(magnitudes[i]), tags[i], group.stream);
+    }
   }
-  questions_.clear();
-  half_full_ = false;
+  for (auto& t : group.kept) {
+    spent_.push_back(std::move(t));
+  }
+  group.kept.clear();
+  group.kept_data.clear();
+  group.kept_tags.clear();
+  group.kept_bytes = 0;
+}
+
+void DeviceCheck::before_write(const at::Tensor& t) {
+  const auto storage_of = [](const at::Tensor& each) {
+    return each.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  };
+  for (auto& group : groups_) {
+    const auto& kept = group.kept;
+    if (group.device != t.device() ||
+        std::none_of(kept.begin(), kept.end(), [&](const auto& each) {
+          return storage_of(each) == storage_of(t);
+        })) {
+      continue;
+    }
+    flush(group);
+    if (const auto stream = current_stream(t.device());
+        stream != group.stream) {
+      order(group.stream, stream);
+    }
+  }
+}
+
+DeviceCheck::Answers DeviceCheck::take() {
+  Answers answers;
+  for (auto& group : groups_) {
+    flush(group);
+    if (group.magnitudes.empty()) {
+      continue;
+    }
+    const auto stream = current_stream(group.device);
+    for (const auto other : group.streams) {
+      if (other != stream) {
+        order(other, stream);
+      }
+    }
+    auto values = at::stack(group.magnitudes)
+                      .to(c10::TensorOptions(c10::kCPU).dtype(c10::kDouble),
+                          /*non_blocking=*/true);
+    std::optional<c10::Event> ready(group.device.type());
+    ready->record(stream);
+    answers.parts_.push_back(
+        {std::move(group.tags), std::move(values), std::move(ready)});
+    group.tags.clear();
+    group.magnitudes.clear();
+    group.streams.clear();
+  }
+  unread_ = 0;
+  return answers;
+}
+
+std::vector<DeviceCheck::Answer> DeviceCheck::Answers::read() {
+  std::vector<Answer> answers;
+  for (auto& part : parts_) {
+    part.ready->synchronize();
+    const auto* values = part.values.const_data_ptr<double>();
+    for (size_t i = 0; i < part.tags.size(); ++i) {
+      answers.push_back({part.tags[i], values[i]});
+    }
+  }
+  parts_.clear();
   return answers;
 }
 

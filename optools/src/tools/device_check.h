@@ -1,55 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks a device for a tensor's lowest and highest value without waiting: the
-// answers gather in device memory and are read many at once.
+// Asks devices for the largest magnitude of tensors, an infinity or NaN where
+// one is inside, without waiting for the answers. Small tensors are kept for a
+// while and asked about together: a question of its own costs a launch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 
-#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace optools {
 
 // Is there a way to ask? Strided, not empty, floating or complex of a dtype
-// aminmax knows.
+// that norms know.
 bool device_checkable(const at::Tensor& t);
 
 class DeviceCheck {
  public:
   struct Answer {
     uint64_t tag;
-    double low;
-    double high;
+    double magnitude;
+  };
+  // Answers on their way to the host.
+  class Answers {
+   public:
+    // Waits for them.
+    std::vector<Answer> read();
+
+   private:
+    friend class DeviceCheck;
+    struct Part {
+      std::vector<uint64_t> tags;
+      at::Tensor values;  // host, double
+      std::optional<c10::Event> ready;
+    };
+    std::vector<Part> parts_;
   };
 
-  // False when there is no room: take() first.
-  bool ask(const at::Tensor& t, uint64_t tag);
-  bool half_full() const {
-    return half_full_;
+  // `now`: whoever writes the tensor next will not say so. Call inside Quiet,
+  // with `alias` from alias_of().
+  void ask(const at::Tensor& t, at::Tensor alias, uint64_t tag, bool now);
+  // What ask() can keep without anybody noticing; undefined where the question
+  // has to be asked at once. Touches reference counts, which may take Python's
+  // lock: call it while holding none.
+  static at::Tensor alias_of(const at::Tensor& t);
+
+  // Must be called before a kernel writes: asks what was still to be asked
+  // about the old contents.
+  void before_write(const at::Tensor& t);
+  size_t unread() const {
+    return unread_;
+  }
+  Answers take();
+
+  // Memory no longer kept, to be let go of while holding no lock.
+  std::vector<at::Tensor> spent() {
+    return std::exchange(spent_, {});
   }
 
-  // Waits for the device; the answers in the order asked. Call inside Quiet.
-  std::vector<Answer> take();
-
  private:
-  static constexpr int64_t kSlots = 1024;
-  struct Ring {
+  // Questions of one dtype and device.
+  struct Group {
+    Group(c10::ScalarType type, c10::Device where, c10::Stream current)
+        : dtype(type), device(where), stream(current) {}
     c10::ScalarType dtype;
     c10::Device device;
-    at::Tensor values;  // kSlots x 2
-    std::vector<std::pair<at::Tensor, at::Tensor>> views;
-    int64_t used = 0;
+    c10::Stream stream;  // of what is kept
+    std::vector<at::Tensor> kept;
+    std::vector<const void*> kept_data;
+    std::vector<uint64_t> kept_tags;
+    size_t kept_bytes = 0;
+    std::vector<at::Tensor> magnitudes;
+    std::vector<uint64_t> tags;
+    std::vector<c10::Stream> streams;  // of magnitudes
   };
-  struct Question {
-    uint64_t tag;
-    const Ring* ring;
-    int64_t slot;
-  };
-  std::vector<std::unique_ptr<Ring>> rings_;  // few: one per dtype and device
-  std::vector<Question> questions_;
-  bool half_full_ = false;
+  std::vector<Group> groups_;
+  std::vector<at::Tensor> spent_;
+  size_t unread_ = 0;
 
-  Ring& ring(const at::Tensor& t);
+  Group& group(const at::Tensor& t);
+  void flush(Group& group);
+  void keep_answer(
+      Group& group, at::Tensor magnitude, uint64_t tag, c10::Stream stream);
 };
 
 }  // namespace optools

@@ -14,11 +14,12 @@ namespace optools {
 class Overflow : public Tool {
  public:
   struct Tensor {
-    bool output;
-    uint8_t position;
+    bool output;       // contents after the call
+    bool written;      // of an argument that is no result
+    uint8_t position;  // of the result or the argument
     uint16_t item;
     Statistics statistics;  // count == 0 where the device kept no more
-    double low, high;       // of the whole tensor, non-finite included
+    double magnitude;       // the largest, where a device was asked
   };
   struct Event {
     Record call;     // without its entries
@@ -29,7 +30,8 @@ class Overflow : public Tool {
 
   // `history`: how many calls before the first event are kept. `limit`: events
   // kept; more are only counted.
-  Overflow(size_t history, size_t limit) : history_(history), limit_(limit) {}
+  Overflow(size_t history, size_t limit);
+  ~Overflow() override;
 
   void around(Call& call, Chain& chain) override;
   void finish() override;
@@ -44,6 +46,8 @@ class Overflow : public Tool {
 
  private:
   struct Local;
+  struct Devices;
+  struct Round;
   struct Outcome {
     std::vector<Tensor> dirty_inputs;
     std::vector<Tensor> dirty_outputs;
@@ -51,10 +55,25 @@ class Overflow : public Tool {
   void look_before(Call& call, Local& mine, Outcome& outcome);
   void look_after(Call& call, Local& mine, Outcome& outcome);
   uint64_t ask(
+      const Call& call,
+      Local& mine,
+      const at::Tensor& t,
+      at::Tensor alias,
+      const Tensor& what);
+  void look_at_result(
+      Call& call,
+      Local& mine,
+      const at::Tensor& t,
+      Tensor what,
+      Outcome& outcome);
+  void ask_before(
       const Call& call, Local& mine, const at::Tensor& t, const Tensor& what);
+  void before_write(const Call& call);
+  void forget(Local& mine, const at::Tensor& t);
   void report(const Call& call, Local& mine, Outcome& outcome);
-  void keep_history(Local& mine, uint64_t number);
-  void drain(Local& mine);
+  void keep_history(Local& mine);
+  void read_answers(size_t round);
+  void judge(Round& round);
 
   const size_t history_;
   const size_t limit_;
@@ -62,6 +81,7 @@ class Overflow : public Tool {
   std::deque<Event> events_;
   std::atomic<uint64_t> total_{0};
   std::vector<std::vector<char>> history_records_;
+  std::unique_ptr<Devices> devices_;
   bool seen_first_ = false;
 };
 

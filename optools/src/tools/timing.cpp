@@ -4,11 +4,10 @@
 // call. The host clock gives the launch.
 #include "tools/timing.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <algorithm>
 
 #include "core/records.h"
+#include "core/torch_compat.h"
 
 namespace optools {
 
@@ -29,15 +28,12 @@ struct Timing::Local : ToolLocal {
 
 namespace {
 constexpr size_t kPool = 1024;
-
-c10::Stream current_stream(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
 }  // namespace
 
 void Timing::around(Call& call, Chain& chain) {
   Local* mine = nullptr;
   Local::Pair* pair = nullptr;
+  int64_t device_ns = -1;
   const bool begun = attempt([&] {
     mine = &local<Local>(call);
     if (mine->samples.size() >= limit_) {
@@ -48,7 +44,11 @@ void Timing::around(Call& call, Chain& chain) {
     if (call.device == c10::DeviceType::CPU || mine->no_clock) {
       return;
     }
-    const auto device = c10::impl::VirtualGuardImpl(call.device).getDevice();
+    if (call.op.is_view || call.op.uninitialised) {
+      device_ns = 0;  // nothing runs there
+      return;
+    }
+    const auto device = current_device(call.device);
     if (mine->waiting.size() == kPool || mine->pool_device != device) {
       drain(*mine);
     }
@@ -76,7 +76,7 @@ void Timing::around(Call& call, Chain& chain) {
       call.sequence,
       0,
       0,
-      -1,
+      device_ns,
       call.op.index,
       call.origin.api,
       call.origin.module,

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpOverflowCheck on devices: questions are asked and answered later, about what was there then."""
+
+import op_tools
+import pytest
+import torch
+
+BIG = 60000.0  # twice that is no half
+
+
+def half(device, *sizes):
+    return torch.full(sizes or (8,), BIG, dtype=torch.half, device=device)
+
+
+def blamed(tool):
+    return [(e["op"], e["first_bad"]) for e in tool.events()]
+
+
+@pytest.mark.parametrize("names", ["", "aten::add.*"], ids=["every operator", "a list"])
+def test_what_is_overwritten_before_the_question_is_asked(device, monkeypatch, names):
+    if names:
+        monkeypatch.setenv("OP_OVERFLOW_CHECK_LIST", names)
+    x = half(device)
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        y = x + x
+        y.zero_()
+        z = x + 1
+        z.view(2, 4)[1].fill_(float("inf"))
+    assert blamed(tool)[0] == ("aten::add.Tensor", True)
+    assert ("aten::add.Tensor", True) not in blamed(tool)[1:]
+
+
+def test_a_gradient_another_thread_overwrites(device):
+    x = torch.ones(8, dtype=torch.half, device=device, requires_grad=True)
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        (x * BIG).backward(half(device))
+        x.grad.zero_()
+    first = tool.first()
+    assert first["op"] == "aten::mul.Tensor" and first["phase"] == "backward"
+    assert tool.history()[-1]["number"] == first["number"]
+
+
+def test_what_backward_reads_was_judged_when_forward_wrote_it(device):
+    x = half(device).requires_grad_()
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        y = (x + x).exp()  # its backward multiplies by the infinities
+        y.backward(torch.zeros_like(y))
+    assert [op for op, first in blamed(tool) if first] == ["aten::add.Tensor"]
+    assert ("aten::mul.Tensor", False) in blamed(tool)
+
+
+def test_a_part_of_bad_contents(device):
+    x = half(device, 4, 4)
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        y = x + x
+        y[1] * 2
+        y[:, 1:3].neg()
+    assert [first for _, first in blamed(tool)] == [True, False, False]
+
+
+def test_memory_that_is_used_again(device):
+    """New tensors where a bad one lay are not taken for it."""
+    x = half(device)
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        for _ in range(3):
+            y = x + x
+            del y
+            fresh = torch.empty_like(x)
+            fresh.fill_(1.0)
+            fresh + x
+    assert blamed(tool) == [("aten::add.Tensor", True)] * 3
+
+
+def test_a_storage_taken_away(accelerator):
+    """Sharded training frees storages of live tensors: nothing is read there afterwards."""
+    x = torch.ones(1000, device=accelerator)
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        y = x + x
+        y.untyped_storage().resize_(0)
+    assert blamed(tool) == []
+
+
+def test_the_gradient_is_taken_over_not_copied(device):
+    """Autograd counts references: a tool that keeps results must not be counted."""
+    w = torch.ones(4, 4, device=device, requires_grad=True)
+
+    def counts():
+        w.grad = None
+        with op_tools.OpObserve() as observe:
+            (w @ w).sum().backward()
+        return observe.counts()
+
+    plain = counts()
+    with op_tools.OpOverflowCheck():
+        assert counts() == plain
+
+
+def test_optimizers_of_many_tensors(device):
+    ps = [torch.ones(7, device=device, requires_grad=True) for _ in range(200)]
+    for p in ps:
+        p.grad = torch.ones_like(p)
+    optimizer = torch.optim.AdamW(ps, lr=0.1, foreach=True)
+    optimizer.step()
+    ps[150].grad.fill_(3e38)  # its square is no float
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        optimizer.step()
+    assert tool.first()["op"] == "aten::_foreach_addcmul_.Scalar"
+    assert {t["item"] for t in tool.first()["tensors"]} == {150}
+
+
+def test_under_autocast(device):
+    x = torch.full((8, 8), BIG, device=device)
+    tool = op_tools.OpOverflowCheck()
+    dtype = torch.bfloat16 if device == "cpu" else torch.half
+    with tool, torch.autocast(device, dtype=dtype):
+        (x @ x) @ (x * 1e30)
+    assert tool.first() is not None
+    assert not tool._last.unreadable
