@@ -23,7 +23,7 @@ PY := $(VENV)/bin/python
 endif
 PIP := $(PY) -m pip install -q --disable-pip-version-check $(PIP_FLAGS)
 
-.PHONY: help setup build demo test test-full test-modes test-core test-sanitizers test-asan-fuzz test-asan-optools test-asan-torch test-python test-docs test-wheel wheel bench bench-kernels seen-operators format lint doctor clean
+.PHONY: help setup build demo test test-full test-modes test-core test-sanitizers test-asan-fuzz test-asan-optools test-tsan-optools test-asan-torch test-python test-docs test-wheel wheel bench bench-kernels seen-operators format lint doctor clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -51,7 +51,7 @@ demo: build ## train a small GPT on npu:0
 doctor: build ## check torch, driver, devices, autoload, one operator
 	@$(PY) -m opennpu doctor
 
-test: build lint test-core test-sanitizers test-asan-fuzz test-asan-optools test-python ## everything
+test: build lint test-core test-sanitizers test-asan-fuzz test-asan-optools test-tsan-optools test-python ## everything
 
 test-core: setup ## the torch-free half: contract, loader, drivers, conformance kit
 	@cmake --preset core -DPython3_EXECUTABLE=$(abspath $(PY)) >/dev/null
@@ -70,6 +70,9 @@ test-asan-fuzz: build ## the fuzz test on the host driver under ASAN+UBSAN
 
 test-asan-optools: build ## the tools' core under ASAN+UBSAN, four threads on it
 	@JOBS=$(JOBS) scripts/test_optools_sanitized.sh $(PY) address
+
+test-tsan-optools: build ## the same under TSAN
+	@JOBS=$(JOBS) scripts/test_optools_sanitized.sh $(PY) thread
 
 # Long: compiles everything again.
 test-asan-torch: setup ## the fuzz test with adapters, runtime and driver under ASAN

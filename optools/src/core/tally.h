@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One pass over a result and its reference: how far apart they are, in units
-// of what rounding allows. Plain loops, no PyTorch beyond its number types.
+// of what rounding allows. Plain loops, no operators.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace optools {
 
@@ -43,14 +44,25 @@ struct Tally {
   double dot = 0, got2 = 0, ref2 = 0, diff2 = 0;
 };
 
-// T: float, double, c10::Half, c10::BFloat16. `majorant` null: |ref|, which
-// also stands in where it is smaller than that or not finite.
+// M of each element, in either precision; neither: |ref|, which also stands in
+// where it is smaller than that or not finite.
+struct Majorant {
+  const double* wide = nullptr;
+  const float* narrow = nullptr;
+};
+
+// T: float, double, c10::Half, c10::BFloat16.
 template <class T>
 Tally tally(
     const T* got,
     const double* ref,
-    const double* majorant,
+    const Majorant& majorant,
     int64_t count,
     const Allowance& allowance);
+
+// Which elements have E > 1 with |ref| for a majorant.
+template <class T>
+std::vector<int64_t> elements_beyond(
+    const T* got, const double* ref, int64_t count, const Allowance& allowance);
 
 }  // namespace optools

@@ -73,7 +73,7 @@ Allowance allowance_of(
 Tally tally_complex(
     const at::Tensor& got,
     const at::Tensor& reference,
-    const double* majorant,
+    const Majorant& majorant,
     const Allowance& a) {
   const auto* g = got.const_data_ptr<c10::complex<double>>();
   const auto* r = reference.const_data_ptr<c10::complex<double>>();
@@ -100,16 +100,36 @@ at::Tensor plain(const at::Tensor& t, ScalarType dtype) {
   return t.to(dtype).resolve_conj().resolve_neg().contiguous();
 }
 
+// Calls `body` with the elements of a real tensor in C order, in the dtype
+// they are in where the loops know it.
+template <class F>
+auto with_elements(const at::Tensor& t, F&& body) {
+  const at::Tensor dense = t.resolve_neg().contiguous();
+  switch (t.scalar_type()) {
+    case ScalarType::Float:
+      return body(dense.const_data_ptr<float>());
+    case ScalarType::BFloat16:
+      return body(dense.const_data_ptr<c10::BFloat16>());
+    case ScalarType::Half:
+      return body(dense.const_data_ptr<c10::Half>());
+    default:
+      return body(dense.to(ScalarType::Double).const_data_ptr<double>());
+  }
+}
+
 Tally tally_numbers(
     const at::Tensor& got,
     const at::Tensor& reference,
     const at::Tensor& majorant,
     const Allowance& a) {
   at::Tensor bound;
-  const double* m = nullptr;
-  if (majorant.defined()) {
+  Majorant m;
+  if (majorant.defined() && majorant.scalar_type() == ScalarType::Float) {
+    bound = plain(majorant, ScalarType::Float);
+    m.narrow = bound.const_data_ptr<float>();
+  } else if (majorant.defined()) {
     bound = plain(majorant, ScalarType::Double);
-    m = bound.const_data_ptr<double>();
+    m.wide = bound.const_data_ptr<double>();
   }
   if (c10::isComplexType(got.scalar_type())) {
     return tally_complex(
@@ -120,21 +140,9 @@ Tally tally_numbers(
   }
   const at::Tensor truth = plain(reference, ScalarType::Double);
   const auto* r = truth.const_data_ptr<double>();
-  const int64_t count = got.numel();
-  switch (got.scalar_type()) {
-    case ScalarType::Float:
-      return tally(got.contiguous().const_data_ptr<float>(), r, m, count, a);
-    case ScalarType::BFloat16:
-      return tally(
-          got.contiguous().const_data_ptr<c10::BFloat16>(), r, m, count, a);
-    case ScalarType::Half:
-      return tally(
-          got.contiguous().const_data_ptr<c10::Half>(), r, m, count, a);
-    default: {
-      const at::Tensor wide = plain(got, ScalarType::Double);
-      return tally(wide.const_data_ptr<double>(), r, m, count, a);
-    }
-  }
+  return with_elements(got, [&](const auto* values) {
+    return tally(values, r, m, got.numel(), a);
+  });
 }
 
 c10::complex<double> element(const at::Tensor& t, c10::IntArrayRef index) {
@@ -299,15 +307,14 @@ Judgement judge_values(
   return j;
 }
 
-at::Tensor elements_over(
+std::vector<int64_t> elements_over(
     const at::Tensor& got, const at::Tensor& reference, int64_t terms) {
   const auto a = allowance_of(got.scalar_type(), terms, {});
-  const at::Tensor size = reference.abs();
-  const at::Tensor allowed = size.mul(a.out + a.acc).clamp_min_(a.floor);
-  const at::Tensor apart = got.to(reference.scalar_type()).sub(reference).abs();
-  // Not a number is no small difference.
-  const at::Tensor within = apart.mul_(a.scale).le(allowed);
-  return within.logical_not_().reshape(-1).nonzero().squeeze(-1);
+  const at::Tensor truth = plain(reference, ScalarType::Double);
+  const auto* r = truth.const_data_ptr<double>();
+  return with_elements(got, [&](const auto* values) {
+    return elements_beyond(values, r, got.numel(), a);
+  });
 }
 
 Judgement judge_equal(

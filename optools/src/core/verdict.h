@@ -79,8 +79,9 @@ Judgement judge_values(
     const at::Tensor& majorant,
     int64_t terms,
     const Tolerance& tolerance);
-// Numbers (flat, in C order) of the elements with E > 1.
-at::Tensor elements_over(
+// Numbers (flat, in C order) of the elements of a real result with E > 1 where
+// M is |ref|.
+std::vector<int64_t> elements_over(
     const at::Tensor& got, const at::Tensor& reference, int64_t terms);
 // The same, for what may not round: any difference is an error.
 Judgement judge_equal(

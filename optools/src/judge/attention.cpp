@@ -2,9 +2,11 @@
 // Attention by its definition.
 #include "judge/attention.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/ones.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -122,6 +124,74 @@ AttentionAnswer backward(const Attention& a) {
        turned(terms).matmul(grad)}};
 }
 
+// So many scores at a time stay in the cache, with what is made of them.
+constexpr int64_t kScores = 1 << 15;
+
+// A bias that is one for all of them stays whole.
+at::Tensor slice(const at::Tensor& t, int64_t batch, int64_t head, int64_t n) {
+  at::Tensor part = t;
+  if (t.defined()) {
+    part = part.size(0) > 1 ? part.narrow(0, batch, 1) : part;
+    part = part.size(1) > 1 ? part.narrow(1, head, n) : part;
+  }
+  return part;
+}
+
+void put_slice(
+    Values& whole,
+    const Values& parts,
+    const Attention& a,
+    int64_t batch,
+    int64_t head) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const at::Tensor& part = parts[i].toTensor();
+    if (whole.size() <= i) {
+      auto sizes = part.sizes().vec();
+      sizes[0] = a.query.size(0);
+      sizes[1] = a.query.size(1);
+      whole.emplace_back(at::empty(sizes, part.options()));
+    }
+    whole[i]
+        .toTensor()
+        .narrow(0, batch, 1)
+        .narrow(1, head, part.size(1))
+        .copy_(part);
+  }
+}
+
+AttentionAnswer by_slices(
+    const Attention& a, AttentionAnswer (*answer)(const Attention&)) {
+  const int64_t batches = a.query.size(0);
+  const int64_t heads = a.query.size(1);
+  const int64_t scores = a.query.size(2) * a.key.size(2);
+  const int64_t step =
+      std::max<int64_t>(1, kScores / std::max<int64_t>(scores, 1));
+  if (batches * heads <= step || (a.bias.defined() && a.bias.dim() != 4)) {
+    return answer(a);
+  }
+  AttentionAnswer whole;
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    for (int64_t head = 0; head < heads; head += step) {
+      const int64_t n = std::min(step, heads - head);
+      Attention part = a;
+      for (auto* t :
+           {&part.query,
+            &part.key,
+            &part.value,
+            &part.bias,
+            &part.grad,
+            &part.out,
+            &part.logsumexp}) {
+        *t = slice(*t, batch, head, n);
+      }
+      const AttentionAnswer found = answer(part);
+      put_slice(whole.results, found.results, a, batch, head);
+      put_slice(whole.majorants, found.majorants, a, batch, head);
+    }
+  }
+  return whole;
+}
+
 }  // namespace
 
 std::optional<AttentionAnswer> attention_answer(
@@ -138,13 +208,13 @@ std::optional<AttentionAnswer> attention_answer(
     a.scale = 1 / std::sqrt(static_cast<double>(a.query.size(-1)));
   }
   if (!a.grad.defined()) {
-    return forward(a);
+    return by_slices(a, &forward);
   }
   if (!a.out.defined() || !a.logsumexp.defined() || a.logsumexp.dim() != 3 ||
       a.logsumexp.size(-1) != a.query.size(-2)) {
     return std::nullopt;
   }
-  return backward(a);
+  return by_slices(a, &backward);
 }
 
 }  // namespace optools

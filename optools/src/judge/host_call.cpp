@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "core/host_memory.h"
 #include "core/tool.h"
 #include "core/values.h"
+#include "core/widen.h"
 
 namespace optools {
 namespace {
@@ -57,7 +57,7 @@ at::Tensor converted(const at::Tensor& t, ScalarType dtype, bool copy) {
   if (!t.is_non_overlapping_and_dense()) {
     return t.to(dtype, false, copy);
   }
-  return pooled_tensor(t.sizes(), t.strides(), dtype).copy_(t);
+  return widened_copy(t, dtype);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // The verdict on a call: the operator again on the CPU in float64, from the
 // same inputs, and every result against that. Cheap answers first: most
 // results pass with |ref| for a majorant.
+#include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <pthread.h>
@@ -16,6 +17,7 @@
 #include "judge/host_call.h"
 #include "judge/majorant.h"
 #include "judge/pieces.h"
+#include "judge/products.h"
 #include "judge/selected.h"
 #include "judge/shrink.h"
 
@@ -294,6 +296,11 @@ struct Judging {
   Tolerance limits(const HostResult& result) const {
     return tolerance(result.dtype, context);
   }
+  std::vector<int64_t> doubtful_elements(size_t i) const {
+    const auto& got = call.results[i].got;
+    const auto terms = terms_of(call.rule, call.inputs, got.numel());
+    return elements_over(got, truths[i], terms);
+  }
   Judgement values(size_t i, const at::Tensor& got, const at::Tensor& m) const {
     const auto& result = call.results[i];
     const auto terms = terms_of(call.rule, call.inputs, got.numel());
@@ -339,10 +346,29 @@ Judgement judge_first(Judging& judging, size_t i) {
 // Majorants, of elementwise calls only where they are needed.
 std::vector<at::Tensor> needed_majorants(const Judging& judging) {
   const auto& call = judging.call;
+  if (is_matrix_product(call)) {
+    const at::Tensor found =
+        product_majorant(call, judging.truths[0], judging.doubtful_elements(0));
+    return found.defined() ? std::vector<at::Tensor>{found}
+                           : majorants(call, judging.truths);
+  }
+  // One run on absolute values costs less than picking elements.
+  if (call.rule.rule == Rule::kProducts || !call.rule.pointwise) {
+    return majorants(call, judging.truths);
+  }
   std::vector<at::Tensor> doubtful(call.results.size());
-  for (size_t i = 0; call.rule.pointwise && i < doubtful.size(); ++i) {
+  for (size_t i = 0; i < doubtful.size(); ++i) {
     if (by_rounding(judging.found[i])) {
-      doubtful[i] = elements_over(call.results[i].got, judging.truths[i], 1);
+      if (call.results[i].got.is_complex()) {
+        return majorants(call, judging.truths);
+      }
+      const auto elements = judging.doubtful_elements(i);
+      doubtful[i] =
+          at::empty({static_cast<int64_t>(elements.size())}, ScalarType::Long);
+      std::copy(
+          elements.begin(),
+          elements.end(),
+          doubtful[i].mutable_data_ptr<int64_t>());
     }
   }
   const auto small = shrunk(call, doubtful);
@@ -385,7 +411,8 @@ void prepare_majorants(Judging& judging) {
         return t.defined();
       });
   if (whole && (call.rule.rule == Rule::kByInput ||
-                (call.rule.rule == Rule::kProducts && !narrow))) {
+                (call.rule.rule == Rule::kProducts && !narrow &&
+                 !call.rule.pointwise && !is_matrix_product(call)))) {
     judging.bounds = majorants(call, judging.truths);
   }
 }

@@ -43,6 +43,27 @@ bool named(const c10::Argument& argument, const char* name) {
   return argument.name() == name;
 }
 
+c10::IValue positive_number(const c10::IValue& value) {
+  if (value.isDouble()) {
+    return std::fabs(value.toDouble());
+  }
+  return value.isInt() ? c10::IValue(std::abs(value.toInt())) : value;
+}
+
+// Of a list of them: one for each tensor of another list.
+c10::IValue positive_numbers(
+    const c10::IValue& value, const c10::Argument& argument) {
+  const auto type = argument.type()->cast<c10::ListType>();
+  if (!type || type->getElementType()->kind() != c10::TypeKind::NumberType) {
+    return value;
+  }
+  c10::impl::GenericList list(type->getElementType());
+  for (const c10::IValue& item : value.toListRef()) {
+    list.push_back(positive_number(item));
+  }
+  return list;
+}
+
 // Absolute values everywhere; what is subtracted is added.
 Values positive_arguments(const HostCall& call, ScalarType real) {
   Values inputs = widened(call, real);
@@ -50,9 +71,10 @@ Values positive_arguments(const HostCall& call, ScalarType real) {
   const bool subtracts = base_name(*call.op).find("sub") != std::string::npos;
   for (size_t i = 0; i < inputs.size(); ++i) {
     auto& value = inputs[i];
-    if (value.isDouble() &&
-        arguments[i].type()->kind() == c10::TypeKind::NumberType) {
-      value = std::fabs(value.toDouble());
+    if (arguments[i].type()->kind() == c10::TypeKind::NumberType) {
+      value = positive_number(value);
+    } else if (value.isList() && !holds_tensor(value)) {
+      value = positive_numbers(value, arguments[i]);
     }
     if (named(arguments[i], "alpha") && value.isScalar() && subtracts) {
       value = c10::Scalar(-std::fabs(value.toScalar().toDouble()));
@@ -411,13 +433,28 @@ std::vector<at::Tensor> of_input(
   return found;
 }
 
+// Between its arguments it is a sum of positive terms, beyond them it is not.
+bool is_extrapolation(const HostCall& call) {
+  if (base_name(*call.op) != "lerp") {
+    return false;
+  }
+  for (const auto& value : call.inputs) {
+    if (value.isScalar() && !value.isComplexDouble()) {
+      const double weight = value.toScalar().toDouble();
+      return !(weight >= 0 && weight <= 1);
+    }
+  }
+  return true;  // a tensor of weights
+}
+
 }  // namespace
 
 std::vector<at::Tensor> majorants(
     const HostCall& call, const std::vector<at::Tensor>& references) {
   switch (call.rule.rule) {
     case Rule::kProducts:
-      return of_products(call, references);
+      return is_extrapolation(call) ? by_movement(call, references)
+                                    : of_products(call, references);
     case Rule::kByInput:
       return of_input(call, references);
     case Rule::kLayerNorm:

@@ -19,7 +19,8 @@ bool is_number_argument(const at::Tensor& t) {
 bool can_be_cut(const HostCall& call) {
   const auto rule = call.rule.rule;
   if (!call.rule.pointwise || call.results.size() != 1 ||
-      (rule != Rule::kRounded && rule != Rule::kByInput) ||
+      (rule != Rule::kRounded && rule != Rule::kByInput &&
+       rule != Rule::kProducts) ||
       !call.complaints.empty() || !call.changed.empty()) {
     return false;
   }

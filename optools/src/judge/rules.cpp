@@ -212,7 +212,11 @@ Table make_table() {
        "_adaptive_avg_pool2d",
        "inner",
        "chain_matmul",
-       "tensordot"});
+       "tensordot",
+       "add",
+       "addcmul",
+       "addcdiv",
+       "lerp"});
   add(table,
       Rule::kByInput,
       {"gelu",
