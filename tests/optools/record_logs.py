@@ -61,3 +61,23 @@ def append(folder, *frames):
     with open(os.path.join(folder, captures.LOG), "ab") as file:
         for kind, value in frames:
             file.write(frame(kind, value))
+
+
+def frames_of(folder):
+    """[(kind, payload), ...] as they are in the file."""
+    with open(os.path.join(folder, captures.LOG), "rb") as file:
+        whole = file.read()
+    found, place = [], 0
+    while place < len(whole):
+        size, _, kind = struct.unpack("<III", whole[place + 4 : place + 16])
+        found.append((kind, whole[place + 16 : place + 16 + size]))
+        place += 16 + size
+    return found
+
+
+def write_payloads(folder, payloads):
+    """Frames with right checksums, whatever is in them."""
+    with open(os.path.join(folder, captures.LOG), "wb") as file:
+        for kind, payload in payloads:
+            checksum = zlib.crc32(bytes([kind]) + payload)
+            file.write(b"OPFR" + struct.pack("<III", len(payload), checksum, kind) + payload)

@@ -2,13 +2,14 @@
 """Captures with values no writer of ours would give: the reader says which, and reads the rest."""
 
 import os
+import random
 
 import op_tools
 import pytest
 import torch
-from op_tools import captures
+from op_tools import captures, judging
 from op_tools.cli import main
-from record_logs import Ext, append, write_log
+from record_logs import Ext, append, frames_of, write_log, write_payloads
 
 SIN = ["op", 1, "aten::sin", "aten::sin(Tensor self) -> Tensor"]
 OTHER_SIN = ["op", 77, *SIN[2:]]
@@ -139,6 +140,37 @@ def test_a_blob_larger_than_its_pack(whole):
     found = next(r for r in captures.open(folder) if r.number == 900)
     with pytest.raises(captures.CaptureError, match="are there"):
         found.load()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bytes_changed_anywhere(seed):
+    """Under right checksums: every record is read, or said to be unreadable."""
+    choose = random.Random(seed)
+    weight = torch.nn.Linear(4, 3)
+    tool = op_tools.OpCapture()
+    with tool:
+        weight(torch.ones(2, 4)).square().sum().backward()
+    payloads = frames_of(tool.folder)
+    read = refused = 0
+    for _ in range(60):
+        changed = [(kind, bytearray(payload)) for kind, payload in payloads]
+        for _ in range(3):
+            payload = choose.choice(changed)[1]
+            odd = choose.choice([0xC0, 0xC3, 0x90, 0x80, 0xFF, 0x00, choose.randrange(256)])
+            payload[choose.randrange(len(payload))] = odd
+        write_payloads(tool.folder, changed)
+        try:
+            found = captures.open(tool.folder)
+            for call in found:
+                try:
+                    call.load(), call.load_outputs(), judging.judge(call), call.signature()
+                    read += 1
+                except captures.CaptureError:
+                    refused += 1
+            refused += len(found.problems)
+        except captures.CaptureError:
+            refused += 1
+    assert read > 300 and refused > 30  # both happened
 
 
 # ---- devices of plugins that are not here ------------------------------------------

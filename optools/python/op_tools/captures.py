@@ -413,7 +413,7 @@ def arguments_of(schema: str) -> list[torch.Argument]:
     """An operator's arguments as its schema has them."""
     try:
         return torch._C.parse_schema(schema).arguments
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:  # its own complaint may be no text
         said = str(error).splitlines()[0]
         raise CaptureError(f"{schema[:80]!r} is no schema of an operator: {said}") from None
 
