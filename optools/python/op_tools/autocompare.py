@@ -111,7 +111,8 @@ class OpAutoCompare(OpTool):
         self._path = self._path or result_path(FOLDER, "op_autocompare_info")
         append_csv(self._path, COLUMNS, rows)
         self._in_file = len(self._api_rows)
-        print(dict_data_list_to_table(rows))
+        if self._verbose == "ditorch":
+            print(dict_data_list_to_table(rows))
         return self._path
 
     def wait(self) -> None:
