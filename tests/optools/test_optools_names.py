@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists of operator and API names, and what is wrong with them."""
 
+import warnings
+
 import op_tools
 import pytest
 import torch
@@ -90,8 +92,10 @@ def test_an_unknown_name_is_warned_about_once(device, monkeypatch, name, near):
     with pytest.warns(UserWarning, match=f"no operator is called '{name}'.*{near}"):
         with op_tools.OpObserve():
             pass
-    with op_tools.OpObserve():
-        pass  # a second warning would be an error: see the assertion below
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with op_tools.OpObserve():
+            pass
     assert selecting._warned == {name}
 
 
