@@ -126,8 +126,7 @@ class Session:
         ours = ("OP_", "NPU_", "DITORCH_", "AUTOCOMPARE_", "PYTHON", "TORCH_", "RANK")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         self.env["PATH"] = f"{tools}:{self.env.get('PATH', '')}"
-        self.env.update(OMP_NUM_THREADS="2", PYTHONUNBUFFERED="1", PYTHONPATH=str(site))
-        self.env["PYTHONDONTWRITEBYTECODE"] = "1"
+        self.env.update(OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1", PYTHONPATH=str(site))
         if not entry_points(group="torch.backends"):  # a build folder's install has no metadata
             about = site / "opennpu-0.dist-info"
             about.mkdir(parents=True)
@@ -136,16 +135,10 @@ class Session:
             (about / "entry_points.txt").write_text(entry)
 
     def _shell(self, script: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            ["bash", "-c", script],
-            cwd=self.work,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=900,
-        )
+        command = ["timeout", "900", "bash", "-c", script]
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+        streams["stderr"] = subprocess.STDOUT
+        return subprocess.run(command, cwd=self.work, env=self.env, text=True, **streams)
 
     def console(self, asked: list[Command]) -> list[list[str]]:
         """What each command printed; the block is one shell."""
@@ -165,8 +158,8 @@ class Session:
             assert done.returncode == 0, f"line {block.line}: the script fails\n{done.stdout}"
         if kind != "console":
             return []
-        asked = commands(block)
-        return [(c, out) for c, out in zip(asked, self.console(asked)) if not same(c.shown, out)]
+        told = self.console(asked := commands(block))
+        return [(c, out) for c, out in zip(asked, told) if not same(c.shown, out)]
 
 
 def check(path: Path, folder: Path) -> list[tuple[Command, list[str]]]:
