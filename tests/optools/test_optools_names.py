@@ -30,6 +30,13 @@ def test_operator_names_with_and_without_overload(device, monkeypatch):
     assert [r["op"] for r in records] == ["aten::add.Tensor", "aten::mul.Tensor"]
 
 
+@pytest.mark.parametrize("wanted", ["", "aten::sin", "torch.Tensor.sin"])
+def test_everything_disabled(device, monkeypatch, wanted):
+    x = torch.ones(3, device=device)
+    variables = {"OP_OBSERVE_LIST": wanted} if wanted else {}
+    assert observed(monkeypatch, x.sin, OP_OBSERVE_DISABLE_LIST=".*", **variables) == []
+
+
 def test_disabled_operators(device, monkeypatch):
     x = torch.ones(3, device=device)
 

@@ -110,14 +110,14 @@ class Lists:
         return bool(self.wanted.apis and not self.wanted.everything) or bool(self.refused.apis)
 
     def takes_api(self, name: str) -> bool:
-        refused = any(c.fullmatch(name) for _, c in self.refused.apis)
-        return self.wanted.match_api(name) and not refused
+        return self.wanted.match_api(name) and not self.refused.match_api(name)
 
     def apply(self, tool: _C.Tool, kernels: bool = True, applied: bool = False) -> None:
         """Without `kernels` the tool gets none; `applied`: only those of calls set_api() names."""
         wanted, refused = self.wanted, self.refused
         wanted.check_apis()
         refused.check_apis()
+        kernels = kernels and not refused.everything
         by_api = applied or (bool(wanted.apis) and not wanted.everything)
         tool.select(
             devices=options.devices(),
