@@ -149,6 +149,40 @@ def test_backward_after_the_tool_has_stopped(monkeypatch, capsys):
     assert "backward_elasped" not in capsys.readouterr().out
 
 
+# ---- module paths --------------------------------------------------------------------
+WATCHING_MODULES = [op_tools.OpOverflowCheck, op_tools.OpAutoCompare, op_tools.OpCapture]
+
+
+@pytest.mark.parametrize("tool", WATCHING_MODULES)
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
+def test_compiling_while_modules_are_watched(tool):
+    torch._dynamo.reset()
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+    x = torch.ones(2, 3)
+    expected = model(x)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    with tool():
+        got = compiled(x)
+        got.sum().backward()
+    assert torch.equal(got, expected) and torch.equal(compiled(x), expected)
+
+
+def test_modules_that_cannot_be_hashed():
+    class Odd(torch.nn.Module):
+        __hash__ = None
+
+        def __eq__(self, other):
+            return False
+
+        def forward(self, x):
+            return x / 0
+
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        Odd()(torch.ones(2))
+    assert tool.first()["module"] == "Odd"
+
+
 # ---- apply_feature -------------------------------------------------------------------
 def test_a_feature_whose_tool_does_not_start_is_not_counted(monkeypatch):
     monkeypatch.setenv("OP_DTYPE_CAST_DICT", "half to float")

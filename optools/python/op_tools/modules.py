@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
+import torch
 from torch import nn
 from torch.nn.modules import module as hooks
 
@@ -31,19 +32,34 @@ def _number(path: str) -> int:
 def _name_tree(root: nn.Module) -> None:
     with _lock:
         for path, module in root.named_modules():
-            _numbers.setdefault(module, _number(path or type(root).__name__))
+            _numbers.setdefault(module, _number(_plain(path) or type(root).__name__))
 
 
+def _plain(path: str) -> str:
+    """Without what torch.compile puts around a module."""
+    return ".".join(part for part in path.split(".") if part != "_orig_mod")
+
+
+def _find(module: nn.Module) -> int:
+    try:
+        number = _numbers.get(module)
+        if number is None:
+            _name_tree(module)  # the outermost module met first names its tree
+            number = _numbers[module]
+        return number
+    except Exception:  # a module that cannot be hashed, or walks its own in its own way
+        return _number(type(module).__name__)
+
+
+# In what torch.compile traces there is nothing to enter: the graph's calls are the program then.
 def _before(module: nn.Module, args: tuple) -> None:
-    number = _numbers.get(module)
-    if number is None:
-        _name_tree(module)  # the outermost module met first names its tree
-        number = _numbers[module]
-    _C.enter_module(number)
+    if not torch.compiler.is_compiling():
+        _C.enter_module(_find(module))
 
 
 def _after(module: nn.Module, args: tuple, output: object) -> None:
-    _C.leave_module()
+    if not torch.compiler.is_compiling():
+        _C.leave_module()
 
 
 def listen(listener: Callable[[str, int], None]) -> None:
