@@ -37,7 +37,7 @@ _LOOSE = (  # what differs from run to run, and what stands for it
     (re.compile(r"\[W\d+ [\d:.]+ "), "[W "),
     (re.compile(r"-{2,}"), "--"),
 )
-_NUMBER = re.compile(r"(?<![\w.])[-+]?(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w])")
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?=x\b|\W|$)")
 
 
 @dataclass

@@ -47,6 +47,8 @@ def test_links_lead_somewhere(name):
         ("took 1.25 ms", "took 17 us", True),
         ("took 1.25 ms", "lost 1.25 ms", False),
         ("E 2", "E 2.5e+03", True),
+        ("instead of 7.58 (2.68x)", "instead of 2.10 (5.03x)", True),
+        ("float32", "float64", False),
         ("loss nan", "loss 1.0", False),
         ("+---+", "+-----+", True),
         ("of_pid7_2026-01-02-03-04-05_1.csv", "of_pid99_2027-11-12-13-14-15_1.csv", True),
