@@ -115,6 +115,26 @@ def test_optimizers_of_many_tensors(device):
     assert {t["item"] for t in tool.first()["tensors"]} == {150}
 
 
+def test_small_tensors_are_asked_about_together(accelerator):
+    ps = [torch.ones(7, device=accelerator, requires_grad=True) for _ in range(200)]
+    for p in ps:
+        p.grad = torch.ones_like(p)
+    optimizer = torch.optim.AdamW(ps, lr=0.1, foreach=True)
+    optimizer.step()
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        optimizer.step()  # all it reads has been asked about afterwards
+        before = tool._core.checked
+        with torch.profiler.profile() as seen:
+            optimizer.step()
+        asked = tool._core.checked - before
+    calls = {row.key: row.count for row in seen.key_averages()}
+    assert "aten::linalg_vector_norm" not in calls
+    # A question per result of eight operators, few per argument; many in one call.
+    assert asked < len(ps) * 11  # with those the table of known contents has lost
+    assert 0 < calls["aten::_foreach_norm"] < asked / 32
+
+
 def test_under_autocast(device):
     x = torch.full((8, 8), BIG, device=device)
     tool = op_tools.OpOverflowCheck()

@@ -21,11 +21,14 @@ def test_every_call_is_timed_in_its_phase(device, capsys):
     rows = {(r["name"], r["phase"]): r for r in tool.table()}
     assert rows["aten::mm", "forward"]["count"] == 3
     assert rows["aten::mm", "backward"]["count"] == 6
-    for row in rows.values():
-        assert 0 < row["p50"] <= row["p99"] <= row["total"] <= elapsed / 1e6
+    for (name, _), row in rows.items():
+        # On a device views take no time; their launch does.
+        view = name in ("aten::t", "aten::expand", "aten::detach")
+        assert (row["p50"] > 0) == (device == "cpu" or not view)
+        assert row["p50"] <= row["p99"] <= row["total"] <= elapsed / 1e6
     assert abs(sum(r["share"] for r in rows.values()) - 1) < 1e-6
     samples = tool.samples()
-    assert all(0 < s.took_ns <= elapsed and s.launch_ns > 0 for s in samples)
+    assert all(0 <= s.took_ns <= elapsed and s.launch_ns > 0 for s in samples)
     assert sum(s.launch_ns for s in samples) < elapsed  # one after another
     assert (max(s.device_ns for s in samples) > 0) == (device != "cpu")
     text = capsys.readouterr().out

@@ -142,10 +142,10 @@ def _module(patches: Patches) -> None:
         return self._apply(lambda t: t.cuda(device))
 
     patches.wrap(torch.nn.Module, "cuda", lambda _: cuda)
-    if not hasattr(torch._C, "_scatter"):
-        # PyTorch shares batches out by CUDA only; without a device DataParallel is its module.
-        data_parallel = importlib.import_module("torch.nn.parallel.data_parallel")
-        patches.wrap(data_parallel, "_get_available_device_type", lambda _: lambda: None)
+    # PyTorch shares batches out by CUDA only, and CUDA that is there is not meant: without a device
+    # DataParallel is its module.
+    data_parallel = importlib.import_module("torch.nn.parallel.data_parallel")
+    patches.wrap(data_parallel, "_get_available_device_type", lambda _: lambda: None)
 
 
 class ProxyMeta(type):

@@ -74,6 +74,10 @@ class OpAutoCompare(OpTool):
             tolerances=tolerances(),
         )
 
+    @property
+    def _row_limit(self) -> int:
+        return options.number("OP_AUTOCOMPARE_ROWS", 100_000)
+
     @staticmethod
     def _setting(value: int | None, name: str, default: int) -> int:
         variable = f"OP_AUTOCOMPARE_{name}"
@@ -85,7 +89,6 @@ class OpAutoCompare(OpTool):
 
     def start(self) -> OpAutoCompare:
         self._api_rows, self._in_file, self._path = [], 0, ""
-        self._row_limit = options.number("OP_AUTOCOMPARE_ROWS", 100_000)
         self._cache_size = options.number("OP_TOOLS_MAX_CACHE_SIZE", 100)
         if self._cache_size < 1:
             raise ValueError(

@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "core/thread.h"
@@ -34,6 +33,8 @@ class Verdicts {
 };
 
 struct Selection {
+  static constexpr int64_t kNoLastStep = int64_t{1} << 62;
+
   // Operators taken by their own name; with `by_api`, those launched inside a
   // wanted API call (or its backward) are taken as well.
   bool every_operator = true;
@@ -49,7 +50,7 @@ struct Selection {
   uint8_t phases = 7;    // bit per Phase
   uint64_t devices = 0;  // bit per c10::DeviceType
   int64_t first_step = 0;
-  int64_t last_step = std::numeric_limits<int64_t>::max();
+  int64_t last_step = kNoLastStep;
   uint32_t thread = 0;  // 0: every thread
 
   // May any call of this operator be wanted? Decides which taps there are.
@@ -66,7 +67,7 @@ struct Selection {
   bool everything() const {
     return every_operator && refused.empty() && !refuses_apis && !by_module &&
            phases == 7 && first_step == 0 && thread == 0 &&
-           last_step == std::numeric_limits<int64_t>::max();
+           last_step >= kNoLastStep;
   }
   bool needs_origin() const {
     return by_api || by_module || refuses_apis;

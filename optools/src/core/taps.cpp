@@ -49,11 +49,10 @@ c10::DeviceType device_of(int slot, c10::DispatchKeySet keys) {
 }
 
 // Note [Torn reads]: PyTorch writes a dispatch table entry word by word while
-// other threads read it. A thread may therefore come here with another
-// kernel's functor, so the tap has none: it finds its state by the operator's
-// address, and never frees what it may need. The reverse mix (the old kernel
-// with our empty functor) is harmless for kernels that are plain functions,
-// which is how PyTorch and its backends register theirs.
+// other threads read it: state, boxed function, unboxed functions. A thread may
+// therefore come here with the old kernel's state, or into the old kernel with
+// the tap's. So the tap's state is the old kernel's own, which it does not use:
+// it finds what it needs by the operator's address, and never frees that.
 void tap(
     int slot,
     const c10::OperatorHandle& handle,
@@ -253,10 +252,12 @@ void save_kernel(Operator& op, int slot, DispatchKey key) {
 c10::RegistrationHandleRAII install(
     Operator& op, int slot, DispatchKey key, DispatchKey runs_at) {
   save_kernel(op, slot, runs_at);
+  auto tap = make_tap(slot, std::make_integer_sequence<int, kKeySlots>());
+  lend_state(tap, table_kernel(op.handle, runs_at));
   return c10::Dispatcher::singleton().registerImpl(
       op.handle.operator_name(),
       key,
-      make_tap(slot, std::make_integer_sequence<int, kKeySlots>()),
+      std::move(tap),
       std::nullopt,
       nullptr,
       "op_tools");

@@ -45,6 +45,18 @@ inline bool same_kernel(
              4 * sizeof(void*)) == 0;
 }
 
+// Gives a kernel made from a boxed function, which has no state, the state of
+// another: see Note [Torn reads]. A kernel begins with its state.
+inline void lend_state(
+    c10::KernelFunction& to, const c10::KernelFunction& from) {
+  using State = c10::intrusive_ptr<c10::OperatorKernel>;
+  static_assert(sizeof(State) == sizeof(void*));
+  const auto& state = *reinterpret_cast<const State*>(&from);
+  auto& empty = *reinterpret_cast<State*>(&to);
+  TORCH_INTERNAL_ASSERT(!empty.defined());
+  empty = state;
+}
+
 inline c10::Device current_device(c10::DeviceType type) {
   return c10::impl::VirtualGuardImpl(type).getDevice();
 }

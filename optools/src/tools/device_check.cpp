@@ -23,6 +23,12 @@ constexpr size_t kLargestKept = 1 << 20;
 constexpr size_t kKeptBytes = 32 << 20;
 constexpr size_t kKept = 128;
 
+// As it is, whatever the user's autocast says of norms.
+at::Tensor magnitude_of(const at::Tensor& t) {
+  c10::impl::ExcludeDispatchKeyGuard plainly(c10::autocast_dispatch_keyset);
+  return at::linalg_vector_norm(t, kInfinity);
+}
+
 // `later` goes on only after what `earlier` has been given so far.
 void order(c10::Stream earlier, c10::Stream later) {
   c10::Event event(earlier.device_type());
@@ -100,16 +106,13 @@ void DeviceCheck::keep_answer(
   }
 }
 
-void DeviceCheck::ask(
-    const at::Tensor& t, at::Tensor alias, uint64_t tag, bool now) {
+void DeviceCheck::ask(const at::Tensor& t, at::Tensor alias, uint64_t tag) {
   const auto stream = current_stream(t.device());
   ++unread_;
-  if (!alias.defined() || now) {
-    c10::impl::ExcludeDispatchKeyGuard plainly(c10::autocast_dispatch_keyset);
+  if (!alias.defined()) {
     const at::Tensor plain =
         c10::isComplexType(t.scalar_type()) ? at::view_as_real(t) : t;
-    keep_answer(
-        group(plain), at::linalg_vector_norm(plain, kInfinity), tag, stream);
+    keep_answer(group(plain), magnitude_of(plain), tag, stream);
     return;
   }
   auto& mine = group(t);
@@ -156,7 +159,9 @@ void DeviceCheck::flush(Group& group) {
     if (current_stream(group.device) != group.stream) {
       guard.reset_stream(group.stream);
     }
-    auto magnitudes = at::_foreach_norm(asked, kInfinity);
+    auto magnitudes = asked.size() == 1
+                          ? std::vector{magnitude_of(asked.front())}
+                          : at::_foreach_norm(asked, kInfinity);
     for (size_t i = 0; i < asked.size(); ++i) {
       keep_answer(group, std::move(magnitudes[i]), tags[i], group.stream);
     }
@@ -168,6 +173,12 @@ void DeviceCheck::flush(Group& group) {
   group.kept_data.clear();
   group.kept_tags.clear();
   group.kept_bytes = 0;
+}
+
+void DeviceCheck::flush() {
+  for (auto& group : groups_) {
+    flush(group);
+  }
 }
 
 void DeviceCheck::before_write(const at::Tensor& t) {

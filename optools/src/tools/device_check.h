@@ -39,9 +39,8 @@ class DeviceCheck {
     std::vector<Part> parts_;
   };
 
-  // `now`: whoever writes the tensor next will not say so. Call inside Quiet,
-  // with `alias` from alias_of().
-  void ask(const at::Tensor& t, at::Tensor alias, uint64_t tag, bool now);
+  // Call inside Quiet, with `alias` from alias_of().
+  void ask(const at::Tensor& t, at::Tensor alias, uint64_t tag);
   // What ask() can keep without anybody noticing; undefined where the question
   // has to be asked at once. Touches reference counts, which may take Python's
   // lock: call it while holding none.
@@ -50,6 +49,8 @@ class DeviceCheck {
   // Must be called before a kernel writes: asks what was still to be asked
   // about the old contents.
   void before_write(const at::Tensor& t);
+  // Asks all that was still to be asked, so that nothing is kept.
+  void flush();
   size_t unread() const {
     return unread_;
   }

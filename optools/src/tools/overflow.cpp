@@ -29,20 +29,20 @@ class SeenContents {
   // The question asked about these contents, or about more around them; 0 for
   // none.
   uint64_t find(const at::Tensor& t) const {
-    const auto wanted = entry(t, 0, 0);
+    const auto wanted = entry(t, false, 0);
     for (const auto offset : {wanted.first, int64_t{0}}) {
       const auto& found = entries_[place(wanted.storage, offset)];
-      if (found.storage == wanted.storage && found.version == wanted.version &&
+      if (found.storage == wanted.storage && found.is_of(wanted.version) &&
           found.first <= wanted.first && found.end >= wanted.end) {
         return found.question;
       }
     }
     return 0;
   }
-  // `bumped`: autograd raises the version after the kernel wrote. Question 0:
-  // nothing is known of these contents any more.
-  void put(const at::Tensor& t, bool bumped, uint64_t question) {
-    const auto fresh = entry(t, bumped ? 1 : 0, question);
+  // `written`: autograd raises the version after the kernel wrote, or has done
+  // so (lists). Question 0: nothing is known of these contents any more.
+  void put(const at::Tensor& t, bool written, uint64_t question) {
+    const auto fresh = entry(t, written, question);
     entries_[place(fresh.storage, fresh.first)] = fresh;
   }
 
@@ -50,24 +50,27 @@ class SeenContents {
   struct Entry {
     const void* storage = nullptr;
     uint32_t version = 0;
+    bool written = false;
     int64_t first = 0;  // elements, in the storage
     int64_t end = 0;
     uint64_t question = 0;
+
+    bool is_of(uint32_t now) const {
+      return now == version || (written && now == version + 1);
+    }
   };
   static constexpr size_t kEntries = 4096;
   std::vector<Entry> entries_ = std::vector<Entry>(kEntries);
 
-  static Entry entry(const at::Tensor& t, uint32_t ahead, uint64_t question) {
-    auto* impl = t.unsafeGetTensorImpl();
+  static Entry entry(const at::Tensor& t, bool written, uint64_t question) {
     int64_t end = t.storage_offset() + 1;
     for (int64_t d = 0; d < t.dim(); ++d) {
       end += (t.size(d) - 1) * t.stride(d);
     }
     return {
-        impl->unsafe_storage().unsafeGetStorageImpl(),
-        impl->is_inference()
-            ? 0
-            : impl->version_counter().current_version() + ahead,
+        t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(),
+        version_of(t),
+        written,
         t.storage_offset(),
         end,
         question};
@@ -180,9 +183,7 @@ uint64_t Overflow::ask(
     const Tensor& what) {
   auto& round = devices_->now;
   round.pending(call, mine);
-  // Questions can wait only while every kernel that writes is seen.
-  const bool at_once = !selection.everything();
-  devices_->check.ask(t, std::move(alias), round.asked.size(), at_once);
+  devices_->check.ask(t, std::move(alias), round.asked.size());
   round.asked.push_back({round.calls.size() - 1, what});
   ++mine.checked;
   return round.first + round.asked.size() - 1;
@@ -356,7 +357,12 @@ void Overflow::around(Call& call, Chain& chain) {
     }
     mine->forget_call();
     if (call.device != c10::DeviceType::CPU && !mine->recording) {
-      read_answers(kRound);
+      // Questions can wait where every kernel that writes is seen, but not in
+      // backward: autograd adds gradients in place only while nobody else has
+      // their memory.
+      const bool may_wait =
+          call.phase != Phase::kBackward && selection.everything();
+      read_answers(kRound, may_wait);
     }
   });
 }
@@ -397,10 +403,13 @@ void Overflow::keep_history(Local& mine) {
 
 // Reads the answers asked for a round ago, which are there, and asks for those
 // of this round, once it has so many questions.
-void Overflow::read_answers(size_t round) {
+void Overflow::read_answers(size_t round, bool may_wait) {
   std::vector<at::Tensor> spent;
   std::lock_guard lock(devices_->mutex);
   auto& check = devices_->check;
+  if (!may_wait) {
+    check.flush();
+  }
   auto& now = devices_->now;
   if (check.unread() >= round) {
     judge(devices_->before);
@@ -453,8 +462,8 @@ void Overflow::judge(Round& round) {
 void Overflow::finish() {
   attempt([&] {
     Quiet quiet;
-    read_answers(0);
-    read_answers(0);  // of the round the first call began to read
+    read_answers(0, false);
+    read_answers(0, false);  // of the round the first call began to read
     for (auto* each : quiet_locals()) {
       keep_history(static_cast<Local&>(*each));
     }

@@ -72,7 +72,7 @@ class Overflow : public Tool {
   void forget(Local& mine, const at::Tensor& t);
   void report(const Call& call, Local& mine, Outcome& outcome);
   void keep_history(Local& mine);
-  void read_answers(size_t round);
+  void read_answers(size_t round, bool may_wait);
   void judge(Round& round);
 
   const size_t history_;
