@@ -147,7 +147,9 @@ def test_half_precision_differs_by_rounding_only(accelerator, monkeypatch, capsy
     exact = (x.double().cpu() @ w.double().cpu().t()).half()
     shifted = (exact.view(torch.int16) + 1).view(torch.float16)
     largest = exact.abs().argmax()  # where 16 of its last digits are no rounding of its terms
-    shifted.view(-1)[largest] = (exact.view(torch.int16).view(-1)[largest] + ulps).view(torch.float16)
+    shifted.view(-1)[largest] = (exact.view(torch.int16).view(-1)[largest] + ulps).view(
+        torch.float16
+    )
     assert not (shifted == exact).any()
     content["args"] = (shifted,)
     torch.save(content, path)
