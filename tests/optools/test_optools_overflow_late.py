@@ -129,7 +129,7 @@ def test_small_tensors_are_asked_about_together(accelerator):
             optimizer.step()
         asked = tool._core.checked - before
     calls = {row.key: row.count for row in seen.key_averages()}
-    assert "aten::linalg_vector_norm" not in calls
+    assert calls.get("aten::linalg_vector_norm", 0) < asked / 32
     # A question per result of eight operators, few per argument; many in one call.
     assert asked < len(ps) * 11  # with those the table of known contents has lost
     assert 0 < calls["aten::_foreach_norm"] < asked / 32
