@@ -64,11 +64,13 @@ def cast(monkeypatch):
     monkeypatch.setenv("OP_DTYPE_CAST_DICT", "torch.float32->torch.float64")
 
 
-def expect_sound(tool, device):
+def expect_sound(tool, device, *, alone=True):
+    """`alone`: no other tool of its kind ran. A call is run elsewhere once: of several OpFallback the
+    last entered does it."""
     assert not tool._last.failure and not tool.gave_up, tool._last.failure
     if isinstance(tool, op_tools.OpAutoCompare):
         assert tool.errors() == []
-    if device != "cpu" or not isinstance(tool, op_tools.OpFallback):
+    if not isinstance(tool, op_tools.OpFallback) or (alone and device != "cpu"):
         assert acted(tool), tool
 
 
@@ -115,7 +117,7 @@ def test_every_thread_starts_its_own_tools(device):
             tool = quiet(getattr(op_tools, TOOLS[(index + turn) % len(TOOLS)])())
             with tool:
                 train(device, 1)
-            expect_sound(tool, device)
+            expect_sound(tool, device, alone=False)
 
     threads, problems = run_in_threads(work)
     for thread in threads:
