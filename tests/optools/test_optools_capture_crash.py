@@ -238,7 +238,10 @@ def test_a_full_disk_stops_the_capture_and_nothing_else(limit):
     assert found.problems == []
     whole = readable(found)
     assert whole == len(found) < 240
-    assert whole == 0 if limit < 120_000 else whole >= 8  # a tensor is 120 KB
+    # A turn of four calls has two tensors of 120 KB; 64 KB of a file are its head. All turns whose
+    # tensors fit are there, however many calls were written at once.
+    turns = (limit - 65_536) // 240_000
+    assert whole == 0 if turns == 0 else 4 * turns <= whole < 4 * turns + 4
     if whole:
         assert [record.op for record in found][:2] == ["aten::full", "aten::neg"]
     from safetensors.torch import load_file
@@ -269,7 +272,7 @@ def test_no_space_left(tmp_path):
         assert run.stderr.count("OpCapture: stopped capturing") == 1
         assert "No space left on device" in run.stderr
         found = captures.open(str(disk))
-        assert found.problems == [] and 0 < readable(found) < 240
+        assert found.problems == [] and 20 <= readable(found) < 240
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 

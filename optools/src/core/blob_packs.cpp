@@ -5,6 +5,7 @@
 #include "core/blob_packs.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -74,6 +75,7 @@ BlobPacks::Place BlobPacks::write(
     const BlobHash& hash, std::string_view bytes) {
   if (file_ >= 0 && (entries_.size() >= max_entries() ||
                      (end_ != 0 && end_ + bytes.size() > pack_bytes_))) {
+    flush();  // throws where close() would drop what has no room
     close();
   }
   if (file_ < 0) {
@@ -87,8 +89,7 @@ BlobPacks::Place BlobPacks::write(
     }
   } else {
     flush();
-    write_at(file_, bytes, head_ + written_, path_);
-    written_ += bytes.size();
+    append(bytes);
   }
   entries_.push_back({hash, end_, end_ + bytes.size()});
   end_ += bytes.size();
@@ -98,9 +99,23 @@ BlobPacks::Place BlobPacks::write(
 
 void BlobPacks::flush() {
   if (!buffer_.empty()) {
-    write_at(file_, buffer_, head_ + written_, path_);
-    written_ += buffer_.size();
+    const std::string bytes = std::move(buffer_);
     buffer_.clear();
+    append(bytes);
+  }
+}
+
+// Counts what reached the file also where not all of it did.
+void BlobPacks::append(std::string_view bytes) {
+  try {
+    write_at(file_, bytes, head_ + written_, path_);
+    written_ += bytes.size();
+  } catch (...) {
+    struct stat file;
+    if (::fstat(file_, &file) == 0) {
+      written_ = static_cast<uint64_t>(file.st_size) - head_;
+    }
+    throw;
   }
 }
 

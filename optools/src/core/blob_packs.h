@@ -27,6 +27,11 @@ class BlobPacks {
   Place write(const BlobHash& hash, std::string_view bytes);
   // Hands everything to the operating system.
   void flush();
+  // Whether so many bytes there, of the last write(), are all in the file: not,
+  // where a flush or a later write failed in the middle of them.
+  bool holds(const Place& place, size_t bytes) const {
+    return place.pack + 1 != next_ || place.offset + bytes <= head_ + written_;
+  }
   // Makes the open pack a safetensors file. No more is written to it.
   void close();
 
@@ -46,6 +51,7 @@ class BlobPacks {
   static constexpr size_t kBuffer = 1 << 20;
 
   void open();
+  void append(std::string_view bytes);
   size_t max_entries() const;
 
   std::string folder_;

@@ -135,7 +135,7 @@ void CaptureStore::add_record(const std::vector<Frame>& frames, int64_t step) {
   for (const auto& frame : frames) {
     records += frame.kind == FrameKind::kRecord;
     head = head || frame.kind == FrameKind::kHead;
-    bytes += 1 + sizeof(uint32_t) + frame.payload.size();
+    bytes += 1 + 2 * sizeof(uint32_t) + frame.payload.size();
   }
   std::unique_lock lock(mutex_);
   if (!open() || (!head && !count_bytes(bytes + sizeof(FrameHead)))) {
@@ -152,8 +152,10 @@ void CaptureStore::add_record(const std::vector<Frame>& frames, int64_t step) {
   for (const auto& frame : frames) {
     const auto length = static_cast<uint32_t>(frame.payload.size());
     queue_.frames += static_cast<char>(frame.kind);
+    const auto blobs = static_cast<uint32_t>(queue_.blobs.size());
     queue_.frames.append(
         reinterpret_cast<const char*>(&length), sizeof(length));
+    queue_.frames.append(reinterpret_cast<const char*>(&blobs), sizeof(blobs));
     queue_.frames.append(frame.payload);
   }
   queue_.records += records;
@@ -239,14 +241,35 @@ void CaptureStore::check_disk() {
   }
 }
 
-void CaptureStore::write_frames(std::string_view frames) {
+// The frames that need no more than so many blobs; how many records are among
+// them.
+uint64_t CaptureStore::write_frames(std::string_view frames, size_t blobs) {
+  uint64_t records = 0;
   while (!frames.empty()) {
     uint32_t length;
+    uint32_t needs;
     std::memcpy(&length, frames.data() + 1, sizeof(length));
-    log_.append(
-        static_cast<uint8_t>(frames[0]),
-        frames.substr(1 + sizeof(length), length));
-    frames.remove_prefix(1 + sizeof(length) + length);
+    std::memcpy(&needs, frames.data() + 1 + sizeof(length), sizeof(needs));
+    if (needs > blobs) {
+      break;
+    }
+    const auto kind = static_cast<FrameKind>(frames[0]);
+    frames.remove_prefix(1 + sizeof(length) + sizeof(needs));
+    log_.append(static_cast<uint8_t>(kind), frames.substr(0, length));
+    frames.remove_prefix(length);
+    records += kind == FrameKind::kRecord;
+  }
+  return records;
+}
+
+template <class F>
+void CaptureStore::tried(F&& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    failed_ = true;
+    std::lock_guard lock(mutex_);
+    stop_taking(error.what());
   }
 }
 
@@ -254,36 +277,56 @@ void CaptureStore::write_frames(std::string_view frames) {
 // drops them.
 template <class F>
 void CaptureStore::guarded(F&& body) {
-  if (failed_) {
-    return;
-  }
-  try {
-    body();
-  } catch (const std::exception& error) {
-    failed_ = true;
-    log_.discard();  // it may speak of blobs that are not in their pack
-    std::lock_guard lock(mutex_);
-    stop_taking(error.what());
+  if (!failed_) {
+    tried(body);
   }
 }
 
-void CaptureStore::write_batch(Batch& batch) {
-  guarded([&] { check_disk(); });
+// How many of the batch's blobs are in their packs, the first ones; the log
+// then has their places.
+size_t CaptureStore::write_blobs(Batch& batch) {
+  std::vector<BlobPacks::Place> places;
   for (auto& blob : batch.blobs) {
     guarded([&] {
       const char* bytes = blob.bytes != nullptr ? blob.bytes.get()
                                                 : batch.small.data() + blob.at;
-      const auto place = packs_.write(blob.hash, {bytes, blob.size});
-      log_.append(
-          static_cast<uint8_t>(FrameKind::kBlob),
-          blob_payload(blob.hash, place, blob.size));
+      places.push_back(packs_.write(blob.hash, {bytes, blob.size}));
     });
     buffers_.give_back(std::move(blob.bytes), blob.size);
   }
-  guarded([&] {
-    packs_.flush();  // a blob is in its pack before the log says so
-    write_frames(batch.frames);
+  guarded([&] { packs_.flush(); });
+  if (failed_) {
+    tried([&] { packs_.close(); });  // gives back what a half blob took
+  }
+  size_t whole = 0;
+  while (whole < places.size() &&
+         packs_.holds(places[whole], batch.blobs[whole].size)) {
+    const auto& blob = batch.blobs[whole];
+    log_.append(
+        static_cast<uint8_t>(FrameKind::kBlob),
+        blob_payload(blob.hash, places[whole], blob.size));
+    ++whole;
+  }
+  return whole;
+}
+
+// Blobs first: one is in its pack before the log says so. Where the disk ends
+// in the middle, the records whose blobs are whole are still written; of later
+// batches nothing is.
+void CaptureStore::write_batch(Batch& batch, Totals& written) {
+  guarded([&] { check_disk(); });
+  if (failed_) {
+    for (auto& blob : batch.blobs) {
+      buffers_.give_back(std::move(blob.bytes), blob.size);
+    }
+    return;
+  }
+  tried([&] {
+    const size_t blobs = write_blobs(batch);
+    const uint64_t records = write_frames(batch.frames, blobs);
     log_.flush();
+    written.blobs = blobs;
+    written.records = records;
   });
 }
 
@@ -299,11 +342,13 @@ bool CaptureStore::write_next() {
   if (batch.empty()) {
     return false;
   }
-  write_batch(batch);
+  Totals written;
+  write_batch(batch, written);
   std::lock_guard lock(mutex_);
   writing_ = 0;
-  (failed_ ? totals_.refused : totals_.records) += batch.records;
-  totals_.blobs += failed_ ? 0 : batch.blobs.size();
+  totals_.records += written.records;
+  totals_.refused += batch.records - written.records;
+  totals_.blobs += written.blobs;
   totals_.blob_bytes = packs_.bytes();
   totals_.log_bytes = log_.bytes();
   totals_.packs = packs_.packs();

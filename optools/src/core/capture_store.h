@@ -95,8 +95,9 @@ class CaptureStore {
   // What waits to be written: blobs go before the frames that speak of them.
   struct Batch {
     std::vector<Blob> blobs;
-    std::string small;   // contents of small blobs
-    std::string frames;  // kind (1 byte), length (4), payload, ...
+    std::string small;  // contents of small blobs
+    // Kind (1 byte), length (4), how many of `blobs` were there (4), payload.
+    std::string frames;
     uint64_t records = 0;
     uint64_t bytes = 0;
     bool empty() const {
@@ -105,9 +106,12 @@ class CaptureStore {
   };
   void write_all();
   bool write_next();
-  void write_batch(Batch& batch);
-  void write_frames(std::string_view frames);
+  void write_batch(Batch& batch, Totals& written);
+  size_t write_blobs(Batch& batch);
+  uint64_t write_frames(std::string_view frames, size_t blobs);
   void finish_files();
+  template <class F>
+  void tried(F&& body);
   template <class F>
   void guarded(F&& body);
   void queue_blob(Blob blob);

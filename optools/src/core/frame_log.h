@@ -35,10 +35,6 @@ class FrameLog {
   // Hands everything to the operating system, which keeps it when the process
   // dies. Throws std::system_error; the file then ends with a whole frame.
   void flush();
-  // Forgets what was not flushed.
-  void discard() {
-    buffer_.clear();
-  }
   uint64_t bytes() const {
     return written_ + buffer_.size();
   }
