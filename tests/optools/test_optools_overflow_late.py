@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpOverflowCheck on devices: questions are asked and answered later, about what was there then."""
 
+import threading
+
 import op_tools
 import pytest
 import torch
+from optools_devices import KEYS
 
 BIG = 60000.0  # twice that is no half
 
@@ -101,12 +104,18 @@ def test_the_gradient_is_taken_over_not_copied(device):
         assert counts() == plain
 
 
-def test_optimizers_of_many_tensors(device):
+def adamw(device):
+    """An optimizer of many small tensors that has made a step."""
     ps = [torch.ones(7, device=device, requires_grad=True) for _ in range(200)]
     for p in ps:
         p.grad = torch.ones_like(p)
     optimizer = torch.optim.AdamW(ps, lr=0.1, foreach=True)
     optimizer.step()
+    return ps, optimizer
+
+
+def test_optimizers_of_many_tensors(device):
+    ps, optimizer = adamw(device)
     ps[150].grad.fill_(3e38)  # its square is no float
     tool = op_tools.OpOverflowCheck()
     with tool:
@@ -116,11 +125,7 @@ def test_optimizers_of_many_tensors(device):
 
 
 def test_small_tensors_are_asked_about_together(accelerator):
-    ps = [torch.ones(7, device=accelerator, requires_grad=True) for _ in range(200)]
-    for p in ps:
-        p.grad = torch.ones_like(p)
-    optimizer = torch.optim.AdamW(ps, lr=0.1, foreach=True)
-    optimizer.step()
+    ps, optimizer = adamw(accelerator)
     tool = op_tools.OpOverflowCheck()
     with tool:
         optimizer.step()  # all it reads has been asked about afterwards
@@ -133,6 +138,31 @@ def test_small_tensors_are_asked_about_together(accelerator):
     # A question per result of eight operators, few per argument; many in one call.
     assert asked < len(ps) * 11  # with those the table of known contents has lost
     assert 0 < calls["aten::_foreach_norm"] < asked / 32
+
+
+def test_calls_of_several_threads_at_once(accelerator):
+    """What was known of a call's arguments is known when it ends, whoever called in between."""
+    x = half(accelerator)
+    inside, done = threading.Event(), threading.Event()
+
+    def slow(t):
+        inside.set()
+        assert done.wait(60)
+        return t.clone()
+
+    tool = op_tools.OpOverflowCheck()
+    with torch.library._scoped_library("optools_slow", "FRAGMENT") as library:
+        library.define("slow(Tensor x) -> Tensor")
+        library.impl("slow", slow, KEYS[accelerator])
+        with tool:
+            bad = x + x
+            thread = threading.Thread(target=lambda: torch.ops.optools_slow.slow(bad))
+            thread.start()
+            assert inside.wait(60)
+            (x - x).neg()
+            done.set()
+            thread.join()
+    assert blamed(tool) == [("aten::add.Tensor", True), ("optools_slow::slow", False)]
 
 
 def test_under_autocast(device):

@@ -4,8 +4,6 @@
 // question to the device that is read later, so nothing waits.
 #include "tools/overflow.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -103,6 +101,15 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
+// A call that asked. Its questions may be of two rounds, and other threads' in
+// between.
+struct Overflow::AskedCall {
+  Record call;
+  Local* by;
+  bool deliberate;
+  std::vector<uint64_t> inputs;  // questions about what it read
+};
+
 struct Overflow::Local : ToolLocal {
   explicit Local(ThreadState& owner) : ToolLocal(owner), log(256 * 1024) {}
   RecordLog log;
@@ -113,8 +120,10 @@ struct Overflow::Local : ToolLocal {
   std::vector<std::pair<at::Tensor, Tensor>> kept;
   // Arguments the kernel writes and does not return.
   std::vector<std::pair<at::Tensor, Tensor>> written;
-  bool deliberate = false;  // an infinity was passed on purpose
-  std::vector<at::Tensor> spent;
+  bool deliberate = false;           // an infinity was passed on purpose
+  std::shared_ptr<AskedCall> asked;  // the call, once it asks a device
+  // Results on devices, to be asked about.
+  std::vector<std::pair<at::Tensor, Tensor>> results;
   // The call before which another thread, or this one later, found the first
   // bad operator: its history is in our log, which only we may read.
   std::atomic<uint64_t> history_of{0};
@@ -125,7 +134,14 @@ struct Overflow::Local : ToolLocal {
   void forget_call() {
     kept.clear();
     written.clear();
-    spent.clear();
+    results.clear();
+    asked.reset();
+  }
+  void begin_asking() {
+    if (asked == nullptr) {
+      asked = std::make_shared<AskedCall>(
+          AskedCall{log.newest(), this, deliberate, {}});
+    }
   }
   bool askable(const at::Tensor& t) const {
     return !recording && device_checkable(t);
@@ -136,25 +152,15 @@ struct Overflow::Local : ToolLocal {
 // place in `asked`.
 struct Overflow::Round {
   struct Asked {
-    size_t call;  // place in `calls`
+    std::shared_ptr<const AskedCall> call;
     Tensor what;
-  };
-  struct Pending {
-    Record call;
-    Local* by;
-    bool deliberate;
-    std::vector<uint64_t> known;  // questions that were about its inputs
   };
   uint64_t first = 1;  // number of asked[0]
   std::vector<Asked> asked;
-  std::vector<Pending> calls;
   DeviceCheck::Answers answers;
 
-  Pending& pending(const Call& call, Local& mine) {
-    if (calls.empty() || calls.back().call.number != call.number) {
-      calls.push_back({mine.log.newest(), &mine, mine.deliberate, {}});
-    }
-    return calls.back();
+  uint64_t last() const {
+    return first + asked.size() - 1;
   }
 };
 
@@ -168,6 +174,14 @@ struct Overflow::Devices {
   Round now;
   Round before;                      // its answers are on their way
   std::unordered_set<uint64_t> bad;  // questions answered with a non-finite
+
+  // Call with the lock held, and `alias` made without it.
+  void ask(
+      Local& mine,
+      const at::Tensor& t,
+      at::Tensor alias,
+      const Tensor& what,
+      bool written);
 };
 
 Overflow::Overflow(size_t history, size_t limit)
@@ -175,29 +189,49 @@ Overflow::Overflow(size_t history, size_t limit)
 
 Overflow::~Overflow() = default;
 
-uint64_t Overflow::ask(
-    const Call& call,
+void Overflow::Devices::ask(
     Local& mine,
     const at::Tensor& t,
     at::Tensor alias,
-    const Tensor& what) {
-  auto& round = devices_->now;
-  round.pending(call, mine);
-  devices_->check.ask(t, std::move(alias), round.asked.size());
-  round.asked.push_back({round.calls.size() - 1, what});
+    const Tensor& what,
+    bool written) {
+  check.ask(t, std::move(alias), now.asked.size());
+  now.asked.push_back({mine.asked, what});
   ++mine.checked;
-  return round.first + round.asked.size() - 1;
+  seen.put(t, written, now.last());
 }
 
 void Overflow::ask_before(
-    const Call& call, Local& mine, const at::Tensor& t, const Tensor& what) {
+    Local& mine, const at::Tensor& t, const Tensor& what) {
+  mine.begin_asking();
+  auto& inputs = mine.asked->inputs;
+  {
+    std::lock_guard lock(devices_->mutex);
+    if (const auto question = devices_->seen.find(t); question != 0) {
+      inputs.push_back(question);
+      return;
+    }
+  }
   at::Tensor alias = DeviceCheck::alias_of(t);
   std::lock_guard lock(devices_->mutex);
-  if (const auto question = devices_->seen.find(t); question != 0) {
-    devices_->now.pending(call, mine).known.push_back(question);
-    mine.spent.push_back(std::move(alias));
-  } else {
-    devices_->seen.put(t, false, ask(call, mine, t, std::move(alias), what));
+  devices_->ask(mine, t, std::move(alias), what, false);
+  inputs.push_back(devices_->now.last());
+}
+
+// All at once, so that they are of one round and one event.
+void Overflow::ask_after(const Call& call, Local& mine) {
+  if (mine.results.empty()) {
+    return;
+  }
+  mine.begin_asking();
+  std::vector<at::Tensor> aliases;
+  for (const auto& [t, what] : mine.results) {
+    aliases.push_back(DeviceCheck::alias_of(t));
+  }
+  std::lock_guard lock(devices_->mutex);
+  for (size_t i = 0; i < aliases.size(); ++i) {
+    const auto& [t, what] = mine.results[i];
+    devices_->ask(mine, t, std::move(aliases[i]), what, call.op.writes);
   }
 }
 
@@ -246,13 +280,14 @@ void Overflow::look_before(Call& call, Local& mine, Outcome& outcome) {
           }
         }
       } else if (mine.askable(t)) {
-        ask_before(call, mine, t, what);
+        ask_before(mine, t, what);
       } else {
         mine.unreadable += t.numel() != 0;
       }
     });
   }
-  if (call.op.writes && call.device != c10::DeviceType::CPU) {
+  if (call.op.writes && call.device != c10::DeviceType::CPU &&
+      !mine.recording) {
     before_write(call);
   }
 }
@@ -278,6 +313,7 @@ void Overflow::look_after(Call& call, Local& mine, Outcome& outcome) {
     what.output = what.written = true;
     look_at_result(call, mine, t, what, outcome);
   }
+  ask_after(call, mine);
 }
 
 void Overflow::look_at_result(
@@ -298,10 +334,7 @@ void Overflow::look_at_result(
       mine.seen.put(t, true, kClean);
     }
   } else if (mine.askable(t)) {
-    at::Tensor alias = DeviceCheck::alias_of(t);
-    std::lock_guard lock(devices_->mutex);
-    devices_->seen.put(
-        t, call.op.writes, ask(call, mine, t, std::move(alias), what));
+    mine.results.emplace_back(t, what);
   } else {
     mine.unreadable += t.numel() != 0;
   }
@@ -422,38 +455,47 @@ void Overflow::read_answers(size_t round, bool may_wait) {
 }
 
 void Overflow::judge(Round& round) {
-  std::map<size_t, std::vector<Tensor>> dirty;  // in the order of calls
-  for (const auto& answer : round.answers.read()) {
-    if (!std::isfinite(answer.magnitude)) {
-      devices_->bad.insert(round.first + answer.tag);
-      const auto& asked = round.asked[answer.tag];
-      Tensor what = asked.what;
-      what.magnitude = answer.magnitude;
-      dirty[asked.call].push_back(what);
-    }
-  }
+  struct Dirty {
+    const AskedCall* call;
+    std::vector<Tensor> tensors;
+    bool in_results = false;
+  };
+  std::map<uint64_t, Dirty> dirty;  // in the order of calls
   std::lock_guard lock(mutex_);
-  for (auto& [at, tensors] : dirty) {
-    const auto is_output = [](const Tensor& t) { return t.output; };
-    const auto outputs =
-        std::count_if(tensors.begin(), tensors.end(), is_output);
-    if (outputs == 0) {
+  const bool keeps = events_.size() < limit_;  // else they are only counted
+  for (const auto& answer : round.answers.read()) {
+    if (std::isfinite(answer.magnitude)) {
+      continue;
+    }
+    if (keeps) {
+      devices_->bad.insert(round.first + answer.tag);
+    }
+    const auto& asked = round.asked[answer.tag];
+    auto& found = dirty[asked.call->call.number];
+    found.call = asked.call.get();
+    found.tensors.push_back(asked.what);
+    found.tensors.back().magnitude = answer.magnitude;
+    found.in_results = found.in_results || asked.what.output;
+  }
+  for (auto& [number, found] : dirty) {
+    if (!found.in_results) {
       continue;
     }
     ++total_;
-    const auto& made = round.calls[at];
+    const auto& made = *found.call;
+    const auto is_bad = [&](uint64_t question) {
+      return devices_->bad.contains(question);
+    };
     const bool clean_inputs =
-        outputs == std::ssize(tensors) && !made.deliberate &&
-        std::none_of(made.known.begin(), made.known.end(), [&](auto question) {
-          return devices_->bad.contains(question);
-        });
-    if (clean_inputs && !seen_first_) {
+        !made.deliberate &&
+        std::none_of(made.inputs.begin(), made.inputs.end(), is_bad);
+    if (clean_inputs && keeps && !seen_first_) {
       seen_first_ = true;
-      made.by->history_of = made.call.number;
+      made.by->history_of = number;
     }
     if (events_.size() < limit_) {
       events_.push_back(
-          {made.call, clean_inputs, std::move(tensors), made.call.site});
+          {made.call, clean_inputs, std::move(found.tensors), made.call.site});
     }
   }
   round = {};

@@ -46,6 +46,7 @@ class Overflow : public Tool {
 
  private:
   struct Local;
+  struct AskedCall;
   struct Devices;
   struct Round;
   struct Outcome {
@@ -54,20 +55,14 @@ class Overflow : public Tool {
   };
   void look_before(Call& call, Local& mine, Outcome& outcome);
   void look_after(Call& call, Local& mine, Outcome& outcome);
-  uint64_t ask(
-      const Call& call,
-      Local& mine,
-      const at::Tensor& t,
-      at::Tensor alias,
-      const Tensor& what);
   void look_at_result(
       Call& call,
       Local& mine,
       const at::Tensor& t,
       Tensor what,
       Outcome& outcome);
-  void ask_before(
-      const Call& call, Local& mine, const at::Tensor& t, const Tensor& what);
+  void ask_before(Local& mine, const at::Tensor& t, const Tensor& what);
+  void ask_after(const Call& call, Local& mine);
   void before_write(const Call& call);
   void forget(Local& mine, const at::Tensor& t);
   void report(const Call& call, Local& mine, Outcome& outcome);
