@@ -97,6 +97,15 @@ def test_fallback_list(accelerator, monkeypatch):
     torch.testing.assert_close(w.grad.cpu(), (2 * x).sum(0).expand(4, 3).cpu())
 
 
+def test_of_two_fallbacks_one_runs_the_call_and_the_other_says_so(accelerator):
+    first, last = op_tools.OpFallback(), op_tools.OpFallback()
+    x = torch.ones(3, device=accelerator)
+    with first, last:
+        x.sin()
+    assert last.counts() == [("aten::sin", "", 1)]
+    assert first.counts() == [("aten::sin", "another tool runs it", 1)]
+
+
 def test_fallback_of_what_the_cpu_lacks_runs_on_the_device(accelerator):
     """Attention on a PrivateUse1 device is an operator the CPU only has a placeholder for."""
     q = torch.randn(1, 2, 8, 16, device=accelerator)

@@ -64,14 +64,19 @@ def cast(monkeypatch):
     monkeypatch.setenv("OP_DTYPE_CAST_DICT", "torch.float32->torch.float64")
 
 
-def expect_sound(tool, device, *, alone=True):
-    """`alone`: no other tool of its kind ran. A call is run elsewhere once: of several OpFallback the
-    last entered does it."""
+def expect_sound(tool, device):
     assert not tool._last.failure and not tool.gave_up, tool._last.failure
     if isinstance(tool, op_tools.OpAutoCompare):
         assert tool.errors() == []
-    if not isinstance(tool, op_tools.OpFallback) or (alone and device != "cpu"):
-        assert acted(tool), tool
+    if device != "cpu" or not isinstance(tool, op_tools.OpFallback):
+        assert acted(tool) or was_spared(tool), tool
+
+
+def was_spared(tool):
+    """A call is run elsewhere, or cast, once: another thread's tool of the kind may do it for all."""
+    return isinstance(tool, (op_tools.OpFallback, op_tools.OpDtypeCast)) and bool(
+        {"another tool runs it", "another tool cast it"} & {why for _, why, _ in tool.counts()}
+    )
 
 
 @pytest.mark.parametrize("names", ["", "torch.nn.functional.linear,torch.Tensor.relu"])
@@ -117,7 +122,7 @@ def test_every_thread_starts_its_own_tools(device):
             tool = quiet(getattr(op_tools, TOOLS[(index + turn) % len(TOOLS)])())
             with tool:
                 train(device, 1)
-            expect_sound(tool, device, alone=False)
+            expect_sound(tool, device)
 
     threads, problems = run_in_threads(work)
     for thread in threads:

@@ -49,6 +49,7 @@ struct Call {
   uint64_t sequence_thread = 0;
   Origin origin;
   Executor* executor = nullptr;
+  bool cast = false;  // a tool gave it tensors of another dtype
 
   // Before the kernel ran.
   c10::ArrayRef<c10::IValue> inputs() const {

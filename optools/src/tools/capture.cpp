@@ -6,7 +6,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <deque>
@@ -15,6 +14,7 @@
 #include "core/call_site.h"
 #include "core/engine.h"
 #include "core/records.h"
+#include "core/torch_compat.h"
 #include "tools/collective.h"
 
 namespace optools {
@@ -72,9 +72,7 @@ c10::Device drawing_device(const Call& call) {
       found = value.toDevice();
     }
   }
-  return found.has_index()
-             ? found
-             : c10::impl::VirtualGuardImpl(call.device).getDevice();
+  return found.has_index() ? found : current_device(call.device);
 }
 
 }  // namespace

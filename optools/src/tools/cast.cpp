@@ -47,7 +47,10 @@ const char* Cast::obstacle(const Call& call) const {
       any = any || target(t.scalar_type()) != c10::ScalarType::Undefined;
     });
   }
-  return any ? nullptr : "no tensor of a dtype to cast";
+  if (any) {
+    return nullptr;
+  }
+  return call.cast ? "another tool cast it" : "no tensor of a dtype to cast";
 }
 
 void Cast::change_inputs(Call& call, Changed& changed) const {
@@ -130,6 +133,7 @@ void Cast::around(Call& call, Chain& chain) {
     Quiet quiet;
     at::AutoDispatchBelowADInplaceOrView below;
     change_inputs(call, changed);
+    call.cast = true;
   }
   chain.run();
   Quiet quiet;

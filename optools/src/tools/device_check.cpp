@@ -44,6 +44,13 @@ const void* data_of(const at::Tensor& t) {
       .get();
 }
 
+// Memory of another stream must not be given away before this one has read it.
+void used_by(const at::Tensor& t, c10::Stream stream) {
+  c10::impl::VirtualGuardImpl(stream.device_type())
+      .recordDataPtrOnStream(
+          t.unsafeGetTensorImpl()->unsafe_storage().data_ptr(), stream);
+}
+
 }  // namespace
 
 bool device_checkable(const at::Tensor& t) {
@@ -120,12 +127,9 @@ void DeviceCheck::ask(const at::Tensor& t, at::Tensor alias, uint64_t tag) {
     flush(mine);
     mine.stream = stream;
   }
-  // Memory of another stream must not be given away before we have read it.
-  const auto& data = alias.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
-  c10::impl::VirtualGuardImpl(t.device().type())
-      .recordDataPtrOnStream(data, stream);
+  used_by(alias, stream);
   mine.kept_bytes += static_cast<size_t>(t.numel()) * t.element_size();
-  mine.kept_data.push_back(data.get());
+  mine.kept_data.push_back(data_of(alias));
   mine.kept_tags.push_back(tag);
   mine.kept.push_back(std::move(alias));
   if (mine.kept.size() >= kKept || mine.kept_bytes >= kKeptBytes) {
@@ -212,6 +216,9 @@ DeviceCheck::Answers DeviceCheck::take() {
     for (const auto other : group.streams) {
       if (other != stream) {
         order(other, stream);
+        for (const auto& magnitude : group.magnitudes) {
+          used_by(magnitude, stream);
+        }
       }
     }
     auto values = at::stack(group.magnitudes)

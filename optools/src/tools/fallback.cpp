@@ -198,7 +198,11 @@ bool compute(
 
 void Fallback::around(Call& call, Chain& chain) {
   attempt([&] {
-    if (const char* why = obstacle(call)) {
+    const char* why = obstacle(call);
+    if (why == nullptr && call.executor != nullptr) {
+      why = "another tool runs it";
+    }
+    if (why != nullptr) {
       count(call, why);
     } else {
       call.executor = this;
