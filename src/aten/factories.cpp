@@ -4,6 +4,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/native/TensorFactories.h>
 #include <torch/library.h>
 
@@ -162,7 +163,9 @@ at::Tensor make_empty_like(const at::Tensor& like, ScalarType dtype) {
   if (like.is_non_overlapping_and_dense()) {
     return make_empty_strided(like.sizes(), like.strides(), dtype, device);
   }
-  return make_empty(like.sizes(), dtype, device);
+  const std::vector<std::int64_t> strides =
+      at::infer_dense_strides(like.sizes(), like.strides());
+  return make_empty_strided(like.sizes(), strides, dtype, device);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -26,7 +26,7 @@ at::Tensor make_empty_strided(
     c10::ScalarType dtype,
     c10::DeviceIndex device);
 
-// Same sizes and, when `like` is dense, the same order of dimensions.
+// Same sizes and order of dimensions, without gaps: as empty_like.
 at::Tensor make_empty_like(const at::Tensor& like, c10::ScalarType dtype);
 
 }  // namespace npu

@@ -26,14 +26,15 @@ void check_floating(const char* name, const at::Tensor& self) {
       "'");
 }
 
-// One draw per element of p (and q, of the same sizes and dtype).
+// One draw per element of p (and q, of the same sizes and dtype); contiguous
+// whatever the layout of p, as on the CPU.
 at::Tensor draw(
     std::uint32_t code,
     const char* label,
     const at::Tensor& p,
     const at::Tensor& q,
     const OptGenerator& generator) {
-  at::Tensor out = make_empty_like(p, p.scalar_type());
+  at::Tensor out = make_empty(p.sizes(), p.scalar_type(), p.device().index());
   if (out.numel() == 0) {
     return out;
   }

@@ -291,3 +291,53 @@ close(ran("flip", lambda: a.npu().transpose(0, 2).flip(1)), a.transpose(0, 2).fl
 raises_same(lambda: a.flip(0, 0), lambda: a.npu().flip(0, 0))
 raises_same(lambda: a.flip(7), lambda: a.npu().flip(7))
 """)
+
+
+def test_layouts_of_results_as_on_cpu(script):
+    """Some operators keep the order of the dims, also where the input has gaps; some keep nothing."""
+    script("""
+base = torch.rand(7, 6, 10)
+keep = (torch.frexp, lambda t: t.flip(0), lambda t: torch._foreach_exp([t])[0])
+drop = (lambda t: t.logcumsumexp(-1),)
+draw = (torch.poisson, torch._standard_gamma, lambda t: torch.binomial(t, t))
+views = (
+    lambda t: t[..., ::2].permute(2, 1, 0),
+    lambda t: t[:, ::2].permute(1, 0, 2),
+    lambda t: t[:1].expand(5, 6, 10).permute(2, 0, 1),
+    lambda t: t.permute(1, 2, 0),
+)
+for view in views:
+    a, x = view(base), view(base.npu())
+    for f in (*keep, *drop):
+        torch.utils._pytree.tree_map(close, f(x), f(a))
+    for f in draw:
+        assert f(x).stride() == f(a).stride(), (f, f(x).stride())
+""")
+
+
+def test_unique_slices_lie_as_on_cpu(script):
+    script("""
+for sizes in ((5, 1), (5, 3), (2, 3, 4), (2, 3, 1)):
+    for a in (torch.zeros(sizes), torch.randint(0, 2, sizes)):
+        for dim in range(len(sizes)):
+            for f in (torch.unique, torch.unique_consecutive):
+                got = f(a.npu(), dim=dim, return_inverse=True, return_counts=True)
+                want = f(a, dim=dim, return_inverse=True, return_counts=True)
+                for g, w in zip(got, want, strict=True):
+                    close(g, w)
+assert calls("unique_dim")[0] > 0
+""")
+
+
+def test_complex_halves_are_not_summed(script):
+    """PyTorch's CPU has no such sums: what can be computed elsewhere raises its error here too."""
+    script("""
+a = torch.ones(3, 4, dtype=torch.complex32)
+x = a.npu()
+for f in (torch.sum, torch.mean, torch.prod, lambda t: t.cumsum(0), lambda t: t.cumprod(1),
+          lambda t: t.logcumsumexp(1), lambda t: t.real.sum(dtype=torch.complex32)):
+    raises_same(lambda: f(a), lambda: f(x))
+close(x.sum(dtype=torch.complex64), a.sum(dtype=torch.complex64))
+close(torch.linalg.vector_norm(x), torch.linalg.vector_norm(a))
+close(x.any(1), a.any(1))
+""")

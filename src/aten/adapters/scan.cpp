@@ -79,7 +79,8 @@ at::Tensor logcumsumexp(const at::Tensor& self, std::int64_t dim) {
       "aten::_logcumsumexp", NPU_KIND_SCAN, NPU_SCAN_LOGCUMSUMEXP);
   npu_reason why = is_field(self) ? site.wants(self) : NPU_REASON_DTYPE;
   if (why == NPU_REASON_NONE) {
-    at::Tensor out = make_empty_like(self, self.scalar_type());
+    at::Tensor out =
+        make_empty(self.sizes(), self.scalar_type(), self.device().index());
     why = run_scan(site, self, dim, out, {});
     if (why == NPU_REASON_NONE) {
       return out;

@@ -30,6 +30,17 @@ at::Tensor make_index(at::IntArrayRef sizes, c10::DeviceIndex device) {
   return make_empty(sizes, c10::ScalarType::Long, device);
 }
 
+// PyTorch's CPU brings the dim to the front, where the slices lie one after the
+// other, and back.
+at::Tensor make_slices(
+    const at::Tensor& self, std::int64_t dim, std::int64_t n) {
+  at::DimVector sizes(self.sizes());
+  sizes.erase(sizes.begin() + dim);
+  sizes.insert(sizes.begin(), n);
+  return make_empty(sizes, self.scalar_type(), self.device().index())
+      .movedim(0, dim);
+}
+
 npu_reason run_unique(
     NativeSite& site,
     const at::Tensor& self,
@@ -59,11 +70,6 @@ npu_reason run_unique(
     return why;
   }
   const std::int64_t n = total.item<std::int64_t>();
-  at::DimVector sizes{n};
-  if (request.dim >= 0) {
-    sizes.assign(self.sizes().begin(), self.sizes().end());
-    sizes[request.dim] = n;
-  }
   at::DimVector inverse_sizes{0};
   if (request.inverse && request.dim >= 0) {
     inverse_sizes = {self.size(request.dim)};
@@ -71,7 +77,8 @@ npu_reason run_unique(
     inverse_sizes.assign(self.sizes().begin(), self.sizes().end());
   }
   results = {
-      make_empty(sizes, self.scalar_type(), device),
+      request.dim >= 0 ? make_slices(self, request.dim, n)
+                       : make_empty({n}, self.scalar_type(), device),
       make_index(inverse_sizes, device),
       make_index({request.counts ? n : 0}, device)};
   const auto& [values, inverse, counts] = results;
