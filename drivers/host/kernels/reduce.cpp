@@ -367,7 +367,8 @@ npu_status caps(std::uint32_t code, npu_op_caps& out) {
   const std::uint64_t in = group_of(code) == kOrdered
                                ? real & ~NPU_DTYPE_BIT(NPU_U64)
                                : kNumberDtypes;
-  plain_caps(out, NPU_DTYPES_CAST, {kNumberDtypes, kNumberDtypes, in});
+  // PyTorch's CPU counts and measures complex halves, but sums none.
+  plain_caps(out, NPU_DTYPES_CAST, {kUsualDtypes, kUsualDtypes, in});
   out.accumulate =
       NPU_DTYPE_BIT(NPU_F64) | NPU_DTYPE_BIT(NPU_I64) | NPU_DTYPE_BIT(NPU_C128);
   return code < NPU_REDUCE_CODES ? NPU_OK : NPU_E_UNSUPPORTED;

@@ -267,7 +267,7 @@ constexpr std::uint64_t kRealDtypes =
 
 npu_status scan_caps(std::uint32_t code, npu_op_caps& out) {
   const bool ordered = code == NPU_SCAN_CUMMAX || code == NPU_SCAN_CUMMIN;
-  const std::uint64_t dtypes = ordered ? kRealDtypes : kNumberDtypes;
+  const std::uint64_t dtypes = ordered ? kRealDtypes : kUsualDtypes;
   plain_caps(out, NPU_DTYPES_CAST, {dtypes, kIndexDtypes, dtypes}, 1);
   out.accumulate =
       NPU_DTYPE_BIT(NPU_F64) | NPU_DTYPE_BIT(NPU_I64) | NPU_DTYPE_BIT(NPU_C128);
