@@ -2,7 +2,7 @@
 """Two answers to one question: values bit by bit, and what else PyTorch promises of a result."""
 
 import torch
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 DEVICE = "npu:0"
 
@@ -49,6 +49,18 @@ def different(expected, got):
     """The numbers of the results that are not the same bits."""
     pairs = zip(tree_flatten(expected)[0], tree_flatten(got)[0])
     return [i for i, (e, g) in enumerate(pairs) if not same_bits(e, g)]
+
+
+def with_one_nan(tree):
+    """The same bits, but every NaN has those of one and the same NaN."""
+
+    def change(value):
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        plain = value.cpu()
+        return plain.masked_fill(plain.isnan(), float("nan"))
+
+    return tree_map(change, tree)
 
 
 def facts(tensor):

@@ -21,6 +21,7 @@ REAL = [
     torch.float32,
     torch.float64,
 ]
+FLOATING = [dtype for dtype in REAL if dtype.is_floating_point]
 COMPLEX = [torch.complex64, torch.complex128]
 RAW = [torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2]
 
@@ -58,6 +59,18 @@ def test_casts(to, source):
             torch.empty(4, 9, dtype=to, device="npu").copy_(x).cpu(), expected
         )  # on the way in
         same_bits(torch.empty(4, 9, dtype=to).copy_(x.npu()), expected)  # on the way out
+
+
+def test_casts_of_what_is_not_finite():
+    """A NaN stays one, with whatever bits, and overflow is infinite: in vectors and behind them."""
+    for to, source in itertools.permutations(FLOATING, 2):
+        x = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e38, -1e38, 0.0, -0.0, 3.0])
+        x = x.repeat(9)[:67].to(source)
+        x[1::16] = torch.finfo(source).smallest_normal / 2
+        expected, got = x.to(to), x.npu().to(to).cpu()
+        assert got.isnan().equal(x.isnan()), (to, source)
+        same_bits(got.nan_to_num(1.0), expected.nan_to_num(1.0))
+        same_bits(got.isinf(), expected.isinf())
 
 
 LAYOUTS = {
