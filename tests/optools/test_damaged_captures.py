@@ -3,11 +3,12 @@
 
 import os
 import random
+import shutil
 
 import op_tools
 import pytest
 import torch
-from op_tools import captures, judging
+from op_tools import apart, captures, judging
 from op_tools.cli import main
 from record_logs import Ext, append, frames_of, write_log, write_payloads
 
@@ -152,24 +153,27 @@ def test_bytes_changed_anywhere(seed):
         weight(torch.ones(2, 4)).square().sum().backward()
     payloads = frames_of(tool.folder)
     read = refused = 0
-    for _ in range(60):
-        changed = [(kind, bytearray(payload)) for kind, payload in payloads]
-        for _ in range(3):
-            payload = choose.choice(changed)[1]
-            odd = choose.choice([0xC0, 0xC3, 0x90, 0x80, 0xFF, 0x00, choose.randrange(256)])
-            payload[choose.randrange(len(payload))] = odd
-        write_payloads(tool.folder, changed)
-        try:
-            found = captures.open(tool.folder)
-            for call in found:
-                try:
-                    call.load(), call.load_outputs(), judging.judge(call), call.signature()
-                    read += 1
-                except captures.CaptureError:
-                    refused += 1
-            refused += len(found.problems)
-        except captures.CaptureError:
-            refused += 1
+    with apart.Apart("judge", {}) as worker:  # where a kernel may crash on what it is given
+        judge = judging.judged_by(worker)
+        for turn in range(60):
+            changed = [(kind, bytearray(payload)) for kind, payload in payloads]
+            for _ in range(3):
+                payload = choose.choice(changed)[1]
+                odd = choose.choice([0xC0, 0xC3, 0x90, 0x80, 0xFF, 0x00, choose.randrange(256)])
+                payload[choose.randrange(len(payload))] = odd
+            folder = shutil.copytree(tool.folder, f"turn{turn}")
+            write_payloads(folder, changed)
+            try:
+                found = captures.open(folder)
+                for call in found:
+                    try:
+                        call.load(), call.load_outputs(), judge(call), call.signature()
+                        read += 1
+                    except captures.CaptureError:
+                        refused += 1
+                refused += len(found.problems)
+            except captures.CaptureError:
+                refused += 1
     assert read > 300 and refused > 30  # both happened
 
 

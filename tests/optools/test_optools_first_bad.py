@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from op_tools import captures, first_bad, reproducer, script_runs
+from op_tools import captures, judging, reproducer, script_runs
 from op_tools.bisecting import bisect
 from op_tools.cli import main
 from optools_helpers import output
@@ -148,21 +148,26 @@ def test_bisection_of_culprits_that_need_each_other_or_not():
     assert found.culprits == [NAMES[5]] and found.complete
 
 
-def test_bisection_where_no_call_is_wrong_by_itself(script, capsys, accelerator, monkeypatch):
-    """Every verdict a pass: only the numbers the script prints tell."""
-    monkeypatch.delenv("OP_TOOLS_DEVICE")
+@pytest.fixture
+def all_pass(monkeypatch):
+    """Every verdict a pass: only the numbers the script prints tell. Gives the flag for it."""
     plain = {"verdict": "pass", "reason": "", "worst": 0, "results": []}
-    monkeypatch.setattr(first_bad.judging, "judge", lambda record: plain)
-    code, text = hunt(capsys, script, accelerator, "gelu", "--rtol", "1e-5")
+    monkeypatch.setattr(judging, "judge", lambda record: plain)
+    return "--in-process"
+
+
+def test_bisection_where_no_call_is_wrong_by_itself(
+    script, capsys, accelerator, monkeypatch, all_pass
+):
+    monkeypatch.delenv("OP_TOOLS_DEVICE")
+    code, text = hunt(capsys, script, accelerator, "gelu", "--rtol", "1e-5", all_pass)
     assert code == 1, text.out
     assert "good with aten::gelu on the cpu" in text.out and "first bad: aten::gelu" in text.out
 
 
-def test_bisection_names_both_of_two(script, capsys, accelerator, monkeypatch):
+def test_bisection_names_both_of_two(script, capsys, accelerator, monkeypatch, all_pass):
     monkeypatch.delenv("OP_TOOLS_DEVICE")
-    plain = {"verdict": "pass", "reason": "", "worst": 0, "results": []}
-    monkeypatch.setattr(first_bad.judging, "judge", lambda record: plain)
-    code, text = hunt(capsys, script, accelerator, "two", "--rtol", "1e-5")
+    code, text = hunt(capsys, script, accelerator, "two", "--rtol", "1e-5", all_pass)
     assert code == 1, text.out
     (names,) = re.findall(r"after \d+ runs: good with (.*) on the cpu", text.out)
     assert set(names.split(", ")) == {"aten::gelu", "aten::tanh"}

@@ -87,11 +87,12 @@ def test_e_sees_what_tolerances_do_not(wrong_kernel, capsys, monkeypatch):
     made = replays(folder, device)["aten::mm"]
     assert made.outcome == "error" and made.allclose is True
     assert made.e > 3 and made.captured_e > 3
-    code, text = run(capsys, folder, "--device", device)
+    flags = ["--device", device, "--in-process"]  # where the wrong kernel is
+    code, text = run(capsys, folder, *flags)
     assert code == 1 and re.search(
         r"aten::mm: here error: .*\(E \S+\); what was captured: error", text
     )
-    code, text = run(capsys, folder, "--device", device, "--judge", "allclose")
+    code, text = run(capsys, folder, *flags, "--judge", "allclose")
     assert code == 0 and ", 0 differ or failed" in text
 
 

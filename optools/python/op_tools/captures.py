@@ -23,7 +23,7 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -109,6 +109,8 @@ class Record:
     grad_outputs: list | None
     of_arguments: bool  # grad_inputs: one per tensor argument, not those of an autograd node
     rng: TensorRef | None  # the generator's state before a random operator
+    capture: Capture = field(repr=False, compare=False)  # it is capture[place]
+    place: int = field(repr=False, compare=False)
 
     def tensors(self) -> Iterator[tuple[str, TensorRef]]:
         """("args[0]", ref), ... of everything."""
@@ -213,7 +215,7 @@ class Capture:
         """By place in the log, which is by the end of calls; iteration is by their beginning."""
         index = range(len(self))[index]
         try:
-            return self._record(self._log.record(index))
+            return self._record(self._log.record(index), index)
         except _DAMAGE as error:
             raise CaptureError(f"{self.log}: record {index} cannot be read: {error!r}") from None
 
@@ -268,7 +270,7 @@ class Capture:
                 return stem + end
         raise CaptureError(f"{stem}.safetensors is missing")
 
-    def _record(self, raw: dict) -> Record:
+    def _record(self, raw: dict, place: int) -> Record:
         def name(table: str) -> tuple[str, str]:
             number = _whole(raw, table)
             if not number and table != "op":
@@ -296,7 +298,7 @@ class Capture:
             grad_inputs=values("grad_inputs", list, None),
             grad_outputs=values("grad_outputs", list, None),
             of_arguments=bool(raw.get("of_arguments")),
-            rng=values("rng", tuple, None),
+            rng=values("rng", tuple, None), capture=self, place=place,
         )  # fmt: skip
 
     def _value(self, value: object, number: int) -> object:

@@ -10,9 +10,9 @@ do not come to the same, halves of the operators are sent to the cpu until one i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from op_tools import judging
 from op_tools.captures import STAND_INS, Capture, Record
 from op_tools.differences import between, inputs_of, results_of, same_bits, worst
 from op_tools.matching import match
@@ -36,31 +36,34 @@ class Search:
     calls: int
     matched: int
     judged: int
+    died: list[tuple[Record, str]] = field(default_factory=list)  # not judged: it crashed, and how
 
 
-def search(mine: Capture, reference: Capture | None) -> Search:
+def search(mine: Capture, reference: Capture | None, judge: Callable[[Record], dict]) -> Search:
     """The first call, in the order they began, whose results are wrong for its inputs."""
     records = list(mine)
     others: dict[int, Record] = {}
     if reference is not None:
         pairs = match(records, list(reference)).pairs
         others = {one.number: other for one, other in pairs}
-    judged = 0
+    made = Search(None, len(records), len(others), 0)
     for record in records:
         other = others.get(record.number)
         if other is not None and same_bits(results_of(record), results_of(other)):
             continue
-        verdict = judging.judge(record)
-        judged += verdict["verdict"] != "skip"
-        found = _wrong(record, other, verdict)
-        if found is not None:
-            return Search(found, len(records), len(others), judged)
-    return Search(None, len(records), len(others), judged)
+        verdict = judge(record)
+        if verdict.get("died"):  # of float64 on the cpu: no word about the device
+            made.died.append((record, verdict["reason"]))
+            continue
+        made.judged += verdict["verdict"] != "skip"
+        made.found = _wrong(record, other, verdict)
+        if made.found is not None:
+            break
+    return made
 
 
-def judge_one(record: Record, verdict: dict | None = None) -> Found:
+def judge_one(record: Record, verdict: dict) -> Found:
     """A call that was found another way, or by its verdict."""
-    verdict = verdict or judging.judge(record)
     result = verdict["results"][verdict["worst"]] if verdict["results"] else None
     e = result["e"] if result else None
     return Found(record, verdict["reason"] or verdict["verdict"], e, result, "")

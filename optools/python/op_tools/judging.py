@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from op_tools import captures
+import contextlib
+from collections.abc import Callable, Iterator
+
+from op_tools import apart, captures
 from op_tools.captures import CaptureError, Record
 from op_tools.core import _C, quiet
 from op_tools.replayable import operator_number
@@ -36,6 +39,34 @@ def judge_values(
         return _C.judge_call(operator_number(op), args, outputs, after, on_cpu)
     except (ValueError, TypeError, RuntimeError) as error:
         return skip(str(error).splitlines()[0] if str(error) else type(error).__name__)
+
+
+@contextlib.contextmanager
+def work(settings: dict) -> Iterator[Callable]:
+    """In the process that judges: apart.py."""
+    opened: dict[str, captures.Capture] = {}
+
+    def answer(request: dict, begin: Callable) -> dict:
+        path = request["capture"]
+        if path not in opened:
+            opened.clear()
+            opened[path] = captures.Capture(path)
+        return judge(opened[path][request["place"]])
+
+    yield answer
+
+
+def judged_by(worker: apart.Here | apart.Apart) -> Callable[[Record], dict]:
+    """judge(), in another process. A call that it does not live to judge has the verdict `error`,
+    and `died` in it."""
+
+    def ask(record: Record) -> dict:
+        try:
+            return worker.ask({"capture": record.capture.path, "place": record.place})
+        except apart.Died as died:
+            return {**skip(str(died)), "verdict": "error", "died": True}
+
+    return ask
 
 
 def worst_e(found: dict) -> float | None:

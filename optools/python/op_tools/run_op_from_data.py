@@ -3,8 +3,9 @@
 
     python -m op_tools.run_op_from_data DIR [--run_times N] [--acc_check] [--sync_time_measure]
 
-Every ditorch folder and every capture at or below DIR is run, on the accelerator or the cpu. The
-exit code is 0 when all agree, 1 when one differs or cannot be run, 2 when there is nothing to run.
+Every ditorch folder and every capture at or below DIR is run, on the accelerator or the cpu, in a
+process of their own: a case that crashes it is told, and the others are run. The exit code is 0
+when all agree, 1 when one differs or cannot be run, 2 when there is nothing to run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 if __package__ in (None, ""):  # python op_tools/run_op_from_data.py
     here = os.path.dirname(os.path.abspath(__file__))
@@ -28,7 +30,7 @@ if __package__ in (None, ""):  # python op_tools/run_op_from_data.py
         sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != parent]
 
 
-from op_tools import captures, ditorch_folders, options
+from op_tools import apart, captures, ditorch_folders, options
 from op_tools.core import quiet, usable
 from op_tools.ditorch_folders import Case
 from op_tools.op_runner import (
@@ -54,6 +56,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="PACKAGE",
         help="call functions of this package too, not only PyTorch's",
     )
+    apart.add_flags(parser)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -97,32 +100,66 @@ def _record_case(folder: str, record: captures.Record, device: str) -> Case:
     return case
 
 
-def cases(path: str, device: str) -> Iterator[tuple[str, Case | None, str]]:
-    """(where, case, or None and why it cannot be read). Tensors are on the cpu; devices among
-    captured arguments are the device they are to run on."""
+def _unread(why: str) -> Case:
+    raise captures.CaptureError(why)
+
+
+def _places(path: str, device: str) -> Iterator[tuple[str, str, Callable[[], Case]]]:
+    """(where, its operator as far as that is known before it is read, what reads it)."""
     for folder in ditorch_folders.find(path):
-        try:
-            yield folder, ditorch_folders.load(folder), ""
-        except captures.CaptureError as error:
-            yield folder, None, str(error)
+        yield folder, "", partial(ditorch_folders.load, folder)
     for folder in captures.find(path):
         try:
             capture = captures.open(folder)
         except captures.CaptureError as error:
-            yield folder, None, str(error)
+            yield folder, "", partial(_unread, str(error))
             continue
         for record in capture:
-            where = f"{folder}#{record.number}"
-            if record.raised is not None:
-                continue
-            try:
-                with quiet():
-                    case = _record_case(folder, record, device)
-                yield where, case, ""
-            except captures.CaptureError as error:
-                yield where, None, str(error)
+            if record.raised is None:
+                where = f"{folder}#{record.number}"
+                yield where, record.op, partial(_record_case, folder, record, device)
         for problem in capture.problems:
-            yield folder, None, problem
+            yield folder, "", partial(_unread, problem)
+
+
+def _read(read: Callable[[], Case]) -> tuple[Case | None, str]:
+    try:
+        with quiet():
+            return read(), ""
+    except captures.CaptureError as error:
+        return None, str(error)
+
+
+def cases(path: str, device: str) -> Iterator[tuple[str, Case | None, str]]:
+    """(where, case, or None and why it cannot be read). Tensors are on the cpu; devices among
+    captured arguments are the device they are to run on."""
+    for where, _, read in _places(path, device):
+        yield where, *_read(read)
+
+
+def walking(
+    path: str, device: str, run: Callable[[str, Case], dict], wanted: Callable[[str], bool]
+) -> Callable[[dict, Callable[[dict], None]], dict | None]:
+    """What answers apart.walk(): the next case from a place on, run, where its name is wanted."""
+    places = enumerate(_places(path, device))
+
+    def answer(request: dict, begin: Callable[[dict], None]) -> dict | None:
+        for at, (where, name, read) in places:
+            if at < request["at"]:
+                continue
+            told = {"at": at, "where": where, "name": name}
+            begin(told)
+            case, told["why"] = _read(read)
+            if not wanted(case.name if case else ""):
+                continue
+            if case is not None:
+                told["name"] = case.name
+                begin(told)
+                told.update(run(where, case))
+            return told
+        return None
+
+    return answer
 
 
 def _hook(flags: argparse.Namespace) -> OpRunnerHook:
@@ -190,20 +227,38 @@ def _tools(flags: argparse.Namespace) -> Iterator[list]:
         yield tools
 
 
+@contextlib.contextmanager
+def work(settings: dict) -> Iterator[Callable]:
+    """In the process that runs the cases: apart.py."""
+    flags = argparse.Namespace(**settings)
+    usable(flags.device)
+    with _tools(flags):
+        yield walking(
+            flags.dir,
+            flags.device,
+            lambda where, case: {"row": run_case(where, case, flags)},
+            lambda name: True,
+        )
+
+
+def _row(reply: dict) -> dict:
+    """Of the summary."""
+    if "row" in reply:
+        return reply["row"]
+    why = reply.get("died") or reply["why"]
+    name = reply["name"] if "died" in reply else ""
+    print(f"{reply['where']}: {why}" if "died" in reply else why)
+    return {"case": reply["where"], "name": name or "-", "allclose": False, "note": why[:120]}
+
+
 def main(arguments: list[str] | None = None) -> int:
     flags = parse(arguments)
     if not os.path.isdir(flags.dir):
         print(f"run_op_from_data: {flags.dir} is no folder", file=sys.stderr)
         return 2
-    device = flags.device or default_device()
-    rows = []
-    with _tools(flags):
-        for where, case, why in cases(flags.dir, device):
-            if case is None:
-                print(why)
-                rows.append({"case": where, "name": "-", "allclose": False, "note": why[:120]})
-            else:
-                rows.append(run_case(where, case, flags))
+    flags.device = flags.device or default_device()
+    with apart.worker("run", vars(flags), flags) as worker:
+        rows = [_row(reply) for reply in apart.walk(worker)]
     if not rows:
         print(f"run_op_from_data: no input.pth and no capture below {flags.dir}", file=sys.stderr)
         return 2

@@ -15,11 +15,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Callable
 
-from op_tools import captures, first_bad, reproducer, script_runs
+from op_tools import apart, captures, first_bad, judging, reproducer, script_runs
 from op_tools.bisecting import Bisection, bisect
 from op_tools.capture import new_folder
-from op_tools.captures import Capture, CaptureError
+from op_tools.captures import Capture, CaptureError, Record
 from op_tools.cli.common import tell_fields
 from op_tools.script_runs import Outcome
 
@@ -40,6 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rtol", type=float, default=1e-3, help="of numbers two runs print (1e-3), to bisect"
     )
+    apart.add_flags(parser)
 
 
 def joined(words: list[str]) -> list[str]:
@@ -60,7 +62,8 @@ def run(flags: argparse.Namespace) -> int:
         os.makedirs(flags.out, exist_ok=True)
     folder = flags.out or new_folder(FOLDER)
     try:
-        return _Hunt(flags, folder, given).run()
+        with apart.worker("judge", {}, flags) as worker:
+            return _Hunt(flags, folder, given, judging.judged_by(worker)).run()
     except script_runs.RunError as error:
         raise ValueError(str(error)) from None
 
@@ -75,8 +78,14 @@ def _reference(text: str) -> Capture | None:
 
 
 class _Hunt:
-    def __init__(self, flags: argparse.Namespace, folder: str, given: Capture | None) -> None:
-        self.flags, self.folder, self.given = flags, folder, given
+    def __init__(
+        self,
+        flags: argparse.Namespace,
+        folder: str,
+        given: Capture | None,
+        judge: Callable[[Record], dict],
+    ) -> None:
+        self.flags, self.folder, self.given, self.judge = flags, folder, given, judge
 
     def run(self) -> int:
         device = self._run("OpCapture", "device")
@@ -89,14 +98,16 @@ class _Hunt:
         if reference is None and not self.on_cpu:
             all_on_cpu = self._run("OpFallback+OpCapture", "reference")
             reference = captures.open(all_on_cpu.folder)
-        result = first_bad.search(mine, reference)
+        result = first_bad.search(mine, reference, self.judge)
         self._tell_streams(result, reference)
+        for record, why in result.died:
+            print(f"not judged: {record.op}, call {record.number}: {why}")
         found = result.found
         if found is None and not self.on_cpu:
             found = self._bisect(mine, device, all_on_cpu)
         if found is None:
             print(f"no operator is wrong: {result.judged} calls judged, captured in {mine.path}")
-            return 1 if device.code else 0
+            return 1 if device.code or result.died else 0
         self._tell(found, mine, result.calls)
         return 1
 
@@ -143,7 +154,7 @@ class _Hunt:
         self._tell_bisection(found)
         calls = (record for record in mine if record.op in found.culprits)
         first = next(calls, None)
-        return None if first is None else first_bad.judge_one(first)
+        return None if first is None else first_bad.judge_one(first, self.judge(first))
 
     def _tell_bisection(self, found: Bisection) -> None:
         if not found.culprits:

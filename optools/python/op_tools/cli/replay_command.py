@@ -3,26 +3,31 @@
 
 A call is an error when its result here, or the captured one, is further from float64's answer to
 the same inputs than rounding allows (E above 3, or more than 0.1 % of the elements above 1); with
---judge allclose, and where there is no E, when the two are not close by atol and rtol. The exit
+--judge allclose, and where there is no E, when the two are not close by atol and rtol. Calls are
+made in a process of their own: one that crashes it has failed, and the others are made. The exit
 code is 1 when a call is an error, failed or could not be read.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 
-from op_tools import replaying
+from op_tools import apart, replaying
 from op_tools.captures import CaptureError
 from op_tools.cli.common import count
 from op_tools.core import usable
-from op_tools.ditorch_folders import Case
 from op_tools.op_runner import default_device
 from op_tools.patterns import OperatorPattern
 from op_tools.replaying import FAILED, OUTCOMES, Replay, Settings
-from op_tools.run_op_from_data import add_flags, cases
+from op_tools.run_op_from_data import add_flags, walking
+
+UNREADABLE = "(unreadable)"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -69,15 +74,16 @@ def run(flags: argparse.Namespace) -> int:
         usable(device)
     except RuntimeError as error:
         raise ValueError(f"--device {device}: {error}") from None
-    settings = Settings(device, flags.judge, flags.seed, tuple(flags.allow))
+    OperatorPattern(flags.op)  # said before anything is started
     rows: dict[str, Row] = {}
     bad = []
-    for where, case, why in _chosen(flags, device):
-        name = case.name if case else "(unreadable)"
-        made = replaying.replay(where, case, settings) if case else Replay(FAILED, notes=[why])
-        rows.setdefault(name, Row()).add(made)
-        if made.is_bad:
-            bad.append(f"{os.path.relpath(where, flags.path)}  {name}: {'; '.join(made.notes)}")
+    with apart.worker("replay", {**vars(flags), "device": device}, flags) as worker:
+        for reply in itertools.islice(apart.walk(worker), flags.limit):
+            name, made = _came(reply)
+            rows.setdefault(name, Row()).add(made)
+            if made.is_bad:
+                where = os.path.relpath(reply["where"], flags.path)
+                bad.append(f"{where}  {name}: {'; '.join(made.notes)}")
     if not rows:
         raise CaptureError(f"nothing to replay at or below {flags.path}")
     _table(rows)
@@ -88,16 +94,27 @@ def run(flags: argparse.Namespace) -> int:
     return 1 if bad else 0
 
 
-def _chosen(flags: argparse.Namespace, device: str) -> Iterator[tuple[str, Case | None, str]]:
-    pattern = OperatorPattern(flags.op)
-    taken = 0
-    for where, case, why in cases(flags.path, device):
-        if not pattern.matches(case.name if case else ""):
-            continue
-        taken += 1
-        if flags.limit is not None and taken > flags.limit:
-            return
-        yield where, case, why
+@contextlib.contextmanager
+def work(given: dict) -> Iterator[Callable]:
+    """In the process that makes the calls: apart.py."""
+    flags = argparse.Namespace(**given)
+    usable(flags.device)
+    settings = Settings(flags.device, flags.judge, flags.seed, tuple(flags.allow))
+    yield walking(
+        flags.path,
+        flags.device,
+        lambda where, case: {"made": asdict(replaying.replay(where, case, settings))},
+        OperatorPattern(flags.op).matches,
+    )
+
+
+def _came(reply: dict) -> tuple[str, Replay]:
+    """(operator, what came of its call)."""
+    if "made" in reply:
+        return reply["name"], Replay(**reply["made"])
+    if "died" in reply:
+        return reply["name"] or UNREADABLE, Replay(FAILED, notes=[reply["died"]])
+    return UNREADABLE, Replay(FAILED, notes=[reply["why"]])
 
 
 def _table(rows: dict[str, Row]) -> None:

@@ -13,6 +13,7 @@ import argparse
 import os
 import sys
 
+from op_tools import apart
 from op_tools.cli.common import count
 from op_tools.files import write_whole
 
@@ -37,10 +38,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="write a reproducer of each of the N worst calls, beside the file (0)",
     )
+    apart.add_flags(parser)
 
 
 def run(flags: argparse.Namespace) -> int:
-    from op_tools import report
+    from op_tools import judging, report
     from op_tools.report.gathering import verdict_counts
 
     out = flags.out or os.path.join(flags.folder, "report.html")
@@ -48,7 +50,9 @@ def run(flags: argparse.Namespace) -> int:
     if os.path.isdir(flags.folder) and not os.path.isdir(to):
         raise ValueError(f"-o {out}: there is no folder {to}")
     options = report.Options(flags.judge, flags.values * MIB, flags.reproducers, to)
-    data = report.gather(flags.folder, options)
+    with apart.worker("judge", {}, flags) as worker:  # not started where nothing is judged
+        options.judged_by = judging.judged_by(worker)
+        data = report.gather(flags.folder, options)
     write_whole(out, report.render(data))
     for problem in data["problems"]:
         print(problem, file=sys.stderr)

@@ -31,6 +31,7 @@ class Options:
     values: int = 4 << 30  # bytes of tensors to read for histograms
     reproducers: int = 0
     to: str = "."  # the folder links are relative to
+    judged_by: Callable[[Record], dict] = judging.judge
 
 
 @dataclass
@@ -98,7 +99,7 @@ class Gathering:
             first = record.start_ns if first is None else first
             call = _call(record, first)
             if self.options.judge:
-                _judged(call, judging.judge(record))
+                _judged(call, self.options.judged_by(record))
             self._measure(call, record)
             self.calls.append(call)
         self.problems += self.capture.problems
