@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists of operator and API names, and what is wrong with them."""
 
+import linecache
 import warnings
 
 import op_tools
@@ -104,6 +105,29 @@ def test_an_unknown_name_is_warned_about_once(device, monkeypatch, name, near):
         with op_tools.OpObserve():
             pass
     assert selecting._warned == {name}
+
+
+def start_and_stop(tool):
+    tool.start()  # here
+    tool.stop()
+
+
+def within(tool):
+    with tool:  # here
+        pass
+
+
+@pytest.mark.parametrize("begin", [start_and_stop, within])
+def test_the_warning_points_at_the_users_line(monkeypatch, begin):
+    from op_tools import selecting
+
+    selecting._warned.clear()
+    monkeypatch.setenv("OP_OBSERVE_LIST", "aten::adddmm")
+    with pytest.warns(UserWarning, match="aten::adddmm") as told:
+        begin(op_tools.OpObserve())
+    (warning,) = told
+    assert warning.filename == __file__
+    assert linecache.getline(__file__, warning.lineno).strip().endswith("# here")
 
 
 @pytest.mark.parametrize(

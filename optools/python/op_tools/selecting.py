@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import difflib
 import re
-import warnings
 from collections.abc import Iterable
 from functools import lru_cache
 
 from op_tools import options
 from op_tools.core import _C
+from op_tools.warning import warn
 
 EVERYTHING = ".*"
 _warned: set[str] = set()
@@ -69,7 +69,7 @@ def warn_unknown(variable: str, piece: str, names: Iterable[str]) -> None:
     _warned.add(piece)
     near = difflib.get_close_matches(piece, sorted(set(names)), n=3, cutoff=0.5)
     hint = f"; did you mean {', '.join(near)}?" if near else ""
-    warnings.warn(f"{variable}: no operator is called {piece!r}{hint}", stacklevel=4)
+    warn(f"{variable}: no operator is called {piece!r}{hint}")
 
 
 @lru_cache(maxsize=1)

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 from op_tools import apis
 from op_tools.core import _C
+from op_tools.warning import warn
 
 # The name of a call made for apply_feature() ends in ` (feature)`.
 _tools: list = []
@@ -49,10 +49,9 @@ def _begin(tool, name: str, call: int, function, args: tuple, kwargs: dict):
 def give_up(tool, name: str, error: Exception) -> None:
     """Training goes on; this tool's hooks do not."""
     tool.gave_up = True
-    warnings.warn(
+    warn(
         f"{type(tool).__name__} says no more of single calls after an error of its own at "
-        f"{plain(name)}: {type(error).__name__}: {error}",
-        stacklevel=3,
+        f"{plain(name)}: {type(error).__name__}: {error}"
     )
 
 

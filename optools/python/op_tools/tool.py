@@ -7,12 +7,12 @@ import atexit
 import os
 import re
 import sys
-import warnings
 from collections.abc import Callable
 
 from op_tools import apis, exiting, modules, options, speaking
 from op_tools.core import _C
 from op_tools.selecting import Lists
+from op_tools.warning import warn
 
 PHASES = ("forward", "backward", "optimizer")
 _running: list[OpTool] = []
@@ -124,10 +124,7 @@ class OpTool:
         try:
             self.report()
         except Exception as error:  # a closed stdout, or a fault of ours
-            warnings.warn(
-                f"{type(self).__name__} could not report: {type(error).__name__}: {error}",
-                stacklevel=3,
-            )
+            warn(f"{type(self).__name__} could not report: {type(error).__name__}: {error}")
 
     end = stop
 
