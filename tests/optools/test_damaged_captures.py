@@ -215,7 +215,7 @@ def test_it_becomes_the_device_of_the_replay(device, capsys):
     assert captures.resolve(call.op)(*args, **kwargs).device.type == device
     assert main(["replay", folder, "--device", device]) == 0
     text = capsys.readouterr().out
-    assert f"1 calls on {device}" in text and ", 0 differ or failed" in text
+    assert f"1 call on {device}" in text and ", 0 differ or failed" in text
 
 
 def test_a_device_as_it_prints():

@@ -226,6 +226,37 @@ def test_export_and_import_and_back(capsys):
     assert main(["replay", "back", "--device", "cpu"]) == 0
 
 
+def test_export_leaves_out_what_computes_nothing(capsys, monkeypatch):
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+
+    def calls():
+        torch.ones(2, 3).t().view(torch.int32).detach(), torch.empty(3)
+
+    tool = op_tools.OpCapture()
+    with tool:
+        calls()
+    code, text = output(capsys, "export", tool.folder, "to")
+    left = "4 left out (views, uninitialised memory: nothing to export)"
+    assert code == 0 and text.err == ""
+    assert text.out == f"to: 1 call, 0 could not be exported; {left}\n"
+    assert os.listdir("to") == ["torch.ops.aten.ones.default"]
+    tool.views = True  # their contents are captured: there is something to export
+    with tool:
+        calls()
+    code, text = output(capsys, "export", tool.folder, "all")
+    assert code == 0 and text.out.startswith("all: 4 calls, 0 could not be exported; 1 left out")
+
+
+def test_export_says_what_it_cannot(capsys, monkeypatch):
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+    tool = op_tools.OpCapture()
+    with tool:
+        torch.ones(3).to_sparse()
+    code, text = output(capsys, "export", tool.folder, "to", "--op", "aten::_to_sparse")
+    assert code == 1 and "without contents: sparse" in text.err
+    assert text.out == "to: 0 calls, 1 could not be exported\n"
+
+
 def test_import_of_gradients_and_refusal_of_code(capsys, monkeypatch):
     monkeypatch.setenv("OP_CAPTURE_FORMAT", "ditorch")
     layer = nn.Linear(4, 3)

@@ -359,7 +359,7 @@ def bad_exp(device):
 
 def test_raise_on_error(device, tool, bad_exp):
     tool.raise_on_error = True
-    with pytest.raises(op_tools.CompareError, match=r"1 calls with wrong results.*aten::exp"):
+    with pytest.raises(op_tools.CompareError, match=r"1 call with wrong results.*aten::exp"):
         with tool:
             torch.randn(5, device=device).exp()
     assert len(tool.errors()) == 1 and _C.idle()

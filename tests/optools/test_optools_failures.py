@@ -40,7 +40,7 @@ def test_wrong_results_are_raised_also_without_a_disk(monkeypatch):
     tool = op_tools.OpAutoCompare()
     tool.raise_on_error = True
     error = dict.fromkeys(("pass", "warn", "overflow", "skip"), 0)
-    with pytest.raises(op_tools.CompareError, match="1 calls with wrong results"), tool:
+    with pytest.raises(op_tools.CompareError, match="1 call with wrong results"), tool:
         torch.ones(3).sin()
         core = tool._core
 

@@ -87,7 +87,7 @@ def test_a_wrong_kernel_of_the_cpu(script, capsys, monkeypatch):
     ((folder, held),) = reproducer.find("found")
     assert held["op"] == "aten::gelu" and os.path.dirname(path) == folder
     assert main(["report", "found/device", "-o", "page.html"]) == 0
-    assert "1 reproducers" in capsys.readouterr().out
+    assert "1 reproducer," in capsys.readouterr().out
 
 
 def test_a_right_script(script, capsys, monkeypatch):

@@ -188,7 +188,7 @@ def test_judge_finds_the_wrong_kernel(capsys, bad_gelu):
     code, text = output(
         capsys, "report", folder, "--judge", "--reproducers", "2", "-o", "page.html"
     )
-    assert code == 1 and "1 error" in text.out and "1 reproducers" in text.out
+    assert code == 1 and "1 error" in text.out and "1 reproducer," in text.out
     data = Page(read("page.html")).data
     verdicts = dict(zip(data["calls"]["number"], column(data, "verdict"), strict=True))
     record = next(captures.open(folder).select(op="aten::gelu"))
@@ -466,7 +466,7 @@ def test_rows_of_the_wrong_types(capsys, kind, column, value, said):
             json.dump(held, file)
         code, text = output(capsys, "report", folder, "-o", "page.html")
         assert code == 1 and f"row 1 has {said}" in text.err, text.err
-        assert "1 rows are not used" in text.err
+        assert "1 row not used" in text.err
         assert "`skips` is a map" in text.err and "`dropped` is a text" in text.err
     assert Page(read("page.html")).data["calls"]["number"] == [1]
 

@@ -17,7 +17,7 @@ from op_tools import exiting, options, results
 from op_tools.core import _C, location
 from op_tools.files import append_csv, result_path, write_csv
 from op_tools.pretty_print import dict_data_list_to_table
-from op_tools.printing import place_of, print_reasons
+from op_tools.printing import many, place_of, print_reasons
 from op_tools.tool import OpTool
 
 FOLDER = os.path.join("op_tools_results", "op_autocompare_result")
@@ -176,7 +176,7 @@ class OpAutoCompare(OpTool):
                 f"{r['skip']:>6} {r['e']:>9.3g}"
             )
         reasons = ((why, count) for _, why, count in self.skips())
-        print_reasons("OpAutoCompare", "calls not judged", reasons)
+        print_reasons("OpAutoCompare", "call", "not judged", reasons)
         total = {v: sum(r[v] for r in table) for v in ("pass", "warn", "error", "overflow", "skip")}
         print(
             "OpAutoCompare: " + ", ".join(f"{count} {verdict}" for verdict, count in total.items())
@@ -191,7 +191,7 @@ class OpAutoCompare(OpTool):
         if not errors or not self._raises:
             return
         first = next(iter(self.errors()), None)
-        text = f"OpAutoCompare: {errors} calls with wrong results"
+        text = f"OpAutoCompare: {many(errors, 'call')} with wrong results"
         if first is not None:
             text += f"; the first: {describe(first)}"
         if exiting.now:

@@ -10,7 +10,7 @@ import torch
 
 from op_tools import captures, options
 from op_tools.core import _C
-from op_tools.printing import print_reasons
+from op_tools.printing import many, print_reasons
 from op_tools.tool import OpTool
 
 FOLDER = os.path.join("op_tools_results", "op_capture")
@@ -96,17 +96,17 @@ class OpCapture(OpTool):
 
     def report(self) -> None:
         if not self.takes_kernels:
-            print(f"OpCapture: {self.saved} calls saved in ditorch's folders")
+            print(f"OpCapture: {many(self.saved, 'call')} saved in ditorch's folders")
             return
         core = self._last
         totals = core.totals()
         written = (totals["blob_bytes"] + totals["log_bytes"]) / MIB
         share = totals["blob_bytes"] / max(totals["operand_bytes"], 1)
-        print_reasons("OpCapture", "tensors without contents", core.unread().items())
+        print_reasons("OpCapture", "tensor", "without contents", core.unread().items())
         if totals["refused"]:
-            print(f"OpCapture: {totals['refused']} calls not captured: {core.why_closed}")
+            print(f"OpCapture: {many(totals['refused'], 'call')} not captured: {core.why_closed}")
         print(
-            f"OpCapture: {totals['records']} calls in {self.folder}, {written:.1f} MiB "
+            f"OpCapture: {many(totals['records'], 'call')} in {self.folder}, {written:.1f} MiB "
             f"({share:.0%} of the operands' bytes)"
         )
 

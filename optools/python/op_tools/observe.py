@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from op_tools import options
 from op_tools.core import _C, location
-from op_tools.printing import describe_tensors
+from op_tools.printing import describe_tensors, many
 from op_tools.tool import OpTool
 
 
@@ -37,8 +37,8 @@ class OpObserve(OpTool):
             print(f"OpObserve: {op:<44} {calls:<36} {_signature(first)}")
         total = sum(sum(phases.values()) for phases in counts.values())
         dropped = self._last.dropped
-        more = f"; records of the first {dropped} calls were dropped" if dropped else ""
-        print(f"OpObserve: {len(counts)} operators, {total} calls{more}")
+        more = f"; the first {many(dropped, 'record')} dropped" if dropped else ""
+        print(f"OpObserve: {many(len(counts), 'operator')}, {many(total, 'call')}{more}")
 
 
 def _signature(record: dict | None) -> str:

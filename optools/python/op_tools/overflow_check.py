@@ -7,7 +7,7 @@ import math
 
 from op_tools import options
 from op_tools.core import _C
-from op_tools.printing import describe_tensors, place_of
+from op_tools.printing import describe_tensors, many, place_of
 from op_tools.tool import OpTool
 
 
@@ -51,8 +51,8 @@ class OpOverflowCheck(OpTool):
                 print(f"OpOverflowCheck:   {record['number']:>8} {record['op']:<36} {tensors}")
         unread = f", {core.unreadable} could not be read" if core.unreadable else ""
         print(
-            f"OpOverflowCheck: {core.checked} tensors checked{unread}, "
-            f"{core.total} calls with infinities or NaN in their results"
+            f"OpOverflowCheck: {many(core.checked, 'tensor')} checked{unread}, "
+            f"{many(core.total, 'call')} with infinities or NaN in their results"
         )
 
 

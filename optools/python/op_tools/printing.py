@@ -29,18 +29,24 @@ def place_of(call: dict) -> list[str]:
     return where
 
 
-def print_reasons(tool: str, what: str, reasons: Iterable[tuple[str, int]]) -> None:
-    """`<tool>: <count> <what>: <why>`, the most frequent first."""
+def many(count: int, what: str) -> str:
+    """1 call, 2 calls."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def print_reasons(tool: str, what: str, did: str, reasons: Iterable[tuple[str, int]]) -> None:
+    """`<tool>: <count> <what>s <did>: <why>`, the most frequent first."""
     counts: dict[str, int] = {}
     for why, count in reasons:
         counts[why] = counts.get(why, 0) + count
     for why, count in sorted(counts.items(), key=lambda item: -item[1]):
-        print(f"{tool}: {count} {what}: {why}")
+        print(f"{tool}: {many(count, what)} {did}: {why}")
 
 
 def print_counted(tool: str, did: str, counts: list[tuple[str, str, int]]) -> None:
     acted = sorted((-count, op) for op, why, count in counts if not why)
     for count, op in acted:
-        print(f"{tool}: {op:<44} {-count} calls {did}")
-    print_reasons(tool, "calls let pass", ((why, count) for _, why, count in counts if why))
-    print(f"{tool}: {len(acted)} operators, {-sum(c for c, _ in acted)} calls {did}")
+        print(f"{tool}: {op:<44} {many(-count, 'call')} {did}")
+    print_reasons(tool, "call", "let pass", ((why, count) for _, why, count in counts if why))
+    total = -sum(count for count, _ in acted)
+    print(f"{tool}: {many(len(acted), 'operator')}, {many(total, 'call')} {did}")

@@ -13,6 +13,7 @@ import json
 import math
 
 from op_tools.files import write_whole
+from op_tools.printing import many
 
 FORMAT, VERSION = "op_tools results", 1
 COMPARE, TIME = "compare.json", "time.json"
@@ -89,7 +90,7 @@ def load(path: str, what: str) -> dict:
         else:
             good.append(dict(zip(names, row)))
     held["rows"] = good
-    held["problems"] = [f"{path}: {bad[0]}; {len(bad)} rows are not used"] if bad else []
+    held["problems"] = [f"{path}: {bad[0]}; {many(len(bad), 'row')} not used"] if bad else []
     for name, kind in (("dropped", int), ("skips", list)):
         if not isinstance(held.get(name, kind()), kind):
             held["problems"].append(f"{path}: `{name}` is {_kind(held.pop(name))}, and not used")

@@ -23,6 +23,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from op_tools import options
+from op_tools.printing import many
 from op_tools.step_bits import bits_of
 from op_tools.tool import OpTool
 
@@ -61,7 +62,7 @@ def self_check(
         _compare(plain, watched, f"{name} changes what it watches")
     cost = Cost(len(plain), statistics.median(off), statistics.median(on))
     print(
-        f"{name}: {cost.tensors} tensors bit-equal with and without it; a step takes "
+        f"{name}: {many(cost.tensors, 'tensor')} bit-equal with and without it; a step takes "
         f"{cost.with_tool_ms:.2f} ms instead of {cost.plain_ms:.2f} ({cost.ratio:.2f}x)"
     )
     return cost
@@ -109,7 +110,7 @@ def _wait() -> None:
 
 def _compare(expected: list[tuple], got: list[tuple], what: str) -> None:
     if len(expected) != len(got):
-        raise SelfCheckError(f"{what}: {len(got)} tensors instead of {len(expected)}")
+        raise SelfCheckError(f"{what}: {many(len(got), 'tensor')} instead of {len(expected)}")
     for i, (a, b) in enumerate(zip(expected, got)):
         if a != b:
             raise SelfCheckError(f"{what}: tensor {i} of {len(expected)}, {a[0]} {list(a[1])}")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from op_tools import options, results
 from op_tools.core import _C
 from op_tools.files import result_path, write_csv, write_whole
+from op_tools.printing import many
 from op_tools.tool import OpTool
 
 FOLDER = os.path.join("op_tools_results", "op_time_measure_result")
@@ -150,9 +151,8 @@ class OpTimeMeasure(OpTool):
         dropped = self._last.dropped
         more = f", {dropped} more not kept" if dropped else ""
         total = sum(r["total"] for r in rows)
-        print(
-            f"OpTimeMeasure: {sum(r['count'] for r in rows)} calls, {total:.3f} ms in operators{more}"
-        )
+        calls = many(sum(r["count"] for r in rows), "call")
+        print(f"OpTimeMeasure: {calls}, {total:.3f} ms in operators{more}")
         if rows:
             self._save("op elasped info", self.save_csv)
 

@@ -16,6 +16,7 @@ from op_tools.captures import Record
 from op_tools.cli.common import add_filters, chosen, tell_problems
 from op_tools.differences import Difference, between, inputs_of, results_of, worst
 from op_tools.matching import match
+from op_tools.printing import many
 
 ALONE_SHOWN = 20
 
@@ -49,7 +50,7 @@ def run(flags: argparse.Namespace) -> int:
         _tell_alone(side.path, alone, flags.all)
     more = f", {others} more had other inputs" if others else ""
     print(
-        f"{len(found.pairs)} calls compared, {differ} differ{more}; "
+        f"{many(len(found.pairs), 'call')} compared, {differ} differ{more}; "
         f"{len(found.only_a)} only in {a.path}, {len(found.only_b)} only in {b.path}"
     )
     if first is not None:

@@ -2,7 +2,7 @@
 """op-tools export: a capture -> ditorch's folders, one per call.
 
 A kernel's name becomes the Python name it can be called by: aten::add.Tensor is
-torch.ops.aten.add.Tensor.
+torch.ops.aten.add.Tensor. Calls that compute nothing (views, uninitialised memory) are left out.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from op_tools import captures
 from op_tools.captures import CaptureError, Opaque, Record
 from op_tools.cli.common import add_filters, chosen, tell_problems
 from op_tools.ditorch_folders import OF_ARGUMENTS
+from op_tools.printing import many
 from op_tools.replayable import python_name
 from op_tools.save_op_args import write_args
 
+# Why results have no contents, where there is nothing in them that could be right or wrong.
+NO_RESULT = ("a view only", "uninitialised")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
 
 
@@ -30,16 +33,25 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(flags: argparse.Namespace) -> int:
     capture = captures.open(flags.capture)
-    done = bad = 0
+    done = bad = empty = 0
     for record in chosen(capture, flags):
+        if _computes_nothing(record):
+            empty += 1
+            continue
         try:
             _write(record, flags.folder)
             done += 1
         except CaptureError as error:
             print(f"call {record.number} {record.op}: {error}", file=sys.stderr)
             bad += 1
-    print(f"{flags.folder}: {done} calls, {bad} could not be exported")
+    left = f"; {empty} left out (views, uninitialised memory: nothing to export)" if empty else ""
+    print(f"{flags.folder}: {many(done, 'call')}, {bad} could not be exported{left}")
     return 1 if tell_problems(capture) or bad else 0
+
+
+def _computes_nothing(record: Record) -> bool:
+    reasons = [ref.reason for _, ref in captures.leaves(record.outputs, "")]
+    return bool(reasons) and all(reason in NO_RESULT for reason in reasons)
 
 
 def _write(record: Record, folder: str) -> None:

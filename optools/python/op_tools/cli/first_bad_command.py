@@ -22,6 +22,7 @@ from op_tools.bisecting import Bisection, bisect
 from op_tools.capture import new_folder
 from op_tools.captures import Capture, CaptureError, Record
 from op_tools.cli.common import tell_fields
+from op_tools.printing import many
 from op_tools.script_runs import Outcome
 
 CAPTURE = "capture "
@@ -106,7 +107,9 @@ class _Hunt:
         if found is None and not self.on_cpu:
             found = self._bisect(mine, device, all_on_cpu)
         if found is None:
-            print(f"no operator is wrong: {result.judged} calls judged, captured in {mine.path}")
+            print(
+                f"no operator is wrong: {many(result.judged, 'call')} judged, captured in {mine.path}"
+            )
             return 1 if device.code or result.died else 0
         self._tell(found, mine, result.calls)
         return 1
@@ -120,10 +123,10 @@ class _Hunt:
 
     def _tell_streams(self, result, reference: Capture | None) -> None:
         if reference is None:
-            print(f"{result.calls} calls on the cpu, each compared with float64")
+            print(f"{many(result.calls, 'call')} on the cpu, each compared with float64")
             return
         print(
-            f"{result.calls} calls, {result.matched} of them matched with {len(reference)} of the "
+            f"{many(result.calls, 'call')}, {result.matched} of them matched with {len(reference)} of the "
             "reference's"
         )
         if result.matched * 2 < result.calls:
@@ -140,7 +143,7 @@ class _Hunt:
         names = list(dict.fromkeys(record.op for record in mine if "::" in record.op))
         print(
             f"no call is wrong by itself, and the runs come to different numbers: trying parts of "
-            f"{len(names)} operators on the cpu"
+            f"{many(len(names), 'operator')} on the cpu"
         )
 
         def is_good(on_cpu: list[str]) -> bool:
@@ -158,15 +161,15 @@ class _Hunt:
 
     def _tell_bisection(self, found: Bisection) -> None:
         if not found.culprits:
-            print(f"after {found.runs} runs: no set of operators explains it")
+            print(f"after {many(found.runs, 'run')}: no set of operators explains it")
             return
         names = ", ".join(found.culprits)
         if found.complete:
-            print(f"after {found.runs} runs: good with {names} on the cpu")
+            print(f"after {many(found.runs, 'run')}: good with {names} on the cpu")
         else:
             print(
-                f"after {found.runs} runs: {names} have to be on the cpu, and more; what remains "
-                f"is among {found.unsearched} operators that were not looked at"
+                f"after {many(found.runs, 'run')}: {names} have to be on the cpu, and more; what remains "
+                f"is among {many(found.unsearched, 'operator')} that were not looked at"
             )
 
     # ---- what was found ------------------------------------------------------------

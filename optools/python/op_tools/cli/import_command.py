@@ -12,6 +12,7 @@ from op_tools.capture import head, new_folder
 from op_tools.captures import CaptureError
 from op_tools.core import _C
 from op_tools.ditorch_folders import Case, CaseError
+from op_tools.printing import many
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +48,7 @@ def run(flags: argparse.Namespace) -> int:
     writer.close()
     if writer.why_closed:
         raise OSError(writer.why_closed)
-    print(f"{folder}: {done} calls, {bad} cases with problems")
+    print(f"{folder}: {many(done, 'call')}, {many(bad, 'case')} with problems")
     return 1 if bad else 0
 
 

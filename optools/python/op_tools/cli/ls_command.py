@@ -11,6 +11,7 @@ import sys
 from op_tools import captures
 from op_tools.captures import CaptureError, Record
 from op_tools.cli.common import add_filters, chosen, tell_problems
+from op_tools.printing import many
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -46,8 +47,8 @@ def _list_captures(folders: list[str]) -> int:
             continue
         size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
         state = "" if capture.finished else "  not finished"
-        state += f"  {len(capture.problems)} problems" if capture.problems else ""
-        print(f"{folder}  {len(capture)} calls  {size / 2**20:.1f} MiB{state}")
+        state += f"  {many(len(capture.problems), 'problem')}" if capture.problems else ""
+        print(f"{folder}  {many(len(capture), 'call')}  {size / 2**20:.1f} MiB{state}")
     return bad
 
 

@@ -24,6 +24,7 @@ from op_tools.cli.common import count
 from op_tools.core import usable
 from op_tools.op_runner import default_device
 from op_tools.patterns import OperatorPattern
+from op_tools.printing import many
 from op_tools.replaying import FAILED, OUTCOMES, Replay, Settings
 from op_tools.run_op_from_data import add_flags, walking
 
@@ -90,7 +91,8 @@ def run(flags: argparse.Namespace) -> int:
     for line in bad:
         print(line)
     total = sum(row.outcomes.total() for row in rows.values())
-    print(f"{total} calls on {device}: {total - len(bad)} agree, {len(bad)} differ or failed")
+    calls = many(total, "call")
+    print(f"{calls} on {device}: {total - len(bad)} agree, {len(bad)} differ or failed")
     return 1 if bad else 0
 
 

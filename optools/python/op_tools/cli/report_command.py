@@ -16,6 +16,7 @@ import sys
 from op_tools import apart
 from op_tools.cli.common import count
 from op_tools.files import write_whole
+from op_tools.printing import many
 
 MIB = 1 << 20
 
@@ -60,7 +61,7 @@ def run(flags: argparse.Namespace) -> int:
     said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
     size = os.path.getsize(out) / MIB
     print(
-        f"{out}: {len(data['calls']['number'])} calls, {said or 'not judged'}, "
-        f"{len(data['links'])} reproducers, {size:.1f} MiB"
+        f"{out}: {many(len(data['calls']['number']), 'call')}, {said or 'not judged'}, "
+        f"{many(len(data['links']), 'reproducer')}, {size:.1f} MiB"
     )
     return 1 if data["problems"] or counts.get("error") else 0

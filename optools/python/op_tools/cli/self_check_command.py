@@ -17,6 +17,7 @@ import os
 import tempfile
 
 from op_tools import script_runs
+from op_tools.printing import many
 from op_tools.script_runs import NO_TOOL, Outcome
 
 # Tool -> variables it runs with.
@@ -85,7 +86,7 @@ def _tell(name: str, plain: Outcome, watched: Outcome, seconds: float) -> bool:
     before, after = (1e3 * value / steps for value in (seconds, watched.seconds))
     ratio = after / before if before else float("inf")
     print(
-        f"{name}{selected}: {len(plain.bits)} tensors bit-equal with and without it; {unit} takes "
+        f"{name}{selected}: {many(len(plain.bits), 'tensor')} bit-equal with and without it; {unit} takes "
         f"{after:.2f} ms instead of {before:.2f} ({ratio:.2f}x)"
     )
     return True
@@ -99,5 +100,5 @@ def difference(plain: Outcome, other: Outcome) -> str:
         if one != two:
             return f"{one[0]}, {one[1]} {one[2]}" + (f" and {two[0]}" if one[0] != two[0] else "")
     if len(plain.bits) != len(other.bits):
-        return f"{len(other.bits)} tensors instead of {len(plain.bits)}"
+        return f"{many(len(other.bits), 'tensor')} instead of {len(plain.bits)}"
     return ""

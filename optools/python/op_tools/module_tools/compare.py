@@ -14,6 +14,7 @@ from op_tools.comparing import tensor_cos_similarity
 from op_tools.containers import tensors_in
 from op_tools.module_tools.dump import ORDER, load
 from op_tools.pretty_print import dict_data_list_to_table
+from op_tools.printing import many
 
 ATOL = RTOL = 1e-3
 
@@ -69,7 +70,7 @@ def _cell(expected: dict | None, real: dict | None, key: str) -> str:
         return "-"
     left, right = tensors_in(expected[key]), tensors_in(real[key])
     if len(left) != len(right):
-        return json.dumps({"allclose": 0, "why": f"{len(right)} tensors, not {len(left)}"})
+        return json.dumps({"allclose": 0, "why": f"{many(len(right), 'tensor')}, not {len(left)}"})
     found = [_metrics(a, b) for a, b in zip(left, right)]
     return "\n".join(json.dumps(one) for one in found) or "-"
 

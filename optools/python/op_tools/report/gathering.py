@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from op_tools import captures, ditorch_folders, judging, reproducer, results
 from op_tools.captures import Capture, CaptureError, Record
+from op_tools.printing import many
 from op_tools.report.histograms import Histograms
 from op_tools.results import number, plain
 from op_tools.verdict import ORDER
@@ -111,9 +112,9 @@ class Gathering:
         if end.get("why"):
             self.problems.append(f"{self.capture.path}: capturing ended early: {end['why']}")
         if end.get("refused"):
-            self.notes.append(f"{end['refused']} calls came after a limit and were not captured")
+            self.notes.append(f"{many(end['refused'], 'call')} came after a limit: not captured")
         for why, count in sorted((end.get("unread") or {}).items()):
-            self.notes.append(f"{count} tensors without contents: {why}")
+            self.notes.append(f"{many(count, 'tensor')} without contents: {why}")
 
     def _measure(self, call: Call, record: Record) -> None:
         if self.options.values <= 0:
@@ -152,7 +153,7 @@ class Gathering:
             if call.start is None:
                 call.start = ((number(row.get("start_ns")) or 0) - first) / 1e3
         if held.get("dropped"):
-            self.notes.append(f"OpTimeMeasure: {held['dropped']} more calls were not kept")
+            self.notes.append(f"OpTimeMeasure: {many(held['dropped'], 'call')} more, not kept")
 
     def read_verdicts(self) -> None:
         if self.options.judge:  # of the same results: one verdict is enough
@@ -164,7 +165,7 @@ class Gathering:
             if isinstance(skip, list) and len(skip) == 3 and isinstance(skip[2], int):
                 self.skips[str(skip[0]), str(skip[1])] += skip[2]
         if held.get("dropped"):
-            self.notes.append(f"OpAutoCompare: {held['dropped']} more results were not kept")
+            self.notes.append(f"OpAutoCompare: {many(held['dropped'], 'result')} more, not kept")
 
     def _found(self, rows: list[dict], tool: str) -> Iterator[tuple[Call, dict]]:
         """Rows with the calls they are of; how many have none is said."""
@@ -309,7 +310,7 @@ def gather(folder: str, options: Options) -> dict:
     found.find_reproducers()
     if found.histograms.unread:
         found.notes.append(
-            f"{found.histograms.unread} tensors without an exponent histogram: more than --values "
+            f"{many(found.histograms.unread, 'tensor')} without an exponent histogram: more than --values "
             "says to read"
         )
     if not found.calls and not found.problems:
@@ -338,7 +339,7 @@ def _packed(found: Gathering) -> dict:
             [_field(row.get(name)) for name in RESULT] for row in calls[i].results
         ]
     if left_out:
-        found.notes.append(f"{left_out} calls that passed are shown by their E only")
+        found.notes.append(f"{many(left_out, 'call')} that passed: only the E is shown")
     data["histograms"] = found.histograms.table
     data["tensors"] = {
         i: [[texts.number(place), texts.number(said), n] for place, said, n in call.histograms]
