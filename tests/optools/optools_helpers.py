@@ -49,6 +49,18 @@ def output(capsys, *arguments):
     return code, capsys.readouterr()
 
 
+def capture_of_calls(count, **limits):
+    """An OpCapture that stopped after so many calls of aten::neg."""
+    tool = op_tools.OpCapture()
+    for name, value in limits.items():
+        setattr(tool, name, value)
+    x = torch.ones(1)
+    with tool:
+        for _ in range(count):
+            x.neg()
+    return tool
+
+
 def in_thread(function):
     """The function's result, in a thread that begins with it."""
     results = []

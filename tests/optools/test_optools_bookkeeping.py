@@ -12,6 +12,7 @@ import op_tools
 import pytest
 import torch
 from op_tools import _C, captures
+from optools_helpers import capture_of_calls
 
 
 def run_alone(body, **env):
@@ -35,16 +36,12 @@ def skips(tool, op):
 def test_the_limit_of_calls_holds_for_the_first_tool_of_a_process(on_cpu):
     out = run_alone(
         """
-        import op_tools, torch
         from op_tools import captures
-        tool = op_tools.OpCapture()
-        tool.max_calls = 3
-        x = torch.ones(4)
-        with tool:
-            for _ in range(9):
-                x.neg()
+        from optools_helpers import capture_of_calls
+        tool = capture_of_calls(9, max_calls=3)
         print("calls", len(list(captures.open(tool.folder).select(op="aten::neg"))))
-        """
+        """,
+        PYTHONPATH=os.path.dirname(__file__),
     )
     assert "calls 3" in out
 
@@ -65,12 +62,7 @@ def test_the_limit_of_calls_holds_for_operators_made_later(on_cpu):
 
 def test_the_limit_of_bytes_counts_records(on_cpu):
     """Calls of a few bytes each, many of them."""
-    tool = op_tools.OpCapture()
-    tool.max_mb = 1
-    x = torch.ones(1)
-    with tool:
-        for _ in range(12000):
-            x.neg()
+    tool = capture_of_calls(12000, max_mb=1)
     totals = tool.totals()
     assert totals["refused"] > 0
     assert totals["log_bytes"] <= (1 << 20) + (1 << 17)  # and the frames' heads
