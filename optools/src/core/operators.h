@@ -20,6 +20,8 @@ inline constexpr int kFunctionalities = 5;
 inline constexpr int kRuntimeSlots = kBackends * kFunctionalities;
 inline constexpr int kKeySlots = kRuntimeSlots + 2;
 
+struct SavedKernel;
+
 struct Operator {
   Operator(c10::OperatorHandle h, uint32_t i);
 
@@ -41,7 +43,7 @@ struct Operator {
 
   // What the taps call. Never freed while a thread may still be on its way
   // into a tap; see Taps.
-  std::array<std::atomic<const c10::SafeKernelFunction*>, kKeySlots> kernels{};
+  std::array<std::atomic<const SavedKernel*>, kKeySlots> kernels{};
 };
 
 c10::DispatchKey slot_key(int slot);

@@ -12,13 +12,14 @@
 #include "core/call_site.h"
 #include "core/engine.h"
 #include "core/phase.h"
+#include "core/saved_kernel.h"
 #include "core/torch_compat.h"
+#include "core/typed_taps.h"
 
 namespace optools {
 namespace {
 
 using c10::DispatchKey;
-using Kernel = c10::SafeKernelFunction;
 
 std::atomic<uint64_t> g_calls{0};
 
@@ -59,7 +60,7 @@ void tap(
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
   Operator* op = find_operator(handle);
-  const Kernel* kernel =
+  const SavedKernel* kernel =
       op == nullptr ? nullptr
                     : op->kernels[slot].load(std::memory_order_acquire);
   TORCH_INTERNAL_ASSERT(
@@ -135,6 +136,10 @@ c10::KernelFunction make_tap(int slot, std::integer_sequence<int, slots...>) {
   static constexpr Make kMake[] = {
       &c10::KernelFunction::makeFromBoxedFunction<&tap_at<slots>>...};
   return kMake[slot]();
+}
+
+c10::KernelFunction make_tap(int slot) {
+  return make_tap(slot, std::make_integer_sequence<int, kKeySlots>());
 }
 
 // By key slot and operator; an empty list is a key without taps.
@@ -232,17 +237,10 @@ bool is_control(const std::string& name) {
   return name.rfind("prim::", 0) == 0 || name.rfind("profiler::", 0) == 0;
 }
 
-// The kernel to call, kept from the last time when it is the same one. Those
-// that were replaced stay allocated: a thread may be on its way to them.
-struct SavedKernel : Kernel {
-  SavedKernel(const c10::OperatorHandle& handle, DispatchKey key)
-      : Kernel(handle.getComputedKernelForDispatchKey(key)),
-        in_table(table_kernel(handle, key)) {}
-  c10::KernelFunction in_table;
-};
-
+// Kept from the last time when it is the same one. Those that were replaced
+// stay allocated: a thread may be on its way to them.
 void save_kernel(Operator& op, int slot, DispatchKey key) {
-  const auto* old = static_cast<const SavedKernel*>(op.kernels[slot].load());
+  const auto* old = op.kernels[slot].load();
   if (old == nullptr ||
       !same_kernel(old->in_table, table_kernel(op.handle, key))) {
     op.kernels[slot].store(new SavedKernel(op.handle, key));
@@ -252,8 +250,9 @@ void save_kernel(Operator& op, int slot, DispatchKey key) {
 c10::RegistrationHandleRAII install(
     Operator& op, int slot, DispatchKey key, DispatchKey runs_at) {
   save_kernel(op, slot, runs_at);
-  auto tap = make_tap(slot, std::make_integer_sequence<int, kKeySlots>());
+  auto tap = make_tap(slot);
   lend_state(tap, table_kernel(op.handle, runs_at));
+  give_type(tap, op, slot);
   return c10::Dispatcher::singleton().registerImpl(
       op.handle.operator_name(),
       key,
@@ -296,6 +295,17 @@ void set_taps_of_key(int slot, const TapPlan& plan) {
 }
 
 }  // namespace
+
+const c10::KernelFunction& boxed_tap(int slot) {
+  static const auto* taps = [] {
+    auto* made = new std::vector<c10::KernelFunction>;
+    for (int i = 0; i < kKeySlots; ++i) {
+      made->push_back(make_tap(i));
+    }
+    return made;
+  }();
+  return (*taps)[slot];
+}
 
 void set_taps(const TapPlan& plan) {
   QuietOverride quiet;

@@ -2,6 +2,8 @@
 // Our kernels in PyTorch's dispatch tables, in front of the real ones.
 #pragma once
 
+#include <ATen/core/boxing/KernelFunction.h>
+
 #include <string>
 #include <vector>
 
@@ -21,6 +23,9 @@ struct TapPlan {
 void set_taps(const TapPlan& plan);
 
 size_t installed_taps();
+
+// The tap of a key as it was made, without state or types.
+const c10::KernelFunction& boxed_tap(int slot);
 
 // Every operator's registrations and computed table, as text: equal texts are
 // equal dispatchers.

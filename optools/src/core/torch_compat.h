@@ -57,6 +57,19 @@ inline void lend_state(
   empty = state;
 }
 
+// Gives a kernel made from a boxed function an entrance for callers that know
+// its types: `Return(OperatorKernel*, DispatchKeySet, Args...)`, where the
+// operator's sizes are symbolic the second one.
+inline void set_typed_entrance(
+    c10::KernelFunction& kernel, void* code, bool symbolic) {
+  static_assert(sizeof(c10::KernelFunction) == 5 * sizeof(void*));
+  TORCH_INTERNAL_ASSERT(
+      !kernel.isValidUnboxed() && !kernel.isValidSymUnboxed());
+  reinterpret_cast<void**>(&kernel)[symbolic ? 3 : 2] = code;
+  TORCH_INTERNAL_ASSERT(
+      symbolic ? kernel.isValidSymUnboxed() : kernel.isValidUnboxed());
+}
+
 inline c10::Device current_device(c10::DeviceType type) {
   return c10::impl::VirtualGuardImpl(type).getDevice();
 }
