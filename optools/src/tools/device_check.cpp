@@ -3,8 +3,8 @@
 #include "tools/device_check.h"
 
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -44,6 +44,19 @@ const void* data_of(const at::Tensor& t) {
       .get();
 }
 
+// Another tensor on the same dense memory, of one dimension.
+at::Tensor flat(const at::Tensor& t) {
+  auto alias = c10::make_intrusive<c10::TensorImpl>(
+      c10::TensorImpl::VIEW,
+      c10::Storage(t.unsafeGetTensorImpl()->unsafe_storage()),
+      c10::DispatchKeySet(
+          c10::computeDispatchKey(t.scalar_type(), c10::kStrided, t.device())),
+      t.dtype());
+  alias->set_storage_offset(t.storage_offset());
+  alias->set_sizes_contiguous({t.numel()});
+  return at::Tensor(std::move(alias));
+}
+
 // Memory of another stream must not be given away before this one has read it.
 void used_by(const at::Tensor& t, c10::Stream stream) {
   c10::impl::VirtualGuardImpl(stream.device_type())
@@ -72,23 +85,18 @@ bool device_checkable(const at::Tensor& t) {
 }
 
 // A tensor of its own on the same memory: autograd and PyTorch's kernels count
-// the references to the user's to decide whether they may take it over.
+// the references to the user's to decide whether they may take it over. With
+// gaps in the memory, a copy: it joins the others' pass, and a pass of its own
+// would be launched as well.
 at::Tensor DeviceCheck::alias_of(const at::Tensor& t) {
   const auto bytes = static_cast<size_t>(t.numel()) * t.element_size();
-  if (bytes > kLargestKept || c10::isComplexType(t.scalar_type()) ||
-      !t.is_non_overlapping_and_dense()) {
+  if (bytes > kLargestKept || c10::isComplexType(t.scalar_type())) {
     return {};
   }
-  auto* impl = t.unsafeGetTensorImpl();
-  auto alias = c10::make_intrusive<c10::TensorImpl>(
-      c10::TensorImpl::VIEW,
-      c10::Storage(impl->unsafe_storage()),
-      c10::DispatchKeySet(
-          c10::computeDispatchKey(t.scalar_type(), c10::kStrided, t.device())),
-      t.dtype());
-  alias->set_storage_offset(t.storage_offset());
-  alias->set_sizes_contiguous({t.numel()});
-  return at::Tensor(std::move(alias));
+  if (!t.is_non_overlapping_and_dense()) {
+    return flat(t.clone(at::MemoryFormat::Contiguous));
+  }
+  return flat(t);
 }
 
 DeviceCheck::Group& DeviceCheck::group(const at::Tensor& t) {
@@ -104,8 +112,11 @@ DeviceCheck::Group& DeviceCheck::group(const at::Tensor& t) {
 }
 
 void DeviceCheck::keep_answer(
-    Group& group, at::Tensor magnitude, uint64_t tag, c10::Stream stream) {
-  group.magnitudes.push_back(std::move(magnitude));
+    Group& group,
+    const at::Tensor& magnitude,
+    uint64_t tag,
+    c10::Stream stream) {
+  group.magnitudes.push_back(flat(magnitude));
   group.tags.push_back(tag);
   auto& streams = group.streams;
   if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
@@ -163,11 +174,12 @@ void DeviceCheck::flush(Group& group) {
     if (current_stream(group.device) != group.stream) {
       guard.reset_stream(group.stream);
     }
-    auto magnitudes = asked.size() == 1
-                          ? std::vector{magnitude_of(asked.front())}
-                          : at::_foreach_norm(asked, kInfinity);
+    // CUDA's pass over a list is two launches, others' one.
+    const bool alone = asked.size() == 1 && group.device.is_cuda();
+    auto magnitudes = alone ? std::vector{magnitude_of(asked.front())}
+                            : at::_foreach_norm(asked, kInfinity);
     for (size_t i = 0; i < asked.size(); ++i) {
-      keep_answer(group, std::move(magnitudes[i]), tags[i], group.stream);
+      keep_answer(group, magnitudes[i], tags[i], group.stream);
     }
   }
   for (auto& t : group.kept) {
@@ -221,7 +233,7 @@ DeviceCheck::Answers DeviceCheck::take() {
         }
       }
     }
-    auto values = at::stack(group.magnitudes)
+    auto values = at::cat(group.magnitudes)
                       .to(c10::TensorOptions(c10::kCPU).dtype(c10::kDouble),
                           /*non_blocking=*/true);
     std::optional<c10::Event> ready(group.device.type());

@@ -73,7 +73,7 @@ class DeviceCheck {
     std::vector<const void*> kept_data;
     std::vector<uint64_t> kept_tags;
     size_t kept_bytes = 0;
-    std::vector<at::Tensor> magnitudes;
+    std::vector<at::Tensor> magnitudes;  // of one dimension each
     std::vector<uint64_t> tags;
     std::vector<c10::Stream> streams;  // of magnitudes
   };
@@ -84,7 +84,10 @@ class DeviceCheck {
   Group& group(const at::Tensor& t);
   void flush(Group& group);
   void keep_answer(
-      Group& group, at::Tensor magnitude, uint64_t tag, c10::Stream stream);
+      Group& group,
+      const at::Tensor& magnitude,
+      uint64_t tag,
+      c10::Stream stream);
 };
 
 }  // namespace optools

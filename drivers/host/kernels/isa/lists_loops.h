@@ -112,14 +112,11 @@ struct FoldMax {
     return b > a || b != b ? b : a;
   }
 };
-struct FoldAbsMax : FoldMax {
-  static constexpr double kStart = 0;
+struct FoldAbsMin {
+  static constexpr double kStart = __builtin_inf();
   NPU_LIST_FN static double value(double x) {
     return abs_of(x);
   }
-};
-struct FoldAbsMin : FoldAbsMax {
-  static constexpr double kStart = __builtin_inf();
   NPU_LIST_FN static double join(double a, double b) {
     return b < a || b != b ? b : a;
   }
@@ -148,6 +145,31 @@ double fold(const void* bytes, std::int64_t n) {
     all = Fold::join(all, lanes[j]);
   }
   return all;
+}
+
+template <class T>
+using BitsOf = std::conditional_t<
+    sizeof(T) == 2,
+    std::uint16_t,
+    std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
+
+// Without their sign, the bits of numbers are in the order of the numbers, and
+// NaN comes after infinity: a maximum of integers, which vectorises.
+template <class T>
+double fold_abs_max(const void* bytes, std::int64_t n) {
+  using Bits = BitsOf<T>;
+  constexpr Bits kNoSign = static_cast<Bits>(~Bits{0}) >> 1;
+  const T* x = static_cast<const T*>(bytes);
+  Bits most = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    Bits bits;
+    __builtin_memcpy(&bits, x + i, sizeof(bits));
+    bits &= kNoSign;
+    most = bits > most ? bits : most;
+  }
+  T value;
+  __builtin_memcpy(static_cast<void*>(&value), &most, sizeof(most));
+  return static_cast<double>(static_cast<Wide<T>>(value));
 }
 
 // ---- optimizers ----
@@ -327,7 +349,10 @@ extern const ListTable kLists = {
      NPU_LIST_FOLD_ROW(FoldSquare),
      NPU_LIST_FOLD_ROW(FoldCount),
      NPU_LIST_FOLD_ROW(FoldMax),
-     NPU_LIST_FOLD_ROW(FoldAbsMax),
+     {fold_abs_max<F16>,
+      fold_abs_max<BF16>,
+      fold_abs_max<float>,
+      fold_abs_max<double>},
      NPU_LIST_FOLD_ROW(FoldAbsMin)},
     NPU_LIST_ROW(adam),
     NPU_LIST_ROW(sgd),
