@@ -163,7 +163,7 @@ npu_status read_isa(Isa& out) {
 npu_status read_settings() {
   Settings s;
   std::int64_t devices = 1;
-  int kernels = 0;
+  int kernels = -1;  // not said
   int access = 0;
   npu_status status = integer("NPU_HOST_DEVICES", 1, 64, devices);
   s.capacity = std::min<std::uint64_t>(
@@ -189,7 +189,7 @@ npu_status read_settings() {
   }
   s.devices = static_cast<std::int32_t>(devices);
   // Queued work needs work to queue: rung 4 would drain the stream each time.
-  s.all_kernels = kernels == 1 || s.async;
+  s.all_kernels = kernels < 0 ? s.async : kernels == 1;
   constexpr std::uint32_t kAccess[] = {
       NPU_HOST_ACCESS_COHERENT, NPU_HOST_ACCESS_EXPLICIT, NPU_HOST_ACCESS_NONE};
   s.host_access = kAccess[access];

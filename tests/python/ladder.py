@@ -6,9 +6,10 @@ import os
 import pytest
 import torch
 
-# With asynchronous streams all of the host driver's kernels run, not only the fast ones: sums are
-# then in another order than the CPU's.
-OWN_ROUNDING = os.environ.get("NPU_HOST_ASYNC") == "1"
+# All of the host driver's kernels run, not only the fast ones: sums are then in another order than
+# the CPU's. With asynchronous streams that is the default.
+KERNELS = "all" if os.environ.get("NPU_HOST_ASYNC") == "1" else "fast"
+OWN_ROUNDING = (os.environ.get("NPU_HOST_KERNELS") or KERNELS) == "all"
 
 
 def npu(*shape, dtype=torch.float32, seed=0):

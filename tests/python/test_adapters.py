@@ -254,6 +254,13 @@ assert "aten::mul.Tensor" in rows or calls("mul.Tensor")[0] == 1
     )
 
 
+@pytest.mark.parametrize("asked, own", [("fast", False), ("", True), ("all", True)])
+def test_choice_of_kernels_holds_with_asynchronous_streams(script, asked, own):
+    """unique is not among the fast kernels; all of them is only what is meant when nothing is said."""
+    code = f"torch.ones(8).npu().unique(); assert bool(calls('_unique2')[0]) is {own}"
+    script(code, NPU_HOST_ASYNC="1", NPU_HOST_KERNELS=asked)
+
+
 def test_resetting_the_report_resets_the_counters(script):
     script("""
 x = torch.ones(8).npu()
