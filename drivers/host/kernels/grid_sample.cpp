@@ -326,10 +326,13 @@ npu_status grid_caps(std::uint32_t code, npu_op_caps& out) {
 }
 
 npu_status grid_grad_caps(std::uint32_t code, npu_op_caps& out) {
-  plain_caps(
-      out,
-      NPU_DTYPES_SAME,
-      {kFloatDtypes, kFloatDtypes, kFloatDtypes, kFloatDtypes, kFloatDtypes});
+  // Where padding makes neighbours equal, the slopes of a cubic cancel and
+  // rounding is all that is left: sums are wider than the result, and for
+  // float64 there is nothing wider, so that its rounding is left to the CPU.
+  const std::uint64_t dtypes = code == NPU_GRID_SAMPLE_GRAD_BICUBIC
+                                   ? kFloatDtypes & ~NPU_DTYPE_BIT(NPU_F64)
+                                   : kFloatDtypes;
+  plain_caps(out, NPU_DTYPES_SAME, {dtypes, dtypes, dtypes, dtypes, dtypes});
   return code < NPU_GRID_SAMPLE_GRAD_CODES ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
