@@ -387,6 +387,10 @@ void Draw::fill(Operand& operand) {
       if (range.given) {
         low = static_cast<std::int64_t>(range.low);
         high = static_cast<std::int64_t>(range.high);
+        if (is_unsigned) {
+          low = std::max<std::int64_t>(low, 0);  // -1 would become 2^64 - 1
+          high = std::max(high, low);
+        }
       }
       value.is_integer = true;
       value.integer = between(low, high);

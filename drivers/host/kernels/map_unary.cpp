@@ -21,10 +21,10 @@ T expm1_of(T x) {
   if constexpr (kIsComplex<T>) {
     using R = Real<T>;
     const R half = std::sin(x.imag() / 2);
-    const R grown = std::expm1(x.real());
     const R shrunk = -2 * half * half;  // cos - 1
     return T(
-        grown + (grown + 1) * shrunk, std::exp(x.real()) * std::sin(x.imag()));
+        std::expm1(x.real()) * std::cos(x.imag()) + shrunk,
+        std::exp(x.real()) * std::sin(x.imag()));
   } else {
     return std::expm1(x);
   }

@@ -32,67 +32,96 @@ constexpr int kBernoullis = 12;
 
 // ---- gamma and zeta ----
 
-template <class W>
-W digamma_of(W x) {
+// lgamma writes a global; this form does not.
+double log_gamma_of(double x) {
+  int sign = 0;
+  return ::lgamma_r(x, &sign);
+}
+long double log_gamma_of(long double x) {
+  int sign = 0;
+  return ::lgammal_r(x, &sign);
+}
+
+double digamma_of(double x) {
   if (x == 0) {
-    return std::copysign(kInf<W>, -x);
+    return std::copysign(kInf<double>, -x);
   }
   if (x < 0) {
-    const W rest = x - std::trunc(x);
-    return rest == 0 ? kNan<W>
-                     : digamma_of(1 - x) - kPi<W> / std::tan(kPi<W> * rest);
+    const double rest = x - std::trunc(x);
+    return rest == 0
+               ? kNan<double>
+               : digamma_of(1 - x) - kPi<double> / std::tan(kPi<double> * rest);
   }
-  W sum = 0;
-  for (; x < 20; x += 1) {
+  double sum = 0;
+  for (; x < 10; x += 1) {
     sum -= 1 / x;
   }
   if (std::isinf(x)) {
     return x;
   }
-  const W square = 1 / (x * x);
-  W power = square;
-  for (int k = 0; k < kBernoullis; ++k, power *= square) {
-    sum -= kBernoulli<W>[k] * power / (2 * (k + 1));
+  const double square = 1 / (x * x);
+  double tail = 0;
+  for (int k = 7; k-- > 0;) {
+    tail = (tail + kBernoulli<double>[k] / (2 * (k + 1))) * square;
   }
-  return sum + std::log(x) - W(0.5) / x;
+  return sum + std::log(x) - 0.5 / x - tail;
 }
 
 // Euler and Maclaurin: some terms, then the integral with corrections.
-template <class W>
-W zeta_of(W s, W q) {
-  if (s == 1) {
-    return kInf<W>;
-  }
-  if (!(s > 1) || std::isnan(q)) {
-    return kNan<W>;
-  }
-  if (q <= 0) {
-    if (q == std::floor(q)) {
-      return kInf<W>;
-    }
-    if (s != std::floor(s)) {
-      return kNan<W>;
-    }
-  }
-  constexpr int kMostTerms = 1 << 20;  // q far below zero
-  W sum = 0;
-  for (int k = 0; (k < 12 || q < 20) && k < kMostTerms; ++k, q += 1) {
-    const W term = std::pow(q, -s);
+double zeta_above(double s, double q) {
+  double sum = std::pow(q, -s);
+  double term = sum;
+  for (int k = 0; k < 9 || q <= 9; ++k) {
+    q += 1;
+    term = std::pow(q, -s);
     sum += term;
-    if (q > 0 && term < sum * kEps<W> / 16) {
+    if (std::abs(term) < sum * kEps<double> / 2) {
       return sum;
     }
   }
-  W term = std::pow(q, -s);
-  sum += term * q / (s - 1) + term / 2;
-  W factor = s / 2;  // s (s + 1) ... / (2k)!
-  term /= q;
+  sum += term * q / (s - 1) - term / 2;
+  double rising = 1;     // s (s + 1) ..., which may overflow
+  double factorial = 1;  // (2k)!
   for (int k = 0; k < kBernoullis; ++k) {
-    sum += kBernoulli<W>[k] * factor * term;
-    factor *= (s + 2 * k + 1) / (2 * k + 3) * (s + 2 * k + 2) / (2 * k + 4);
-    term /= q * q;
+    rising *= s + 2 * k;
+    term /= q;
+    factorial *= (2 * k + 1) * (2 * k + 2);
+    const double part = rising * term * (kBernoulli<double>[k] / factorial);
+    sum += part;
+    if (std::abs(part) < std::abs(sum) * kEps<double> / 2) {
+      break;
+    }
+    rising *= s + 2 * k + 1;
+    term /= q;
   }
   return sum;
+}
+
+double zeta_of(double s, double q) {
+  if (s == 1) {
+    return kInf<double>;
+  }
+  if (s < 1) {
+    return kNan<double>;
+  }
+  if (q <= 0) {
+    if (q == std::floor(q)) {
+      return kInf<double>;
+    }
+    if (s != std::floor(s)) {
+      return kNan<double>;
+    }
+  }
+  constexpr double kFar = -64;
+  if (!(q < kFar)) {
+    return zeta_above(s, q);
+  }
+  // The negative terms are those of a positive argument, from near zero to q.
+  const double near = std::trunc(q) - q;
+  const double far = 1 - q;
+  const double beyond = std::pow(far, -s) == 0 ? 0.0 : zeta_above(s, far);
+  const double sign = std::fmod(s, 2.0) == 0 ? 1 : -1;
+  return zeta_above(s, 1 - near) + sign * (zeta_above(s, near) - beyond);
 }
 
 // In the argument's own type and with few terms: gradients of digamma are
@@ -118,13 +147,12 @@ T trigamma_in(T x) {
   return sign * (sum + tail / x);
 }
 
-template <class W>
-W polygamma_of(W order, W x) {
+double polygamma_of(double order, double x) {
   if (order == 0) {
     return digamma_of(x);
   }
-  const W sign = std::fmod(order, W(2)) == 0 ? W(-1) : W(1);
-  return sign * std::exp(std::lgamma(order + 1)) * zeta_of(order + 1, x);
+  const double sign = std::fmod(order, 2.0) == 0 ? -1 : 1;
+  return sign * std::exp(log_gamma_of(order + 1)) * zeta_of(order + 1, x);
 }
 
 // x - log(1 + x), which is nearly x * x / 2 where x is small.
@@ -238,16 +266,6 @@ W igammac_of(W a, W x) {
   return gamma_part(a, x, true);
 }
 
-// lgamma writes a global; this form does not.
-double log_gamma_of(double x) {
-  int sign = 0;
-  return ::lgamma_r(x, &sign);
-}
-long double log_gamma_of(long double x) {
-  int sign = 0;
-  return ::lgammal_r(x, &sign);
-}
-
 // ---- error function ----
 
 template <class W>
@@ -323,14 +341,14 @@ double trigamma(double x) {
   return trigamma_in(x);
 }
 
-NPU_SPECIAL1(digamma)
+NPU_SPECIAL1_IN_DOUBLE(digamma)
 NPU_SPECIAL1(log_gamma)
 NPU_SPECIAL1(erfcx)
 NPU_SPECIAL1(erfinv)
 NPU_SPECIAL1(ndtri)
 NPU_SPECIAL1(log_ndtr)
-NPU_SPECIAL2(zeta)
-NPU_SPECIAL2(polygamma)
+NPU_SPECIAL2_IN_DOUBLE(zeta)
+NPU_SPECIAL2_IN_DOUBLE(polygamma)
 NPU_SPECIAL2(igamma)
 NPU_SPECIAL2(igammac)
 

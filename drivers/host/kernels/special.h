@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Special functions: float computed through double, double through long double,
 // so that series and integrals written plainly are right to the last bits.
+// Polynomials are computed in the type they are asked for.
 #pragma once
 
 namespace npu::host {
@@ -41,6 +42,10 @@ NPU_SPECIAL2(chebyshev_t)  // degree y, truncated, here and below
 NPU_SPECIAL2(chebyshev_u)
 NPU_SPECIAL2(chebyshev_v)
 NPU_SPECIAL2(chebyshev_w)
+NPU_SPECIAL2(shifted_chebyshev_t)  // of 2 x - 1
+NPU_SPECIAL2(shifted_chebyshev_u)
+NPU_SPECIAL2(shifted_chebyshev_v)
+NPU_SPECIAL2(shifted_chebyshev_w)
 NPU_SPECIAL2(hermite_h)
 NPU_SPECIAL2(hermite_he)
 NPU_SPECIAL2(laguerre)

@@ -46,13 +46,14 @@ template <class W>
 W bessel_i1e_of(W x) {
   return std::isnan(x) ? x : scaled_i(1, x);
 }
+// Of infinity: no number, infinity times zero, as PyTorch has it.
 template <class W>
 W bessel_i0_of(W x) {
-  return std::isinf(x) ? kInf<W> : std::exp(std::abs(x)) * bessel_i0e_of(x);
+  return std::exp(std::abs(x)) * bessel_i0e_of(x);
 }
 template <class W>
 W bessel_i1_of(W x) {
-  return std::isinf(x) ? x : std::exp(std::abs(x)) * bessel_i1e_of(x);
+  return std::exp(std::abs(x)) * bessel_i1e_of(x);
 }
 
 // exp(x) K_order(x), x > 0: the integral of exp(-x (cosh t - 1)) cosh(order t)
@@ -97,29 +98,29 @@ W bessel_k1_of(W x) {
   return bessel_k1e_of(x) * (x > 0 ? std::exp(-x) : W(1));
 }
 
-double bessel_j0_of(double x) {
-  return ::j0(x);
+double c_function(double x, double (*f)(double), long double (*)(long double)) {
+  return f(x);
 }
-long double bessel_j0_of(long double x) {
-  return ::j0l(x);
+long double c_function(
+    long double x, double (*)(double), long double (*f)(long double)) {
+  return f(x);
 }
-double bessel_j1_of(double x) {
-  return ::j1(x);
+// PyTorch has no number for them at infinity.
+template <class W>
+W bessel_j0_of(W x) {
+  return std::isinf(x) ? kNan<W> : c_function(x, ::j0, ::j0l);
 }
-long double bessel_j1_of(long double x) {
-  return ::j1l(x);
+template <class W>
+W bessel_j1_of(W x) {
+  return std::isinf(x) ? kNan<W> : c_function(x, ::j1, ::j1l);
 }
-double bessel_y0_of(double x) {
-  return x < 0 ? kNan<double> : ::y0(x);
+template <class W>
+W bessel_y0_of(W x) {
+  return x < 0 || std::isinf(x) ? kNan<W> : c_function(x, ::y0, ::y0l);
 }
-long double bessel_y0_of(long double x) {
-  return x < 0 ? kNan<long double> : ::y0l(x);
-}
-double bessel_y1_of(double x) {
-  return x < 0 ? kNan<double> : ::y1(x);
-}
-long double bessel_y1_of(long double x) {
-  return x < 0 ? kNan<long double> : ::y1l(x);
+template <class W>
+W bessel_y1_of(W x) {
+  return x < 0 || std::isinf(x) ? kNan<W> : c_function(x, ::y1, ::y1l);
 }
 
 template <class W>
@@ -130,8 +131,8 @@ W spherical_j0_of(W x) {
 // Through Bessel functions of order 1/3; near zero by its own series.
 template <class W>
 W airy_ai_of(W x) {
-  if (std::isnan(x) || std::isinf(x)) {
-    return std::isnan(x) || x < 0 ? kNan<W> : W(0);
+  if (!std::isfinite(x)) {  // as PyTorch has it, also for +infinity
+    return kNan<W>;
   }
   const W third = W(1) / 3;
   const W arc = 2 * third * std::abs(x) * std::sqrt(std::abs(x));

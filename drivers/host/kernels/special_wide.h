@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constants of any width, and the two macros that end a file of special
-// functions: name_of<W>, written once, becomes name for float and for double.
+// Constants of any width, and the macros that end a file of special functions:
+// name_of<W>, written once, becomes name for float and for double. The forms in
+// double are for functions whose float64 answer is PyTorch's to the last bits
+// only where each step is rounded as there.
 #pragma once
 
 #include <limits>
@@ -33,6 +35,20 @@ inline constexpr W kEps = std::numeric_limits<W>::epsilon();
   double name(double x, double y) {                             \
     using Wide = long double;                                   \
     return static_cast<double>(name##_of(Wide{x}, Wide{y}));    \
+  }
+#define NPU_SPECIAL1_IN_DOUBLE(name)                 \
+  float name(float x) {                              \
+    return static_cast<float>(name##_of(double{x})); \
+  }                                                  \
+  double name(double x) {                            \
+    return name##_of(x);                             \
+  }
+#define NPU_SPECIAL2_IN_DOUBLE(name)                            \
+  float name(float x, float y) {                                \
+    return static_cast<float>(name##_of(double{x}, double{y})); \
+  }                                                             \
+  double name(double x, double y) {                             \
+    return name##_of(x, y);                                     \
   }
 
 }  // namespace npu::host
