@@ -382,6 +382,57 @@ def test_an_operator_defined_and_destroyed(device):
             x + x
 
 
+def kernel_of_many(x):
+    """Calls the operators that have taps with types of their own."""
+    made = [
+        torch.empty_like(x).copy_(x),
+        torch.empty_strided((2, 3), (1, 2), device=x.device).fill_(2.0),
+        torch.empty(6, device=x.device).zero_(),
+        torch.zeros(2, 2, device=x.device, dtype=torch.int64),
+        torch.scalar_tensor(3.0, device=x.device),
+        x.clone(memory_format=torch.contiguous_format),
+        x.double(),
+        x.t().transpose(0, 1).detach().view(-1).unsqueeze(0).squeeze(0).expand(2, x.numel()),
+        x.as_strided((2, 2), (1, 2), 1).permute(1, 0).select(0, 1),
+        x[:, 1:3],
+        x.t().reshape(-1),
+        torch.ops.aten.alias(x),
+        x.index_select(0, torch.tensor([1], device=x.device)),
+        x + 1 - x * 2,
+        torch.empty(0, device=x.device).resize_(3).fill_(1.0),
+        *x.split(2, 1),
+    ]
+    with pytest.raises((IndexError, RuntimeError)):
+        x.select(0, 9)
+    return [tensor.clone() for tensor in made]
+
+
+@pytest.fixture
+def nested():
+    library = torch.library.Library("optools_nested", "FRAGMENT")
+    library.define("many(Tensor x) -> Tensor[]")
+    library.impl("many", kernel_of_many, "CompositeExplicitAutograd")
+    yield torch.ops.optools_nested.many
+    library._destroy()
+
+
+def test_calls_inside_a_taken_kernel_go_on_as_they_came(device, nested):
+    x = torch.arange(8.0, device=device).view(2, 4)
+    plain = nested(x)
+    seen = op_tools.OpObserve()
+    with seen:
+        inside = nested(x)
+    assert ops(seen) == ["optools_nested::many"]
+    with seen:
+        outside = kernel_of_many(x)
+    assert {"aten::t", "aten::as_strided", "aten::split.Tensor", "aten::fill_.Scalar"} <= set(
+        ops(seen)
+    )
+    for made in (inside, outside):
+        for a, b in zip(plain, made, strict=True):
+            assert a.dtype == b.dtype and a.stride() == b.stride() and torch.equal(a, b)
+
+
 def test_module_paths(device):
     model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU())).to(device)
     x = torch.ones(2, 4, device=device)
