@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An operator that crashes, ends or hangs its process is told by name, and the rest is run."""
 
+import functools
 import os
 import re
 import signal
@@ -142,12 +143,14 @@ def until(condition):
 def test_ending_the_command_ends_its_process(folders, how):
     command = [sys.executable, "-m", "op_tools", "replay", folders("hang")]
     command += ["--device", "cpu", "--allow", "odd_package"]
-    asker = subprocess.Popen(command, stderr=subprocess.PIPE)
+    # A job in the background ignores ^C, and so would what it starts.
+    listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    asker = subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=listen)
     hanging = Path("hanging")
     assert until(lambda: hanging.exists() and hanging.read_text())
     pid = int(hanging.read_text())
     asker.send_signal(how)
-    asker.communicate()
+    asker.communicate(timeout=120)
     assert asker.returncode == -how
     assert until(lambda: not alive(pid))
 
