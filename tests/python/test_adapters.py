@@ -261,6 +261,27 @@ def test_choice_of_kernels_holds_with_asynchronous_streams(script, asked, own):
     script(code, NPU_HOST_ASYNC="1", NPU_HOST_KERNELS=asked)
 
 
+@pytest.mark.parametrize("kernels", ["fast", "all"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_numbers_meet_halves_as_on_the_cpu(script, kernels, dtype):
+    """Rounded to half first, unless a half is multiplied with one or divided by one."""
+    code = f"""
+import operator as o
+c = 5.723649429247001  # no half
+number = torch.tensor(c, dtype=torch.float64)
+a = (torch.randn(60) * 3).to(torch.{dtype})
+a[::7] = c
+trunc = lambda x, y: torch.div(x, y, rounding_mode="trunc")
+for op in (o.add, o.sub, o.mul, o.truediv, o.floordiv, o.mod, torch.fmod, trunc,
+           o.eq, o.ne, o.lt, o.le, o.gt, o.ge):
+    for x in (a, a.reshape(6, 10).t()):
+        assert torch.equal(op(x.npu(), c).cpu(), op(x, c)), op
+for op in (torch.add, torch.sub, torch.mul, torch.div, torch.eq):
+    assert torch.equal(op(number, a.npu()).cpu(), op(number, a)), op
+"""
+    script(code, NPU_HOST_KERNELS=kernels)
+
+
 def test_resetting_the_report_resets_the_counters(script):
     script("""
 x = torch.ones(8).npu()

@@ -32,7 +32,7 @@ class MapFrame {
       const NativeSite& site,
       const at::TensorIteratorBase& iter,
       MapInputs inputs)
-      : iter_(iter), caps_(*site.caps()) {
+      : iter_(iter), site_(site) {
     const c10::ScalarType common = CommonDtype::of(iter);
     // The first input of this one is a mask.
     const bool masked =
@@ -118,7 +118,7 @@ class MapFrame {
     const at::TensorBase& tensor = iter_.tensor_base(i);
     if (!output && tensor.device().is_cpu()) {
       HostNumber& number = numbers_[i];
-      const npu_dtype dtype = number_dtype(caps_, compute_);
+      const npu_dtype dtype = number_dtype(site_, compute_, call.frame().n_in);
       call.add_input(host_operand(number, dtype));
       return store_number(number, tensor, dtype);
     }
@@ -154,7 +154,7 @@ class MapFrame {
   }
 
   const at::TensorIteratorBase& iter_;
-  const npu_op_caps& caps_;
+  const NativeSite& site_;
   npu_dtype compute_;
   c10::SmallVector<int, kMostOperands> places_;
   std::array<std::int64_t, NPU_MAX_DIMS> sizes_;

@@ -258,7 +258,7 @@ class FastCall {
   // A 0-dim tensor of the host does not decide the dtype next to one that has
   // dimensions, unless it is complex.
   bool add_number(const at::Tensor& tensor) {
-    const npu_dtype dtype = number_dtype(caps_, dtype_);
+    const npu_dtype dtype = number_dtype(site_, dtype_, n_in_);
     const bool known = (active_driver().table().tensor_flags_known &
                         NPU_TENSOR_HOST_SCALAR) != 0 &&
                        (caps_.flags & NPU_CAP_HOST_SCALAR) != 0;

@@ -7,6 +7,8 @@
 
 #include <cstring>
 
+#include "npu/kinds.h"
+
 namespace npu {
 namespace {
 
@@ -37,6 +39,18 @@ void store(HostNumber& to, T value) {
 template <class T>
 void store_integer(HostNumber& to, const at::TensorBase& tensor) {
   store(to, static_cast<T>(number_as<std::int64_t>(tensor)));
+}
+
+bool takes_all_digits(const NativeSite& site) {
+  switch (site.code()) {
+    case NPU_BINARY_MUL:
+    case NPU_BINARY_DIV:
+    case NPU_BINARY_DIV_TRUNC:
+    case NPU_BINARY_DIV_FLOOR:
+      return site.slot() == NPU_KIND_BINARY;
+    default:
+      return false;
+  }
 }
 
 }  // namespace
@@ -86,10 +100,13 @@ bool store_number(
   }
 }
 
-npu_dtype number_dtype(const npu_op_caps& caps, npu_dtype compute) {
+npu_dtype number_dtype(
+    const NativeSite& site, npu_dtype compute, std::uint32_t place) {
   const bool half = compute == NPU_F16 || compute == NPU_BF16;
-  return half && caps.dtype_rule == NPU_DTYPES_CAST ? npu_dtype{NPU_F32}
-                                                    : compute;
+  const bool casts = site.caps()->dtype_rule == NPU_DTYPES_CAST;
+  return half && casts && place == 1 && takes_all_digits(site)
+             ? npu_dtype{NPU_F32}
+             : compute;
 }
 
 npu_tensor host_operand(HostNumber& number, npu_dtype dtype) {

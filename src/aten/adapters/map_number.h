@@ -4,6 +4,7 @@
 
 #include <ATen/core/TensorBase.h>
 
+#include "aten/adapters/native.h"
 #include "npu/op.h"
 
 namespace npu {
@@ -17,9 +18,11 @@ struct HostNumber {
 bool store_number(
     HostNumber& to, const at::TensorBase& tensor, npu_dtype dtype);
 
-// The dtype a number is handed over in: halves are computed in float, and a
-// number rounded to half first would lose what PyTorch's CPU keeps.
-npu_dtype number_dtype(const npu_op_caps& caps, npu_dtype compute);
+// The dtype a number is handed over in, as input `place` of its kind. PyTorch's
+// CPU rounds it to the compute dtype, but a half times a number, or divided by
+// one, takes all its digits.
+npu_dtype number_dtype(
+    const NativeSite& site, npu_dtype compute, std::uint32_t place);
 
 npu_tensor host_operand(HostNumber& number, npu_dtype dtype);
 
