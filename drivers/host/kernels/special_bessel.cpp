@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include <cmath>
+#include <cstddef>
 
 #include "kernels/special.h"
 #include "kernels/special_wide.h"
@@ -56,6 +57,52 @@ W bessel_i1_of(W x) {
   return std::exp(std::abs(x)) * bessel_i1e_of(x);
 }
 
+// Chebyshev coefficients of the Cephes library, the highest degree first:
+// exp(-x) I0(x) over [0, 8] and K0(x) + log(x / 2) I0(x) over [0, 2].
+constexpr double kSeriesI0[] = {
+    -4.41534164647933937950e-18, 3.33079451882223809783e-17,
+    -2.43127984654795469359e-16, 1.71539128555513303061e-15,
+    -1.16853328779934516808e-14, 7.67618549860493561688e-14,
+    -4.85644678311192946090e-13, 2.95505266312963983461e-12,
+    -1.72682629144155570723e-11, 9.67580903537323691224e-11,
+    -5.18979560163526290666e-10, 2.65982372468238665035e-09,
+    -1.30002500998624804212e-08, 6.04699502254191894932e-08,
+    -2.67079385394061173391e-07, 1.11738753912010371815e-06,
+    -4.41673835845875056359e-06, 1.64484480707288970893e-05,
+    -5.75419501008210370398e-05, 1.88502885095841655729e-04,
+    -5.76375574538582365885e-04, 1.63947561694133579842e-03,
+    -4.32430999505057594430e-03, 1.05464603945949983183e-02,
+    -2.37374148058994688156e-02, 4.93052842396707084878e-02,
+    -9.49010970480476444210e-02, 1.71620901522208775349e-01,
+    -3.04682672343198398683e-01, 6.76795274409476084995e-01,
+};
+constexpr double kSeriesK0[] = {
+    1.37446543561352307156e-16,
+    4.25981614279661018399e-14,
+    1.03496952576338420167e-11,
+    1.90451637722020886025e-09,
+    2.53479107902614945675e-07,
+    2.28621210311945178607e-05,
+    1.26461541144692592338e-03,
+    3.59799365153615016266e-02,
+    3.44289899924628486886e-01,
+    -5.35327393233902768720e-01,
+};
+
+// Clenshaw's sum; the argument, 2 t with t in [-1, 1].
+template <std::size_t kTerms>
+double chebyshev_sum(const double (&terms)[kTerms], double twice) {
+  double here = 0;
+  double before = 0;
+  double oldest = 0;
+  for (const double term : terms) {
+    oldest = before;
+    before = here;
+    here = std::fma(twice, before, -oldest) + term;
+  }
+  return (here - oldest) / 2;
+}
+
 // exp(x) K_order(x), x > 0: the integral of exp(-x (cosh t - 1)) cosh(order t)
 // over t >= 0. The sum over a grid converges faster than any power of its step.
 template <class W>
@@ -89,9 +136,16 @@ template <class W>
 W bessel_k1e_of(W x) {
   return bessel_ke(1, x);
 }
-template <class W>
-W bessel_k0_of(W x) {
-  return bessel_k0e_of(x) * (x > 0 ? std::exp(-x) : W(1));
+// Near zero by PyTorch's series: a better one differs from its float64 answer
+// by more than rounding may.
+double bessel_k0_of(double x) {
+  if (x > 0 && x <= 2) {
+    const double i0 = std::exp(x) * chebyshev_sum(kSeriesI0, x / 2 - 2);
+    return chebyshev_sum(kSeriesK0, x * x - 2) - std::log(x / 2) * i0;
+  }
+  const auto wide = static_cast<long double>(x);
+  const long double scale = x > 0 ? std::exp(-wide) : 1.0L;
+  return static_cast<double>(bessel_k0e_of(wide) * scale);
 }
 template <class W>
 W bessel_k1_of(W x) {
@@ -187,7 +241,7 @@ NPU_SPECIAL1(bessel_j0)
 NPU_SPECIAL1(bessel_j1)
 NPU_SPECIAL1(bessel_y0)
 NPU_SPECIAL1(bessel_y1)
-NPU_SPECIAL1(bessel_k0)
+NPU_SPECIAL1_IN_DOUBLE(bessel_k0)
 NPU_SPECIAL1(bessel_k1)
 NPU_SPECIAL1(bessel_k0e)
 NPU_SPECIAL1(bessel_k1e)
