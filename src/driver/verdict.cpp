@@ -107,10 +107,13 @@ bool takes_lists(const npu_op_caps& caps, const npu_call& call) noexcept {
   return true;
 }
 
-// A kind whose result in float32, rounded at the end, is the one asked for.
+// A kind whose result in float32, rounded at the end, is the one asked for. The
+// next float32 after a half is, rounded, that half again.
 bool may_compute_wider(const npu_call& call) noexcept {
   const npu_kind_info* kind = npu_kind_of(call.slot);
-  return kind != nullptr && call.slot != NPU_KIND_COPY &&
+  const bool next =
+      call.slot == NPU_KIND_BINARY && call.code == NPU_BINARY_NEXTAFTER;
+  return kind != nullptr && call.slot != NPU_KIND_COPY && !next &&
          std::string_view(kind->family) != "random";
 }
 

@@ -282,6 +282,16 @@ for op in (torch.add, torch.sub, torch.mul, torch.div, torch.eq):
     script(code, NPU_HOST_KERNELS=kernels)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_the_next_number_after_a_half_is_a_half(script, dtype):
+    """Not the next float32, which rounds back to where it came from."""
+    script(f"""
+a, b = torch.randn(60).to(torch.{dtype}), torch.randn(60).to(torch.{dtype})
+got = torch.nextafter(a.npu(), b.npu()).cpu()
+assert torch.equal(got, torch.nextafter(a, b)) and not torch.equal(got, a)
+""")
+
+
 def test_resetting_the_report_resets_the_counters(script):
     script("""
 x = torch.ones(8).npu()
