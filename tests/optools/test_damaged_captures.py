@@ -143,6 +143,28 @@ def test_a_blob_larger_than_its_pack(whole):
         found.load()
 
 
+SUM = (
+    "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, "
+    "ScalarType? dtype=None) -> Tensor"
+)
+
+
+@pytest.mark.parametrize("number", [-1, 127])
+def test_a_number_where_a_dtype_belongs(whole, number, capsys):
+    """PyTorch takes it for one of its own, and reads past its tables of dtypes."""
+    folder, ref = whole
+    call = {"number": 900, "op": 78, "args": [tensor(ref), [0], True, number], "out": [tensor(ref)]}
+    append(folder, (2, ["op", 78, "aten::sum.dim_IntList", SUM]), (4, call))
+    odd = next(r for r in captures.open(folder) if r.number == 900)
+    with apart.Apart("judge", {}, timeout=20) as worker:
+        found = judging.judged_by(worker)(odd)
+    why = f"its dtype is {number}, which is no torch.dtype"
+    assert found["verdict"] == "skip" and found["reason"] == why
+    flags = ["--device", "cpu", "--op", "aten::sum", "--timeout", "20"]
+    assert main(["replay", folder, *flags]) == 1
+    assert why in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_bytes_changed_anywhere(seed):
     """Under right checksums: every record is read, or said to be unreadable."""

@@ -153,6 +153,16 @@ def test_backward_kernels_are_judged_too(device):
     assert {row["phase"] for row in seen} == {"forward", "backward"}
 
 
+def test_a_default_that_pytorch_keeps_as_a_number(monkeypatch):
+    """Of a dtype: the operator's own default is none that a file made up."""
+    monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
+    name = "torch.ops.aten.tril_indices.default"
+    write_args("case/input", name, "1/input", (3, 3), {})
+    write_args("case/output", name, "1/output", (torch.tril_indices(3, 3),), {})
+    made = replaying.replay("case", ditorch_folders.load("case"), Settings("cpu"))
+    assert made.outcome == "pass" and made.e == 0 and made.captured_e == 0
+
+
 def test_what_cannot_be_judged_is_compared_or_said_not_to_be(monkeypatch, capsys):
     monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
     folder = capture(lambda: (torch.empty(3), torch.ones(2, 2).t()))

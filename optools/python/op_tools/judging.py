@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from op_tools import apart, captures
 from op_tools.captures import CaptureError, Record
 from op_tools.core import _C, quiet
-from op_tools.replayable import operator_number
+from op_tools.replayable import check_words, operator_number
 
 
 def skip(reason: str) -> dict:
@@ -36,6 +36,7 @@ def judge_values(
     """The same of values at hand, all in host memory: arguments as the schema orders them, what
     the operator returned, and what it wrote by the argument's place. `on_cpu`: was it run there?"""
     try:
+        check_words(captures.resolve(op), args, {})
         return _C.judge_call(operator_number(op), args, outputs, after, on_cpu)
     except (ValueError, TypeError, RuntimeError) as error:
         return skip(str(error).splitlines()[0] if str(error) else type(error).__name__)

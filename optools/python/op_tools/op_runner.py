@@ -21,7 +21,7 @@ from op_tools.containers import (
 from op_tools.core import quiet
 from op_tools.hooks import synchronize
 from op_tools.reference_call import ReferenceCall, unshared
-from op_tools.replayable import resolve
+from op_tools.replayable import check_words, resolve
 
 _DOUBLE = {
     torch.float16: torch.float64,
@@ -74,6 +74,7 @@ class OpRunner:
         self.case = case or ditorch_folders.load(dir)
         self.name = self.case.name
         self.fun = resolve(self.name, allow)
+        check_words(self.fun, self.case.args, self.case.kwargs)
         self.output, self.grad_inputs = self.case.output, self.case.grad_inputs
         self.grad_outputs = self._to_device(self.case.grad_outputs)
         self.result: object = None

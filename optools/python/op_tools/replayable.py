@@ -133,6 +133,31 @@ def refusal(op: str) -> str:
     return ""
 
 
+# PyTorch keeps these as numbers, takes any number for one, and looks it up in tables unchecked.
+_WORDS = {
+    "ScalarType": torch.dtype,
+    "Layout": torch.layout,
+    "MemoryFormat": torch.memory_format,
+}
+
+
+def check_words(function: Callable, args: Iterable[object], kwargs: dict) -> None:
+    """CaptureError where an operator would be given a number for a dtype or the like."""
+    if not isinstance(function, torch._ops.OpOverload):
+        return
+    arguments = function._schema.arguments
+    given = {argument.name: value for argument, value in zip(arguments, args)}
+    given.update(kwargs)
+    for argument in arguments:
+        value = given.get(argument.name)
+        kind = _WORDS.get(str(argument.real_type).removeprefix("Optional[").removesuffix("]"))
+        if kind is None or value is None or isinstance(value, kind):
+            continue
+        if not argument.has_default_value() or value != argument.default_value:
+            said = f"torch.{kind.__name__}"
+            raise CaptureError(f"its {argument.name} is {value!r}, which is no {said}")
+
+
 # ---- Python functions --------------------------------------------------------------
 def _is_arithmetic(own: str) -> bool:
     """Of a method's name."""
