@@ -204,7 +204,7 @@ npu_status run_row(
   if (type < 0 || !row->line[type]) {
     return refuse(call, dtype_name(dtype));
   }
-  MapCall map;
+  MapCall map{};
   map.fn = row->line[type];
   map.scalars = scalars;
   map.n_out = row->out2[type] == NPU_ABSENT ? 1 : 2;
