@@ -165,6 +165,14 @@ def test_a_number_where_a_dtype_belongs(whole, number, capsys):
     assert why in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("end", ["\ufffd", "\ufffd)", "(\ufffd)"])
+def test_a_schema_that_is_none_is_told_also_where_pytorch_has_no_words(end):
+    """Cut in the middle of a character, PyTorch's message is no text, or empty."""
+    schema = f"aten::view(Tensor(a) self, SymInt[] size) -> Tensor{end}"
+    with pytest.raises(captures.CaptureError, match=r"is no schema of an operator: \w"):
+        captures.arguments_of(schema)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_bytes_changed_anywhere(seed):
     """Under right checksums: every record is read, or said to be unreadable."""

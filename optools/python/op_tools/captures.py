@@ -41,7 +41,7 @@ from op_tools.captured_values import (
     leaves,
     load,
 )
-from op_tools.core import _C
+from op_tools.core import _C, first_line
 from op_tools.patterns import OperatorPattern
 from op_tools.replayable import resolve
 
@@ -416,7 +416,7 @@ def arguments_of(schema: str) -> list[torch.Argument]:
     try:
         return torch._C.parse_schema(schema).arguments
     except (RuntimeError, ValueError) as error:  # its own complaint may be no text
-        said = str(error).splitlines()[0]
+        said = first_line(error)
         raise CaptureError(f"{schema[:80]!r} is no schema of an operator: {said}") from None
 
 

@@ -37,6 +37,11 @@ def quiet() -> Iterator[None]:
         _C.end_quiet(before)
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, in short; some of PyTorch's say nothing."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
 def usable(device: str) -> None:
     """Raises RuntimeError where there is no such device. Its plugin may not be loaded yet: PyTorch
     loads plugins by their entry points, which an installation by CMake does not have."""
@@ -50,7 +55,7 @@ def usable(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise RuntimeError(str(error).splitlines()[0]) from error
+        raise RuntimeError(first_line(error)) from error
 
 
 def location(site: int) -> str:

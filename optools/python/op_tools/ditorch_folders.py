@@ -17,7 +17,7 @@ import torch
 
 from op_tools.captured_values import CaptureError
 from op_tools.containers import transform_contrainer
-from op_tools.core import quiet
+from op_tools.core import first_line, quiet
 from op_tools.save_op_args import memory_format_of
 
 INPUT = "input.pth"
@@ -73,7 +73,7 @@ def _load(path: str) -> dict:
         what = f" ({named[1]})" if named else ""
         raise CaseError(f"{path} holds what is not plain data{what}, and is not read") from None
     except Exception as error:  # a damaged or foreign file can make the reader raise anything
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        first = first_line(error)
         device = re.search(r"at start of device string: (\w+)", first)
         if device:
             raise CaseError(

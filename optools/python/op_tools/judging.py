@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from op_tools import apart, captures
 from op_tools.captures import CaptureError, Record
-from op_tools.core import _C, quiet
+from op_tools.core import _C, first_line, quiet
 from op_tools.replayable import check_words, operator_number
 
 
@@ -39,7 +39,7 @@ def judge_values(
         check_words(captures.resolve(op), args, {})
         return _C.judge_call(operator_number(op), args, outputs, after, on_cpu)
     except (ValueError, TypeError, RuntimeError) as error:
-        return skip(str(error).splitlines()[0] if str(error) else type(error).__name__)
+        return skip(first_line(error))
 
 
 @contextlib.contextmanager

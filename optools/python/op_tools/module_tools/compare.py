@@ -12,6 +12,7 @@ import torch
 
 from op_tools.comparing import tensor_cos_similarity
 from op_tools.containers import tensors_in
+from op_tools.core import first_line
 from op_tools.module_tools.dump import ORDER, load
 from op_tools.pretty_print import dict_data_list_to_table
 from op_tools.printing import many
@@ -62,7 +63,7 @@ def _metrics(expected: torch.Tensor, real: torch.Tensor) -> dict:
     try:
         return metrics(expected, real)
     except (RuntimeError, NotImplementedError) as error:  # sparse, quantised
-        return {"allclose": 0, "why": str(error).splitlines()[0]}
+        return {"allclose": 0, "why": first_line(error)}
 
 
 def _cell(expected: dict | None, real: dict | None, key: str) -> str:
@@ -90,7 +91,7 @@ def _read(path: str | None) -> dict | None:
             raise TypeError("it holds no dump of a module")
         return content
     except Exception as error:  # a truncated file must not end the report
-        print(f"{path} cannot be read: {str(error).splitlines()[0]}")
+        print(f"{path} cannot be read: {first_line(error)}")
         return None
 
 
