@@ -369,6 +369,23 @@ assert model.weight.grad.device == x.device
     )
 
 
+def test_a_pytorch_built_with_cuda_without_a_gpu():
+    """It names cuda as its accelerator; torch.compile goes by that."""
+    run(
+        "cpu",
+        """
+import torch
+torch.accelerator.current_accelerator = lambda check_available=False: torch.device("cuda")
+import ditorch
+assert torch.cuda.is_available() and not torch.accelerator.is_available()
+assert torch.accelerator.device_count() == 0
+assert torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(2)).sum() > 0
+ditorch.disable()
+assert torch.accelerator.current_accelerator() == torch.device("cuda")
+""",
+    )
+
+
 def test_profiling_cuda_asks_it_for_nothing(target):
     done = run(
         target,

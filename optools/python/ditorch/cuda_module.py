@@ -24,6 +24,7 @@ _RENAMED = {"CUDAGraph": "Graph", "CUDAPluggableAllocator": "PluggableAllocator"
 
 
 def patch(patches: Patches) -> None:
+    _accelerator(patches)
     theirs = None if devices.target == "cpu" else torch.get_device_module(devices.target)
     names = [n for n in dir(torch.cuda) if not n.startswith("_")] + list(_PRIVATE)
     for name in names:
@@ -38,6 +39,18 @@ def patch(patches: Patches) -> None:
     _private(patches)
     if theirs is not None and hasattr(theirs, "default_generators"):
         patches.set(torch.cuda, "default_generators", theirs.default_generators)
+
+
+def _accelerator(patches: Patches) -> None:
+    """A PyTorch built with CUDA names it where no plugin has taken its place, GPU or not, and asks
+    torch.cuda whether it is there: which is about to answer for the chosen device."""
+    built = torch.accelerator.current_accelerator()
+    if built is not None and built.type == "cuda":
+        patches.wrap(
+            torch.accelerator,
+            "current_accelerator",
+            lambda original: lambda check_available=False: None,
+        )
 
 
 def _private(patches: Patches) -> None:
