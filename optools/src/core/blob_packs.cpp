@@ -99,18 +99,18 @@ BlobPacks::Place BlobPacks::write(
 
 void BlobPacks::flush() {
   if (!buffer_.empty()) {
-    const std::string bytes = std::move(buffer_);
+    append(buffer_);
     buffer_.clear();
-    append(bytes);
   }
 }
 
-// Counts what reached the file also where not all of it did.
+// Counts what reached the file also where not all of it did; the rest is lost.
 void BlobPacks::append(std::string_view bytes) {
   try {
     write_at(file_, bytes, head_ + written_, path_);
     written_ += bytes.size();
   } catch (...) {
+    buffer_.clear();
     struct stat file;
     if (::fstat(file_, &file) == 0) {
       written_ = static_cast<uint64_t>(file.st_size) - head_;

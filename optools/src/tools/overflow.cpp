@@ -460,10 +460,11 @@ void Overflow::judge(Round& round) {
     std::vector<Tensor> tensors;
     bool in_results = false;
   };
-  std::map<uint64_t, Dirty> dirty;  // in the order of calls
+  std::map<uint64_t, Dirty> dirty;            // in the order of calls
+  const auto answers = round.answers.read();  // waits: not under the lock
   std::lock_guard lock(mutex_);
   const bool keeps = events_.size() < limit_;  // else they are only counted
-  for (const auto& answer : round.answers.read()) {
+  for (const auto& answer : answers) {
     if (std::isfinite(answer.magnitude)) {
       continue;
     }
