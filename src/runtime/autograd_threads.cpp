@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -80,6 +83,7 @@ struct Running {
   std::mutex mutex;
   std::condition_variable changed;
   int threads = 0;
+  std::size_t started = 0;
 };
 
 // Leaked: a thread may outlive static destructors.
@@ -119,6 +123,30 @@ void start_thread(Engine& engine, c10::DeviceIndex device) {
     throw;
   }
   EngineQueues::of(engine).push_back(std::move(queue));
+  ++all.started;
+}
+
+constexpr auto kPatience = std::chrono::seconds(1);
+
+bool engine_thread_lives() {
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "comm");
+    std::string name;
+    if (std::getline(file, name) && name.starts_with("pt_autograd_")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// For threads that PyTorch started itself, at a backward before our init() on a
+// machine with a GPU: only their end tells that they need Python no more.
+void wait_for_engine_threads() {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (engine_thread_lives() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 }  // namespace
@@ -159,10 +187,14 @@ void stop_autograd_threads() noexcept {
     Running& all = running();
     std::unique_lock<std::mutex> lock(all.mutex);
     const bool gone = all.changed.wait_for(
-        lock, std::chrono::seconds(1), [&all] { return all.threads == 0; });
+        lock, kPatience, [&all] { return all.threads == 0; });
     if (gone) {
+      auto& queues = EngineQueues::of(engine);
+      if (queues.size() > all.started) {
+        wait_for_engine_threads();
+      }
       // A later backward on npu then raises instead of waiting for ever.
-      EngineQueues::of(engine).clear();
+      queues.clear();
     }
   } catch (const std::exception& e) {
     log(NPU_LOG_WARNING, std::string("npu: exit: ") + e.what());

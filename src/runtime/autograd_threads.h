@@ -7,7 +7,9 @@
 // raises. Those threads are detached, and one that meets the interpreter's end
 // aborts the process. So the engine is told that there are no devices when it
 // asks, and init() starts the threads: CPU-only programs see nothing of the
-// plugin, and we know when the threads have gone.
+// plugin, and we know when the threads have gone. Where PyTorch has a GPU too,
+// a backward before init() starts its threads all the same; stopping waits
+// until the system shows none of them.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -17,7 +17,7 @@ def test_fallback_in_place(accelerator, capsys):
     assert y is x
     assert x.cpu().tolist() == [5, 1, 1]
     assert "aten::add_.Tensor" in acted(tool)
-    assert "calls ran on the cpu" in capsys.readouterr().out
+    assert "1 operator, 1 call ran on the cpu" in capsys.readouterr().out
 
 
 def test_fallback_out_argument(accelerator):

@@ -23,6 +23,15 @@ def test_exit_right_after_first_backward(devices):
             assert (child.returncode, err) == (0, "")
 
 
+def test_exit_after_a_backward_elsewhere_came_first():
+    # Where PyTorch sees a GPU, that backward starts autograd threads that are not the plugin's.
+    code = "import torch; torch.ones(1, requires_grad=True).sum().backward()" + END_AFTER_BACKWARD
+    for _ in range(5):
+        for child in [start_child(code) for _ in range(3)]:
+            _, err = child.communicate(timeout=180)
+            assert (child.returncode, err) == (0, "")
+
+
 def test_exit_with_work_still_queued():
     run_child(
         """
