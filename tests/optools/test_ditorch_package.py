@@ -404,7 +404,8 @@ with torch.autograd.profiler.profile(use_cuda=True) as found:
 assert "aten::sin" in found.key_averages().table(sort_by="cpu_time_total")
 """,
     )
-    assert "CUDA" not in done
+    # A PyTorch with CUDA built in and no GPU notes by itself that its profiler finds none.
+    assert not [line for line in done.splitlines() if "CUDA" in line and "INFO:" not in line]
 
 
 def test_helpers_of_ditorch(target):

@@ -42,6 +42,11 @@ def first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
+def kind_and_line(error: BaseException) -> str:
+    """The same after the error's class, for rows where several errors stand together."""
+    return f"{type(error).__name__}: {''.join(str(error).splitlines()[:1])}"
+
+
 def usable(device: str) -> None:
     """Raises RuntimeError where there is no such device. Its plugin may not be loaded yet: PyTorch
     loads plugins by their entry points, which an installation by CMake does not have."""

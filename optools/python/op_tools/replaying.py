@@ -18,7 +18,7 @@ import torch
 from op_tools import judging, replayable, verdict
 from op_tools.autocompare import OpAutoCompare
 from op_tools.containers import copy_tensor, same_for_same, transform_contrainer
-from op_tools.core import quiet
+from op_tools.core import kind_and_line, quiet
 from op_tools.ditorch_folders import Case
 from op_tools.op_runner import OpRunner
 
@@ -57,8 +57,7 @@ def replay(where: str, case: Case, settings: Settings) -> Replay:
     try:
         made = _replay(where, case, settings)
     except Exception as error:
-        first = str(error).splitlines()[0] if str(error) else ""
-        made = Replay(FAILED, notes=[f"{type(error).__name__}: {first}"])
+        made = Replay(FAILED, notes=[kind_and_line(error)])
     if case.problems:  # a part of it could not be read
         made.outcome, made.notes = FAILED, [*case.problems, *made.notes]
     return made

@@ -62,7 +62,7 @@ try:
     exact = call("cpu", wide)
 except (RuntimeError, NotImplementedError) as error:
     exact = [None] * len(got)
-    print("no float64 reference:", str(error).splitlines()[0])
+    print("no float64 reference:", *str(error).splitlines()[:1])
 for i, mine in enumerate(got):
     for what, other in (("float64 on the cpu", exact[i]), ("what was captured", saved.get(f"result{{i}}"))):
         if other is not None and mine.numel():

@@ -31,7 +31,7 @@ if __package__ in (None, ""):  # python op_tools/run_op_from_data.py
 
 
 from op_tools import apart, captures, ditorch_folders, options
-from op_tools.core import quiet, usable
+from op_tools.core import kind_and_line, quiet, usable
 from op_tools.ditorch_folders import Case
 from op_tools.op_runner import (
     OpAccyChecker,
@@ -195,8 +195,7 @@ def run_case(where: str, case: Case, flags: argparse.Namespace) -> dict:
         forward = runner.check_forward()
         backward = runner.check_backward() if backward else None
     except Exception as error:  # one bad case does not stop the walk
-        first = str(error).splitlines()[0] if str(error) else ""
-        row.update(allclose=False, note=f"{type(error).__name__}: {first}"[:120])
+        row.update(allclose=False, note=kind_and_line(error)[:120])
         return row
     found = [info for info in (forward, backward) if info is not None]
     row["forward"], row["backward"] = _said(forward), _said(backward)
