@@ -106,7 +106,7 @@ def _resident() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def capture_facts(step: Callable[[], object], steps: int) -> str:
+def capture_facts(step: Callable[[], object], steps: int, device: str) -> str:
     """What a capture writes, keeps in memory, and how fast it is when data is all there is."""
     import op_tools
 
@@ -129,7 +129,7 @@ def capture_facts(step: Callable[[], object], steps: int) -> str:
     totals, _, kept = captured(many)
     records = totals["records"]
     share = totals["blob_bytes"] / totals["operand_bytes"]
-    block = [torch.full((1 << 22,), float(i)) for i in range(16)]
+    block = [torch.full((1 << 22,), float(i), device=device) for i in range(16)]
     bulk, seconds, _ = captured(lambda: [x.neg() for x in block])
     rate = bulk["seen_bytes"] / seconds / 1e9
     return (
@@ -162,7 +162,9 @@ def report_facts(step: Callable[[], object], steps: int) -> str:
     )
 
 
-def _measure_tools(step: Callable[[], object], asked: argparse.Namespace, size: int) -> None:
+def _measure_tools(
+    step: Callable[[], object], asked: argparse.Namespace, size: int, device: str
+) -> None:
     for name, start in tools().items():
         if asked.tools and name.split(",")[0] not in asked.tools.split(","):
             continue
@@ -173,7 +175,7 @@ def _measure_tools(step: Callable[[], object], asked: argparse.Namespace, size: 
         verdict = "met" if ratio.meets(bar) else "MISSED"
         print(f"  {name:<20} {ratio}  {theirs}bar {bar}x {verdict}; start + stop {switch:.1f} ms")
         if name == "capture":
-            print(f"  {'':<20} {capture_facts(step, 5 if size else 20)}")
+            print(f"  {'':<20} {capture_facts(step, 5 if size else 20, device)}")
             print(f"  {'':<20} {report_facts(step, 1 if size else 10)}")
 
 
@@ -204,7 +206,7 @@ def main() -> None:
         size = 0 if "tiny" in asked.model else 1
         with tempfile.TemporaryDirectory() as folder:
             os.environ["OP_CAPTURE_DIR"] = folder
-            _measure_tools(step, asked, size)
+            _measure_tools(step, asked, size, device)
             del os.environ["OP_CAPTURE_DIR"]
 
 

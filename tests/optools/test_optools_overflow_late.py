@@ -173,3 +173,28 @@ def test_under_autocast(device):
         (x @ x) @ (x * 1e30)
     assert tool.first() is not None
     assert not tool._last.unreadable
+
+
+LARGE = {  # over the size from which a tensor is asked about by itself
+    "dense": lambda x: x,
+    "channels last": lambda x: x.view(8, 64, 32, 64).to(memory_format=torch.channels_last),
+    "with gaps": lambda x: torch.stack([x, x], -1)[..., 0],
+    "turned": lambda x: x.view(1024, 1024).t(),
+    "complex": lambda x: torch.complex(x, x),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float", "double"])
+@pytest.mark.parametrize("form", LARGE)
+def test_large_tensors_of_any_layout(device, form, dtype):
+    flat = torch.linspace(-1, 1, 1 << 20, dtype=dtype, device=device)
+    clean = LARGE[form](flat.clone())
+    flat[12345] = float("nan")
+    dirty = LARGE[form](flat)
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        clean * 2
+        torch.add(clean, dirty)
+        torch.where(clean == clean, clean, dirty)  # has a NaN to read, takes none
+        clean / 0
+    assert blamed(tool) == [("aten::add.Tensor", False), ("aten::div.Tensor", True)]

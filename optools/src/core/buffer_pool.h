@@ -44,8 +44,8 @@ class BufferPool {
 
  private:
   static constexpr size_t kSmallest = 4096;
-  static constexpr size_t kLargest = 16 << 20;
-  static constexpr size_t kMost = 64 << 20;
+  static constexpr size_t kLargest = size_t{64} << 20;
+  static constexpr size_t kMost = size_t{256} << 20;  // as much as waits
   static size_t size_class(size_t bytes) {
     return static_cast<size_t>(std::countr_zero(std::bit_ceil(bytes)));
   }

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/host_memory.h"
 #include "core/torch_compat.h"
 
 namespace optools {
@@ -178,7 +179,8 @@ void TensorBytes::read_device(const at::Tensor& t) {
   // A view of other bits (conjugate, negative) is recorded as one.
   flat._set_conj(false);
   flat._set_neg(false);
-  copy_ = flat.to(c10::kCPU);
+  copy_ = pooled_tensor({form_.elements}, {1}, t.scalar_type());
+  copy_.copy_(form_.packed ? flat.view({form_.elements}) : flat);
   bytes_ = {
       static_cast<const char*>(copy_.const_data_ptr()),
       static_cast<size_t>(form_.elements) * t.element_size()};

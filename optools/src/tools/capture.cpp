@@ -13,6 +13,7 @@
 
 #include "core/call_site.h"
 #include "core/engine.h"
+#include "core/host_memory.h"
 #include "core/records.h"
 #include "core/torch_compat.h"
 #include "tools/collective.h"
@@ -436,6 +437,7 @@ void Capture::finish() {
   packer.text("why");
   packer.text(store_->why_closed());
   store_->close(packer.take());
+  release_pool();
 }
 
 }  // namespace optools

@@ -23,12 +23,6 @@ constexpr size_t kLargestKept = 1 << 20;
 constexpr size_t kKeptBytes = 32 << 20;
 constexpr size_t kKept = 128;
 
-// As it is, whatever the user's autocast says of norms.
-at::Tensor magnitude_of(const at::Tensor& t) {
-  c10::impl::ExcludeDispatchKeyGuard plainly(c10::autocast_dispatch_keyset);
-  return at::linalg_vector_norm(t, kInfinity);
-}
-
 // `later` goes on only after what `earlier` has been given so far.
 void order(c10::Stream earlier, c10::Stream later) {
   c10::Event event(earlier.device_type());
@@ -55,6 +49,17 @@ at::Tensor flat(const at::Tensor& t) {
   alias->set_storage_offset(t.storage_offset());
   alias->set_sizes_contiguous({t.numel()});
   return at::Tensor(std::move(alias));
+}
+
+// As they are, whatever the user's autocast says of norms. CUDA's pass over a
+// list is two launches, so a list of one is none there; elsewhere lists have
+// the faster kernel.
+std::vector<at::Tensor> magnitudes_of(const std::vector<at::Tensor>& tensors) {
+  c10::impl::ExcludeDispatchKeyGuard plainly(c10::autocast_dispatch_keyset);
+  if (tensors.size() == 1 && tensors.front().is_cuda()) {
+    return {at::linalg_vector_norm(tensors.front(), kInfinity)};
+  }
+  return at::_foreach_norm(tensors, kInfinity);
 }
 
 // Memory of another stream must not be given away before this one has read it.
@@ -130,7 +135,9 @@ void DeviceCheck::ask(const at::Tensor& t, at::Tensor alias, uint64_t tag) {
   if (!alias.defined()) {
     const at::Tensor plain =
         c10::isComplexType(t.scalar_type()) ? at::view_as_real(t) : t;
-    keep_answer(group(plain), magnitude_of(plain), tag, stream);
+    const at::Tensor whole =
+        plain.is_non_overlapping_and_dense() ? flat(plain) : plain;
+    keep_answer(group(plain), magnitudes_of({whole}).front(), tag, stream);
     return;
   }
   auto& mine = group(t);
@@ -174,10 +181,7 @@ void DeviceCheck::flush(Group& group) {
     if (current_stream(group.device) != group.stream) {
       guard.reset_stream(group.stream);
     }
-    // CUDA's pass over a list is two launches, others' one.
-    const bool alone = asked.size() == 1 && group.device.is_cuda();
-    auto magnitudes = alone ? std::vector{magnitude_of(asked.front())}
-                            : at::_foreach_norm(asked, kInfinity);
+    const auto magnitudes = magnitudes_of(asked);
     for (size_t i = 0; i < asked.size(); ++i) {
       keep_answer(group, magnitudes[i], tags[i], group.stream);
     }

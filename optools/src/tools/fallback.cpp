@@ -9,8 +9,10 @@
 
 #include <utility>
 
+#include "core/host_memory.h"
 #include "core/values.h"
 #include "judge/rules.h"
+#include "tools/snapshot.h"
 
 namespace optools {
 namespace {
@@ -64,7 +66,10 @@ class Standins {
         return ours;
       }
     }
-    at::Tensor ours = original.to(c10::kCPU);
+    at::Tensor ours =
+        original.is_non_overlapping_and_dense() && !original.is_conj()
+            ? host_copy(original)
+            : original.to(c10::kCPU);
     if (widen_ && is_half(ours.scalar_type())) {
       narrow_ = ours.scalar_type();
       ours = ours.to(c10::ScalarType::Float);
@@ -230,6 +235,10 @@ void Fallback::execute(Call& call) {
       return to_device(t, standins, plan.device);
     }));
   }
+}
+
+void Fallback::finish() {
+  release_pool();
 }
 
 }  // namespace optools

@@ -9,6 +9,7 @@ namespace optools {
 class Fallback : public Counted, private Executor {
  public:
   void around(Call& call, Chain& chain) override;
+  void finish() override;
 
  private:
   void execute(Call& call) override;
