@@ -4,7 +4,7 @@
 import pytest
 import torch_npu  # noqa: F401
 from child import run_child, start_child
-from gpu import starts_threads
+from gpu import GPU, starts_threads
 
 END_AFTER_BACKWARD = """
 import torch, torch_npu
@@ -26,7 +26,7 @@ def test_exit_right_after_first_backward(devices):
 def test_exit_after_a_backward_elsewhere_came_first():
     # Where PyTorch sees a GPU, that backward starts autograd threads that are not the plugin's.
     code = "import torch; torch.ones(1, requires_grad=True).sum().backward()" + END_AFTER_BACKWARD
-    for _ in range(5):
+    for _ in range(5 if GPU else 1):
         for child in [start_child(code) for _ in range(3)]:
             _, err = child.communicate(timeout=180)
             assert (child.returncode, err) == (0, "")
