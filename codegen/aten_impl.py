@@ -48,7 +48,7 @@ def header_text(operators: list[Operator]) -> str:
 #include <ATen/core/IListRef.h>
 #include <ATen/core/Tensor.h>
 
-#include "aten/adapters/native.h"
+#include "aten/ladder/native.h"
 
 {blocks}"""
 
@@ -171,8 +171,8 @@ def shard_text(number: int, adapters: list[Adapter]) -> str:
     )
     return f"""// SPDX-License-Identifier: Apache-2.0
 {MADE_BY}
-#include "aten/adapters/map.h"
-#include "aten/adapters/register.h"
+#include "aten/ops/map/map.h"
+#include "aten/ops/register.h"
 #include "{HEADER}"
 #include "npu/kinds.h"
 

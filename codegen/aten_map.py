@@ -339,8 +339,8 @@ def shard_text(number: int, adapters: list[Adapter]) -> str:
     rows = "\n".join(adapter.row() for adapter in adapters)
     return f"""// SPDX-License-Identifier: Apache-2.0
 {MADE_BY}
-#include "aten/adapters/map.h"
-#include "aten/adapters/register.h"
+#include "aten/ops/map/map.h"
+#include "aten/ops/register.h"
 #include "npu/kinds.h"
 
 {includes}
@@ -368,7 +368,7 @@ def table_text(shards: int, impl_shards: int) -> str:
     listed = ", ".join(names)
     return f"""// SPDX-License-Identifier: Apache-2.0
 {MADE_BY}
-#include "aten/adapters/register.h"
+#include "aten/ops/register.h"
 
 namespace npu {{
 {declared}

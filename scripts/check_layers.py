@@ -32,6 +32,8 @@ ALLOWED = {
 }  # fmt: skip
 # Headers of whole ATen cost seconds in every file that includes them.
 HEAVY = ("ATen/ATen.h", "torch/extension.h", "torch/torch.h")
+# src/aten is a row of rooms: each sees those before it and itself.
+ATEN_ROOMS = ("profile", "core", "ladder", "random", "formats", "ops")
 OURS = ("npu/", "driver/", "compose/", "runtime/", "aten/", "graph/", "dist/", "python/")
 
 
@@ -43,6 +45,14 @@ def folder_rule(path: str) -> tuple[str, tuple[str, ...]] | None:
     return folder, ALLOWED[folder]
 
 
+def rooms_above(path: str) -> tuple[str, ...]:
+    """Prefixes of headers in rooms of src/aten that a file of an earlier room must not see."""
+    parts = path.split("/")
+    if parts[:2] != ["src", "aten"] or parts[2] not in ATEN_ROOMS:
+        return ()
+    return tuple(f"aten/{room}/" for room in ATEN_ROOMS[ATEN_ROOMS.index(parts[2]) + 1 :])
+
+
 def complaint(path: str, header: str, allowed: tuple[str, ...], runtime: bool) -> str | None:
     if header in HEAVY:
         return "costs 7 s per file: use per-operator headers"
@@ -51,6 +61,9 @@ def complaint(path: str, header: str, allowed: tuple[str, ...], runtime: bool) -
         return None
     if runtime and header.startswith("ATen/ops/"):
         return "src/runtime must not call operators"
+    above = rooms_above(path)
+    if above and header.startswith(above):
+        return f"a room of src/aten sees only those before it: {', '.join(ATEN_ROOMS)}"
     if header.startswith(allowed):
         return None
     return f"not among {', '.join(allowed)}"

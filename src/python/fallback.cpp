@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C: what fell back, and the policy about it.
-#include "aten/adapters/native.h"
-#include "aten/ladder/ladder.h"
-#include "aten/ladder/profile_facts.h"
+#include "aten/core/site.h"
 #include "aten/ladder/report.h"
-#include "aten/profile_gap.h"
+#include "aten/ladder/settle.h"
+#include "aten/ops/install.h"
+#include "aten/profile/call_site.h"
+#include "aten/profile/facts.h"
+#include "aten/profile/gap.h"
+#include "aten/profile/policy.h"
+#include "aten/profile/profile.h"
 #include "compose/compose.h"
 #include "npu/kinds.h"
 #include "python/bindings.h"
@@ -35,7 +39,7 @@ py::list fallback_rows() {
 
 py::list explain_operator(const std::string& name) {
   py::list out;
-  for (const auto& row : ladder::explain_operator(name)) {
+  for (const auto& row : profile::explain(name)) {
     py::dict entry;
     entry["overload"] = row.overload;
     entry["resolved"] = row.resolved;
@@ -62,10 +66,10 @@ py::list profile_gaps() {
 // have several codes.
 py::dict native_calls() {
   py::dict calls;
-  for_each_site([&](NativeSite& site) {
+  for_each_site([&](Site& site) {
     py::dict row;
     std::uint64_t sum = 0;
-    for (int rung = 1; rung <= NativeSite::kRungs; ++rung) {
+    for (int rung = 1; rung <= Site::kRungs; ++rung) {
       row[py::int_(rung)] = site.calls(rung);
       sum += site.calls(rung);
     }
@@ -104,20 +108,20 @@ void bind_fallback(py::module_& m) {
     gap_reset();
   });
   m.def("_profile_gaps", &profile_gaps);
-  m.def("_profile_name", &ladder::profile_name);
-  m.def("_profile_device_name", &ladder::profile_device_name);
+  m.def("_profile_name", &profile::name);
+  m.def("_profile_device_name", &profile::device_name);
   // 0 warn, 1 silent, 2 error.
-  m.def("_fallback_policy", [] { return static_cast<int>(ladder::policy()); });
+  m.def("_fallback_policy", [] { return static_cast<int>(profile::policy()); });
   m.def("_set_fallback_policy", [](int policy) {
-    ladder::set_policy(static_cast<ladder::Policy>(policy));
+    ladder::set_policy(static_cast<profile::Policy>(policy));
   });
-  m.def("_profile_info", &ladder::profile_info);
+  m.def("_profile_info", &profile::info);
   m.def("_explain_operator", &explain_operator);
   // Once, with the folder of the package's data files.
   m.def("_install_ladder", [](const std::string& data_dir) {
-    ladder::set_data_dir(data_dir);
-    ladder::set_call_site_provider(&python_call_site);
-    ladder::install();
+    profile::set_data_dir(data_dir);
+    profile::set_call_site_provider(&python_call_site);
+    install_operators();
   });
 }
 

@@ -6,7 +6,7 @@
 #include <torch/csrc/Event.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "aten/formats.h"
+#include "aten/formats/formats.h"
 #include "python/bindings.h"
 #include "runtime/device.h"
 #include "runtime/generator.h"

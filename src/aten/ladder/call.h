@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 
+#include "aten/core/site.h"
 #include "aten/ladder/entry.h"
 
 namespace npu::ladder {
@@ -134,16 +135,6 @@ class CpuCall {
   std::unique_ptr<Index> index_;
 };
 
-// Any tensor but a plain strided one.
-inline bool has_components(const c10::TensorImpl& impl) {
-  constexpr c10::DispatchKeySet kKeys =
-      c10::DispatchKeySet(c10::DispatchKey::Sparse) |
-      c10::DispatchKeySet(c10::DispatchKey::SparseCsr) |
-      c10::DispatchKeySet(c10::DispatchKey::Quantized) |
-      c10::DispatchKeySet(c10::DispatchKey::NestedTensor) |
-      c10::DispatchKeySet(c10::DispatchKey::MkldnnCPU);
-  return impl.key_set().has_any(kKeys);
-}
 at::Tensor components_to_cpu(
     CpuCall& call, const at::Tensor& original, const Arg& arg);
 at::Tensor components_to_npu(CpuCall& call, const at::Tensor& cpu);

@@ -126,11 +126,6 @@ bool may_be_cpu(const std::string& op, const std::string& argument) {
 
 }  // namespace
 
-std::string full_name(const c10::OperatorName& name) {
-  return name.overload_name.empty() ? name.name
-                                    : name.name + "." + name.overload_name;
-}
-
 Entry::Entry(const c10::OperatorHandle& handle, std::string counted_as)
     : op(handle), label(std::move(counted_as)) {
   const c10::FunctionSchema& schema = op.schema();

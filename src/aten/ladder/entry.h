@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 
+#include "aten/profile/operator_name.h"
 #include "npu/driver.h"
 
 namespace npu::ladder {
@@ -85,7 +86,5 @@ Entry& entry_for(const c10::OperatorHandle& op);
 // Counted under `label` instead of the operator's own name.
 Entry& make_entry(const c10::OperatorHandle& op, const std::string& label);
 void for_each_entry(const std::function<void(Entry&)>& visit);
-
-std::string full_name(const c10::OperatorName& name);
 
 }  // namespace npu::ladder

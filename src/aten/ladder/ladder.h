@@ -9,15 +9,18 @@
 #include <ATen/core/stack.h>
 
 #include <utility>
+#include <vector>
 
+#include "aten/ladder/unboxed_rows.h"
 #include "npu/driver.h"
 
 namespace npu::ladder {
 
-// The fallbacks, the allocator shim, and our kernel on every operator whose
-// composite kernel would shadow the fallback. Idempotent. Call it once all of
-// src/aten is registered: operators that have an npu kernel by then keep it.
-void install();
+// The fallbacks, the allocator shim, the rows of `tables`, and our kernel on
+// every operator whose composite kernel would shadow the fallback. Call it
+// once, when all of src/aten is registered: operators that have an npu kernel
+// by then keep it.
+void install(const std::vector<UnboxedRows>& tables);
 
 // Runs `op` on the CPU with the npu arguments on `stack`, and leaves npu
 // results there. Counted, warned about and refused as the user's policy says.

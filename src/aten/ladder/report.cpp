@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "aten/adapters/native.h"
+#include "aten/core/site.h"
 #include "aten/ladder/entry.h"
 #include "aten/ladder/ticks.h"
 #include "driver/registry.h"
@@ -20,7 +20,7 @@ bool on_host_driver() {
 
 // Calls the driver took after copies of their operands.
 void add_mended(std::vector<Row>& rows) {
-  for_each_site([&](NativeSite& site) {
+  for_each_site([&](Site& site) {
     Row row;
     row.calls = site.calls(2);
     if (row.calls == 0) {
@@ -76,7 +76,7 @@ void report_reset() {
     // So that the next call leaves its call site.
     entry.settled.store(false);
   });
-  for_each_site([](NativeSite& site) { site.reset(); });
+  for_each_site([](Site& site) { site.reset(); });
 }
 
 }  // namespace npu::ladder

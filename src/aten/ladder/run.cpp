@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "aten/ladder/ladder.h"
-#include "aten/ladder/policy.h"
+#include "aten/ladder/settle.h"
 #include "aten/ladder/unboxed.h"
 #include "runtime/device.h"
 #include "runtime/error.h"

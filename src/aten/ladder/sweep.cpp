@@ -7,13 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "aten/adapters/register.h"
 #include "aten/ladder/entry.h"
 #include "aten/ladder/ladder.h"
 #include "aten/ladder/run.h"
 #include "aten/ladder/shim.h"
 #include "aten/ladder/unboxed_rows.h"
-#include "aten/profile_gap.h"
+#include "aten/profile/gap.h"
 #include "runtime/error.h"
 
 namespace npu::ladder {
@@ -189,19 +188,15 @@ void register_shadowed(Registrations& made) {
 
 }  // namespace
 
-void install() {
-  static const bool installed = [] {
-    install_shim();
-    save_cpu_kernels();
-    // For ever: dropping a handle would deregister its kernel.
-    auto* const made = new Registrations;
-    register_fallbacks(*made);
-    register_rows(*made, native_rows());
-    register_rows(*made, unboxed_rows());
-    register_shadowed(*made);
-    return true;
-  }();
-  (void)installed;
+void install(const std::vector<UnboxedRows>& tables) {
+  install_shim();
+  save_cpu_kernels();
+  // For ever: dropping a handle would deregister its kernel.
+  auto* const made = new Registrations;
+  register_fallbacks(*made);
+  register_rows(*made, tables);
+  register_rows(*made, unboxed_rows());
+  register_shadowed(*made);
 }
 
 }  // namespace npu::ladder

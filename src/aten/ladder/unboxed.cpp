@@ -2,8 +2,8 @@
 // Rungs 4 and 5: what surrounds the CPU kernel.
 #include "aten/ladder/unboxed.h"
 
-#include "aten/ladder/policy.h"
 #include "aten/ladder/run.h"
+#include "aten/ladder/settle.h"
 #include "aten/ladder/ticks.h"
 #include "driver/registry.h"
 #include "driver/services.h"

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+// copy_ and its relatives: on one device, to it and from it.
+#include "aten/core/copy.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/native/Resize.h>
+#include <torch/library.h>
+
+#include "aten/core/factories.h"
+#include "aten/core/fill.h"
+#include "aten/core/frame.h"
+#include "aten/core/geometry.h"
+#include "aten/core/host_view.h"
+#include "driver/build_call.h"
+#include "driver/registry.h"
+#include "runtime/device.h"
+#include "runtime/error.h"
+#include "runtime/pinned.h"
+#include "runtime/stream.h"
+
+namespace npu {
+namespace {
+
+bool is_npu(const at::Tensor& tensor) {
+  return tensor.device().type() == kDeviceType;
+}
+
+bool same_meaning(const at::Tensor& dst, const at::Tensor& src) {
+  return dst.scalar_type() == src.scalar_type() && !src.is_conj() &&
+         !src.is_neg();
+}
+
+// The bytes of src, as they lie, are the bytes of dst.
+bool same_bytes(const at::Tensor& dst, const at::Tensor& src) {
+  if (!same_meaning(dst, src) || !dst.sizes().equals(src.sizes())) {
+    return false;
+  }
+  if (dst.is_contiguous() && src.is_contiguous()) {
+    return true;
+  }
+  return dst.strides().equals(src.strides()) &&
+         dst.is_non_overlapping_and_dense();
+}
+
+// Checks shapes and overlap with CPU's own errors.
+at::TensorIterator make_iterator(const at::Tensor& dst, const at::Tensor& src) {
+  return at::TensorIteratorConfig()
+      .add_output(dst)
+      .add_const_input(src)
+      .resize_outputs(false)
+      .check_all_same_dtype(false)
+      .check_all_same_device(false)
+      .build();
+}
+
+// Types without arithmetic (bits, sub-byte ones) move as integers.
+npu_dtype dtype_of_size(std::size_t bytes) {
+  switch (bytes) {
+    case 1:
+      return NPU_U8;
+    case 2:
+      return NPU_I16;
+    case 4:
+      return NPU_I32;
+    case 8:
+      return NPU_I64;
+    case 16:
+      return NPU_C128;
+    default:
+      return NPU_ABSENT;
+  }
+}
+
+bool run_copy(
+    const at::Tensor& dst, const at::Tensor& src, const Geometry<2>& geometry) {
+  npu_tensor out = to_operand(dst);
+  npu_tensor in = to_operand(src);
+  geometry.apply(out, 0);
+  geometry.apply(in, 1);
+  if (out.dtype == NPU_ABSENT && same_meaning(dst, src)) {
+    out.dtype = in.dtype = dtype_of_size(dst.element_size());
+  }
+  if (out.dtype == NPU_ABSENT || in.dtype == NPU_ABSENT) {
+    return false;
+  }
+  const std::uint32_t known = active_driver().table().tensor_flags_known;
+  if ((in.flags & (NPU_TENSOR_CONJ | NPU_TENSOR_NEG) & ~known) != 0) {
+    return false;
+  }
+  if (in.data == out.data) {
+    in.flags |= NPU_TENSOR_ALIAS;
+    in.alias_of = 0;
+  }
+  Call call(NPU_KIND_COPY, 0, "aten::copy_");
+  build::copy(call, out, in);
+  return try_run(call, dst.device().index());
+}
+
+void copy_bytes_on_device(const at::Tensor& dst, const at::Tensor& src) {
+  void* const to = dst.data_ptr();
+  const void* const from = src.data_ptr();
+  if (to == from) {
+    return;
+  }
+  check_driver(
+      active_driver().memory().copy_on_device(
+          current_stream_handle(dst.device().index()), to, from, dst.nbytes()),
+      "copy on the device");
+}
+
+// Host memory that a queued copy still uses must not go back to the pinned
+// pool before the copy is done. Ordinary memory is unknown there: no harm.
+void record_host(const at::Tensor& host, c10::Stream stream) {
+  record_pinned(
+      host.data_ptr(), host.storage().data_ptr().get_context(), stream);
+}
+
+void upload(const at::Tensor& dst, const at::Tensor& host, bool non_blocking) {
+  const c10::Stream stream = current_stream(dst.device().index());
+  check_driver(
+      active_driver().memory().copy_to_device(
+          stream_handle(stream), dst.data_ptr(), host.data_ptr(), dst.nbytes()),
+      "copy to the device");
+  if (non_blocking) {
+    record_host(host, stream);
+  } else {
+    synchronize_stream(stream);
+  }
+}
+
+void download(
+    const at::Tensor& host, const at::Tensor& src, bool non_blocking) {
+  const c10::Stream stream = current_stream(src.device().index());
+  check_driver(
+      active_driver().memory().copy_to_host(
+          stream_handle(stream), host.data_ptr(), src.data_ptr(), src.nbytes()),
+      "copy to the host");
+  if (non_blocking) {
+    record_host(host, stream);
+  } else {
+    synchronize_stream(stream);
+  }
+}
+
+at::Tensor empty_host(
+    at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype) {
+  return at::Tensor(
+      at::detail::empty_strided_cpu(sizes, strides, dtype, false));
+}
+
+void copy_from_host(
+    const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
+  if (same_bytes(dst, src)) {
+    upload(dst, src, non_blocking);
+    return;
+  }
+  make_iterator(dst, src);
+  if (host_accessible(dst.device().index())) {
+    HostView view(dst, HostView::kWrite);
+    view.tensor().copy_(src);
+    return;
+  }
+  // Cast and broadcast here, where PyTorch's kernels are; scatter there.
+  const at::Tensor target =
+      dst.is_non_overlapping_and_dense()
+          ? dst
+          : make_empty(dst.sizes(), dst.scalar_type(), dst.device().index());
+  const at::Tensor host =
+      empty_host(target.sizes(), target.strides(), target.scalar_type());
+  host.copy_(src);
+  upload(target, host, /*non_blocking=*/true);
+  if (!target.is_same(dst)) {
+    copy_on_device(dst, target);
+  }
+}
+
+void copy_to_host(
+    const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
+  if (same_bytes(dst, src)) {
+    download(dst, src, non_blocking);
+    return;
+  }
+  make_iterator(dst, src);
+  if (host_accessible(src.device().index())) {
+    const HostView view(src, HostView::kRead);
+    dst.copy_(view.tensor());
+    return;
+  }
+  at::Tensor dense = src;
+  if (!src.is_non_overlapping_and_dense() || !same_meaning(dst, src)) {
+    dense = make_empty(src.sizes(), dst.scalar_type(), src.device().index());
+    copy_on_device(dense, src);
+  }
+  const at::Tensor host =
+      empty_host(dense.sizes(), dense.strides(), dense.scalar_type());
+  download(host, dense, /*non_blocking=*/false);
+  dst.copy_(host);
+}
+
+void warn_when_imaginary_part_is_lost(
+    const at::Tensor& dst, const at::Tensor& src) {
+  if (src.is_complex() && !dst.is_complex() &&
+      dst.scalar_type() != c10::kBool) {
+    TORCH_WARN_ONCE(
+        "Casting complex values to real discards the imaginary part");
+  }
+}
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
+  copy(self, src, non_blocking);
+  return self;
+}
+
+at::Tensor copy_from(
+    const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  copy(dst, self, non_blocking);
+  return dst;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
+  at::native::resize_output(dst, self.sizes());
+  copy(dst, self, false);
+  return dst;
+}
+
+}  // namespace
+
+void copy_on_device(const at::Tensor& dst, const at::Tensor& src) {
+  if (dst.numel() != 0 && same_bytes(dst, src) && !dst.is_alias_of(src)) {
+    copy_bytes_on_device(dst, src);
+    return;
+  }
+  const at::TensorIterator iter = make_iterator(dst, src);
+  if (dst.numel() == 0) {
+    return;
+  }
+  if (same_bytes(dst, src)) {
+    copy_bytes_on_device(dst, src);
+    return;
+  }
+  const Geometry<2> geometry(iter);
+  if (same_meaning(dst, src) && geometry.is_contiguous(0) &&
+      geometry.is_contiguous(1)) {
+    copy_bytes_on_device(dst, src);
+    return;
+  }
+  if (run_copy(dst, src, geometry)) {
+    return;
+  }
+  HostView to(dst, HostView::kWrite);
+  const HostView from(src, HostView::kRead);
+  to.tensor().copy_(from.tensor());
+  to.write_back();
+}
+
+void copy(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
+  TORCH_CHECK(dst.defined(), "self is undefined");
+  TORCH_CHECK(src.defined(), "src is undefined");
+  if (dst.is_same(src)) {
+    return;
+  }
+  TORCH_CHECK(
+      !dst._is_zerotensor(),
+      "ZeroTensors are immutable. Please materialize the tensor using "
+      "`.clone()`, if you want a mutable zero tensor.");
+  if (src._is_zerotensor()) {
+    dst.zero_();
+    return;
+  }
+  // What is to be stored under a bit is the value with that bit applied.
+  if (dst.is_conj()) {
+    return copy(dst.conj(), src.conj(), non_blocking);
+  }
+  if (dst.is_neg()) {
+    return copy(dst._neg_view(), src._neg_view(), non_blocking);
+  }
+  warn_when_imaginary_part_is_lost(dst, src);
+  if (dst.numel() == 0 && src.numel() == 0) {
+    make_iterator(dst, src);
+  } else if (dst.device().is_meta()) {
+    make_iterator(dst, src);
+  } else if (!is_npu(dst)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        dst.device().is_cpu(),
+        "npu: copy_: cannot copy from ",
+        src.device(),
+        " to ",
+        dst.device(),
+        ". Copy through the CPU.",
+        ops_error(Code::kNotSupported));
+    copy_to_host(dst, src, non_blocking);
+  } else if (!is_npu(src)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !src.device().is_meta(), "Cannot copy out of meta tensor; no data!");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        src.device().is_cpu(),
+        "npu: copy_: cannot copy from ",
+        src.device(),
+        " to ",
+        dst.device(),
+        ". Copy through the CPU.",
+        ops_error(Code::kNotSupported));
+    copy_from_host(dst, src, non_blocking);
+  } else if (dst.device() == src.device()) {
+    copy_on_device(dst, src);
+  } else {
+    copy_between_devices(dst, src);
+  }
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("copy_", TORCH_FN(copy_));
+  m.impl("_copy_from", TORCH_FN(copy_from));
+  m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+}
+
+// The copy kernels read both bits. PyTorch's fallbacks on these keys would
+// clone first, and clone copies: without end.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
+}
+
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace npu

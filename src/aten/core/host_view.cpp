@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// An npu tensor's bytes for host code, for as long as the object lives.
+#include "aten/core/host_view.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/from_blob.h>
+
+#include "driver/registry.h"
+#include "driver/services.h"
+#include "runtime/device.h"
+#include "runtime/error.h"
+#include "runtime/stream.h"
+
+namespace npu {
+namespace {
+
+at::Tensor cpu_tensor_over(void* data, const at::Tensor& like) {
+  at::Tensor out = at::from_blob(
+      data,
+      like.sizes(),
+      like.strides(),
+      at::TensorOptions(like.scalar_type()).device(at::kCPU));
+  out._set_conj(like.is_conj());
+  out._set_neg(like.is_neg());
+  return out;
+}
+
+}  // namespace
+
+std::uint64_t span_bytes(const at::Tensor& tensor) {
+  return at::detail::computeStorageNbytes(
+      tensor.sizes(), tensor.strides(), tensor.element_size());
+}
+
+HostView::HostView(const at::Tensor& tensor, Access access)
+    : device_(tensor),
+      data_(tensor.data_ptr()),
+      bytes_(span_bytes(tensor)),
+      access_(access) {
+  const c10::DeviceIndex device = tensor.device().index();
+  const npu_memory_table& memory = active_driver().memory();
+  if (bytes_ != 0 && !host_accessible(device)) {
+    at::Tensor buffer = at::Tensor(
+        at::detail::empty_cpu({static_cast<std::int64_t>(bytes_)}, at::kByte));
+    // Gaps between the elements must come back as they were.
+    if ((access & kRead) != 0 || !tensor.is_non_overlapping_and_dense()) {
+      check_driver(
+          memory.copy_to_host(
+              current_stream_handle(device), buffer.data_ptr(), data_, bytes_),
+          "read device memory");
+    }
+    synchronize_stream(current_stream(device));
+    host_ = cpu_tensor_over(buffer.data_ptr(), tensor);
+    staging_ = std::move(buffer);
+    return;
+  }
+  synchronize_stream(current_stream(device));
+  if (bytes_ != 0 && needs_host_open(device)) {
+    check_driver(memory.host_open(data_, bytes_, access), "open device memory");
+    opened_ = true;
+  }
+  host_ = cpu_tensor_over(data_, tensor);
+}
+
+HostView::~HostView() {
+  if (!opened_) {
+    return;
+  }
+  const npu_status status =
+      active_driver().memory().host_close(data_, bytes_, access_);
+  if (status != NPU_OK) {
+    log(NPU_LOG_ERROR,
+        std::string("npu: close device memory: ") + status_name(status) + ".");
+  }
+}
+
+void HostView::write_back() {
+  if (!staging_.defined()) {
+    return;
+  }
+  check_driver(
+      active_driver().memory().copy_to_device(
+          current_stream_handle(device_.device().index()),
+          data_,
+          staging_.data_ptr(),
+          bytes_),
+      "write device memory");
+}
+
+}  // namespace npu

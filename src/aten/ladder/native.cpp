@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a site to the CPU rungs.
+#include "aten/ladder/native.h"
+
+#include "aten/ladder/run.h"
+
+namespace npu {
+
+void NativeSite::run_boxed(npu_reason why, torch::jit::Stack* stack) {
+  ladder::run_on_cpu(entry(), c10::DispatchKey::CPU, stack, why);
+}
+
+ladder::Entry& NativeSite::entry() {
+  ladder::Entry* found = entry_.load(std::memory_order_acquire);
+  if (C10_UNLIKELY(found == nullptr)) {
+    found = &ladder::entry_for(find_operator(overload_));
+    entry_.store(found, std::memory_order_release);
+  }
+  return *found;
+}
+
+}  // namespace npu

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// An operator's way to the driver, and down the ladder when it declines.
+//
+// One NativeSite per overload and code, static in its adapter. In order:
+//
+//   at::Tensor flip(const at::Tensor& self, at::IntArrayRef dims) {
+//     static NativeSite site("aten::flip", NPU_KIND_FLIP, 0);
+//     npu_reason why = site.wants(self);            // cheap: before any work
+//     if (why == NPU_REASON_NONE) {
+//       at::Tensor out = make_empty_like(self, self.scalar_type());
+//       Call call = site.call();
+//       build::flip(call, to_operand(out), to_operand(self), attrs);
+//       why = site.run(call, self.device().index());  // rungs 1 and 2
+//       if (why == NPU_REASON_NONE) {
+//         return out;
+//       }
+//     }
+//     return site.cpu(why, &at::cpu::flip, self, dims);  // rung 4 or 5
+//   }
+//
+// wants() and run() are Site's (aten/core/site.h). cpu() runs torch's exported
+// function on the same bytes, without boxing. It takes the overload's own C++
+// signature; cast the pointer where overloaded. CpuOp (ladder.h) serves
+// operators that export no function.
+// A call whose outputs would be empty is not run: return before. Register with
+// TORCH_LIBRARY_IMPL, or name the function in ops/aten/*.yaml. flip.cpp is the
+// example.
+#pragma once
+
+#include <atomic>
+#include <type_traits>
+
+#include "aten/core/site.h"
+#include "aten/ladder/unboxed.h"
+
+namespace npu {
+
+class NativeSite : public Site {
+ public:
+  using Site::Site;
+
+  template <class R, class... Args>
+  R cpu(npu_reason why, R (*fn)(Args...), std::type_identity_t<Args>... args) {
+    return ladder::run_unboxed<R, Args...>(
+        entry(), why, fn, std::forward<Args>(args)...);
+  }
+
+  // The same for an operator that is composite on the CPU: boxed.
+  template <class R, class... Args>
+  R cpu_boxed(npu_reason why, Args&&... args) {
+    torch::jit::Stack stack;
+    stack.reserve(sizeof...(Args));
+    (torch::jit::push_one(stack, c10::IValue(std::forward<Args>(args))), ...);
+    run_boxed(why, &stack);
+    return c10::impl::PopResult<R>::call(stack);
+  }
+
+  ladder::Entry& entry();
+
+ private:
+  void run_boxed(npu_reason why, torch::jit::Stack* stack);
+
+  std::atomic<ladder::Entry*> entry_{nullptr};
+};
+
+}  // namespace npu

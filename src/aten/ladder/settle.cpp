@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The user's policy, torch_npu's words.
+#include "aten/ladder/settle.h"
+
+#include <c10/util/Exception.h>
+
+#include <mutex>
+#include <unordered_set>
+
+#include "aten/profile/call_site.h"
+#include "aten/profile/profile.h"
+#include "runtime/error.h"
+
+namespace npu::ladder {
+namespace {
+
+// The warning of the fault page, byte for byte.
+std::string caution(const std::string& name) {
+  return "CAUTION: The operator '" + name +
+         "' is not currently supported on the NPU backend and will fall back "
+         "to "
+         "run on the CPU. This may have performance implications.";
+}
+
+// True for the first asker: fmax and fmax.out are one overload to the user.
+bool claim_warning(const std::string& reported) {
+  static auto* const mutex = new std::mutex;
+  static auto* const seen = new std::unordered_set<std::string>;
+  const std::lock_guard<std::mutex> lock(*mutex);
+  return seen->insert(reported).second;
+}
+
+profile::Judgement judge_label(const Entry& entry) {
+  if (entry.label == full_name(entry.op.operator_name())) {
+    return profile::judge(entry.op);
+  }
+  const auto dot = entry.label.find('.', entry.label.find("::"));
+  const bool overloaded = dot != std::string::npos;
+  const auto named = c10::Dispatcher::singleton().findSchema(
+      {entry.label.substr(0, dot),
+       overloaded ? entry.label.substr(dot + 1) : std::string()});
+  return named ? profile::judge(*named)
+               : profile::Judgement{entry.label, false};
+}
+
+}  // namespace
+
+void settle_first(Entry& entry) {
+  const profile::Policy what = profile::policy();
+  std::string site = profile::current_call_site();
+  bool warns = false;
+  {
+    const std::lock_guard<std::mutex> lock(entry.mutex);
+    if (!entry.judged) {
+      const profile::Judgement judgement = judge_label(entry);
+      entry.reported = judgement.reported;
+      entry.falls_back = judgement.falls_back;
+      entry.judged = true;
+    }
+    if (entry.call_site.empty()) {
+      entry.call_site = std::move(site);
+    }
+    TORCH_CHECK(
+        what != profile::Policy::kError || !entry.falls_back,
+        "The operator '",
+        entry.reported,
+        "' would execute its main computation on CPU through dispatcher "
+        "backend fallback because no kernel is registered for the NPU "
+        "PrivateUse1 backend, but CPU fallback is disabled by ",
+        profile::forbidden_by(),
+        ".",
+        ops_error(Code::kNotSupported));
+    warns = what == profile::Policy::kWarn && entry.falls_back && !entry.warned;
+    entry.warned |= warns;
+    entry.settled.store(true, std::memory_order_release);
+  }
+  if (warns && warnings_enabled() && claim_warning(entry.reported)) {
+    warn(caution(entry.reported), "npu_cpu_fallback", __FILE__, __LINE__);
+  }
+}
+
+void set_policy(profile::Policy policy) {
+  profile::store_policy(policy);
+  for_each_entry([](Entry& entry) { entry.settled.store(false); });
+}
+
+}  // namespace npu::ladder

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scaled dot product attention: PyTorch asks which way to go, then calls the
+// pair of operators kept free for backends. The driver's kinds serve it, also
+// with dropout, or CPU's flash kernel, bit for bit.
+#include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <torch/library.h>
+
+#include <array>
+#include <tuple>
+
+#include "aten/core/factories.h"
+#include "aten/ladder/ladder.h"
+#include "aten/ladder/native.h"
+#include "aten/ops/operands.h"
+#include "aten/random/seeded.h"
+#include "driver/build_call.h"
+#include "runtime/error.h"
+
+namespace npu {
+namespace {
+
+using Forward = std::tuple<
+    at::Tensor,
+    at::Tensor,
+    at::Tensor,
+    at::Tensor,
+    c10::SymInt,
+    c10::SymInt,
+    at::Tensor,
+    at::Tensor,
+    at::Tensor>;
+using Backward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+constexpr char kFlash[] = "aten::_scaled_dot_product_flash_attention_for_cpu";
+constexpr char kFlashBackward[] =
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
+constexpr char kForward[] =
+    "aten::_scaled_dot_product_fused_attention_overrideable";
+constexpr char kBackward[] =
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward";
+
+// Inside vmap, grad, jvp, ... of torch.func: the backends' pair has neither a
+// batching rule nor a forward derivative.
+bool is_transformed(const at::Tensor& tensor) {
+  using c10::DispatchKey;
+  return tensor.key_set().has_any(c10::DispatchKeySet(
+      {DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper}));
+}
+
+// One half of a generator's state, kept for backward. PyTorch's meta kernel
+// promises a tensor even without dropout, and torch.compile saves it. On the
+// host: reading it there waits for nothing.
+at::Tensor saved_word(std::uint64_t word) {
+  return at::scalar_tensor(
+      static_cast<std::int64_t>(word),
+      c10::TensorOptions(c10::kLong).device(c10::kCPU));
+}
+
+std::uint64_t word_of(const at::Tensor& saved) {
+  return static_cast<std::uint64_t>(saved.item<std::int64_t>());
+}
+
+NativeSite& forward_site() {
+  static NativeSite site(kForward, NPU_KIND_ATTENTION, 0);
+  return site;
+}
+
+// (batch, heads, rows, size), equal dtypes; lse is float32, so float64 goes
+// CPU's way.
+bool fits(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    const at::Tensor& mask) {
+  const auto type = q.scalar_type();
+  return is_float(q) && type != at::kDouble && k.scalar_type() == type &&
+         v.scalar_type() == type && q.dim() == 4 && k.dim() == 4 &&
+         v.dim() == 4 && k.size(1) > 0 && q.size(1) % k.size(1) == 0 &&
+         (!mask.defined() || (mask.dim() <= 4 && mask.dim() >= 2));
+}
+
+// Whether the driver itself has attention, and wants it: CPU's kernel cannot
+// drop, and no other kind draws those bits.
+bool drops_natively(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const at::Tensor& mask) {
+  return forward_site().caps() != nullptr && fits(query, key, value, mask) &&
+         forward_site().wants(query, key, value, mask) == NPU_REASON_NONE;
+}
+
+// Where CPU would take its flash kernel we take the backends' pair, which is
+// that kernel, or the driver's; with dropout only the driver's. Everything else
+// decomposes as on CPU.
+std::int64_t choose(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const OptTensor& mask,
+    double dropout,
+    bool causal,
+    std::optional<double> scale,
+    bool grouped) {
+  if (is_transformed(query) || is_transformed(key) || is_transformed(value)) {
+    return static_cast<std::int64_t>(sdp::SDPBackend::math);
+  }
+  const bool drops = dropout > 0 && dropout <= 1 &&
+                     drops_natively(query, key, value, or_undefined(mask));
+  const std::int64_t choice = at::native::_fused_sdp_choice_cpp(
+      query, key, value, mask, drops ? 0 : dropout, causal, scale, grouped);
+  constexpr auto kFlashChoice =
+      static_cast<std::int64_t>(sdp::SDPBackend::flash_attention);
+  return choice == kFlashChoice
+             ? static_cast<std::int64_t>(sdp::SDPBackend::overrideable)
+             : choice;
+}
+
+template <class Attrs>
+Attrs attributes(
+    const at::Tensor& query,
+    double dropout,
+    bool causal,
+    std::optional<double> scale) {
+  Attrs attrs{};
+  attrs.dropout = dropout;
+  attrs.scale =
+      scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
+  attrs.window_left = attrs.window_right = -1;
+  attrs.causal =
+      causal ? NPU_ATTENTION_CAUSAL_TOP_LEFT : NPU_ATTENTION_CAUSAL_NONE;
+  attrs.layout = NPU_ATTENTION_LAYOUT_BHSD;
+  return attrs;
+}
+
+// (batch, heads, rows, ...) laid out with two dimensions swapped, as CPU's
+// kernel lays out what it makes: rows before heads.
+at::Tensor swapped(
+    const at::Tensor& like,
+    at::IntArrayRef of,
+    std::int64_t a,
+    std::int64_t b,
+    c10::ScalarType type) {
+  c10::DimVector sizes(of);
+  std::swap(sizes[a], sizes[b]);
+  return make_empty(sizes, type, like.device().index()).transpose(a, b);
+}
+
+// What a call without dropout cannot be refused for.
+void check_dropout(double dropout, bool fits) {
+  TORCH_CHECK(
+      dropout >= 0 && dropout <= 1,
+      "dropout probability has to be between 0 and 1, but got ",
+      dropout);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      dropout == 0 || fits,
+      "npu: fused attention: dropout ",
+      dropout,
+      " is not supported for these dtypes and sizes. "
+      "Call torch.nn.functional.scaled_dot_product_attention, which supports "
+      "it.",
+      ops_error(Code::kNotSupported));
+}
+
+// A driver that declines to drop leaves it to the embedded host driver, which
+// draws the same bits.
+template <class Attrs, std::size_t N>
+bool run_dropping(
+    NativeSite& site,
+    std::uint32_t n_out,
+    const std::array<at::Tensor, N>& tensors,
+    const npu_rng& rng,
+    Attrs& attrs) {
+  if (attrs.dropout == 0) {
+    return false;
+  }
+  run_seeded(
+      {site.slot(), site.code(), site.overload(), n_out, tensors, rng, false},
+      attrs);
+  return true;
+}
+
+bool native_attention(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const at::Tensor& mask,
+    double dropout,
+    const npu_rng& rng,
+    bool causal,
+    std::optional<double> scale,
+    at::Tensor& out,
+    at::Tensor& lse) {
+  NativeSite& site = forward_site();
+  npu_reason why = site.wants(query, key, value, mask);
+  if (!takes(fits(query, key, value, mask), why) && dropout == 0) {
+    return false;
+  }
+  const c10::DimVector sizes = {
+      query.size(0), query.size(1), query.size(2), value.size(3)};
+  // With dropout CPU has products of matrices, which come out contiguous.
+  out = value.size(3) == query.size(3) && dropout == 0
+            ? make_empty_like(query, query.scalar_type())
+            : make_empty(sizes, query.scalar_type(), query.device().index());
+  lse = swapped(query, at::IntArrayRef(sizes).slice(0, 3), 1, 2, at::kFloat);
+  auto attrs = attributes<npu_attention_attrs>(query, dropout, causal, scale);
+  Call call = site.call();
+  call.set_rng(rng);
+  build::attention(
+      call,
+      to_operand(out),
+      MaybeOperand(lse),
+      to_operand(query),
+      to_operand(key),
+      to_operand(value),
+      MaybeOperand(mask),
+      nullptr,
+      nullptr,
+      nullptr,
+      attrs);
+  why = why == NPU_REASON_NONE ? site.run(call, query.device().index()) : why;
+  const std::array<at::Tensor, 9> operands = {
+      out, lse, query, key, value, mask, {}, {}, {}};
+  return why == NPU_REASON_NONE || run_dropping(site, 2, operands, rng, attrs);
+}
+
+bool native_backward(
+    const at::Tensor& grad,
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const at::Tensor& mask,
+    const at::Tensor& out,
+    const at::Tensor& lse,
+    double dropout,
+    const npu_rng& rng,
+    bool causal,
+    std::optional<double> scale,
+    Backward& grads) {
+  static NativeSite site(kBackward, NPU_KIND_ATTENTION_GRAD, 0);
+  npu_reason why = site.wants(query, key, value, grad, out, lse, mask);
+  if (!takes(
+          fits(query, key, value, mask) && lse.scalar_type() == at::kFloat,
+          why) &&
+      dropout == 0) {
+    return false;
+  }
+  const auto like = [dropout](const at::Tensor& t, int inner = 3) {
+    return dropout == 0 ? swapped(t, t.sizes(), 1, 2, t.scalar_type())
+                        : swapped(t, t.sizes(), inner, 3, t.scalar_type());
+  };
+  const at::Tensor dq = like(query);
+  const at::Tensor dk = like(key, 2);  // made as its transpose
+  const at::Tensor dv = like(value);
+  grads = {dq, dk, dv, at::Tensor()};
+  auto attrs =
+      attributes<npu_attention_grad_attrs>(query, dropout, causal, scale);
+  Call call = site.call();
+  call.set_rng(rng);
+  build::attention_grad(
+      call,
+      MaybeOperand(dq),
+      MaybeOperand(dk),
+      MaybeOperand(dv),
+      nullptr,
+      nullptr,
+      to_operand(grad),
+      to_operand(query),
+      to_operand(key),
+      to_operand(value),
+      to_operand(out),
+      to_operand(lse),
+      MaybeOperand(mask),
+      nullptr,
+      nullptr,
+      nullptr,
+      attrs);
+  why = why == NPU_REASON_NONE ? site.run(call, query.device().index()) : why;
+  const std::array<at::Tensor, 15> operands = {
+      dq, dk, dv, {}, {}, grad, query, key, value, out, lse, mask, {}, {}, {}};
+  return why == NPU_REASON_NONE || run_dropping(site, 5, operands, rng, attrs);
+}
+
+// Words that the rows' bits are drawn from: 16 bits for each key.
+npu_rng reserve_bits(const at::Tensor& key, double dropout) {
+  return dropout == 0
+             ? npu_rng{}
+             : reserve_random(
+                   {}, key.device().index(), 4 * ((key.size(2) + 7) / 8));
+}
+
+Forward attention(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const OptTensor& mask,
+    double dropout,
+    bool causal,
+    bool,
+    std::optional<double> scale) {
+  check_same_device(kForward, {&query, &key, &value});
+  check_dropout(dropout, fits(query, key, value, or_undefined(mask)));
+  const npu_rng rng = reserve_bits(key, dropout);
+  at::Tensor out;
+  at::Tensor logsumexp;
+  if (!native_attention(
+          query,
+          key,
+          value,
+          or_undefined(mask),
+          dropout,
+          rng,
+          causal,
+          scale,
+          out,
+          logsumexp)) {
+    static const ladder::CpuOp op(kFlash, "", kForward);
+    std::tie(out, logsumexp) = op.call<std::tuple<at::Tensor, at::Tensor>>(
+        query, key, value, dropout, causal, mask, scale);
+  }
+  return {
+      std::move(out),
+      std::move(logsumexp),
+      at::Tensor(),
+      at::Tensor(),
+      query.sym_size(2),
+      key.sym_size(2),
+      saved_word(rng.seed),
+      saved_word(rng.offset),
+      at::Tensor()};
+}
+
+Backward attention_backward(
+    const at::Tensor& grad,
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const at::Tensor& mask,
+    std::array<bool, 4>,
+    const at::Tensor& out,
+    const at::Tensor& logsumexp,
+    const at::Tensor&,
+    const at::Tensor&,
+    c10::SymInt,
+    c10::SymInt,
+    double dropout,
+    bool causal,
+    const at::Tensor& seed,
+    const at::Tensor& offset,
+    std::optional<double> scale) {
+  check_same_device(kBackward, {&grad, &query, &key, &value, &out, &logsumexp});
+  check_dropout(dropout, fits(query, key, value, mask));
+  npu_rng rng{};
+  if (dropout != 0) {
+    rng.seed = word_of(seed);
+    rng.offset = word_of(offset);
+  }
+  Backward native;
+  if (native_backward(
+          grad,
+          query,
+          key,
+          value,
+          mask,
+          out,
+          logsumexp,
+          dropout,
+          rng,
+          causal,
+          scale,
+          native)) {
+    return native;
+  }
+  static const ladder::CpuOp op(kFlashBackward, "", kBackward);
+  using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+  auto [dq, dk, dv] = op.call<Grads>(
+      grad,
+      query,
+      key,
+      value,
+      out,
+      logsumexp,
+      dropout,
+      causal,
+      mask.defined() ? OptTensor(mask) : OptTensor(),
+      scale);
+  return {std::move(dq), std::move(dk), std::move(dv), at::Tensor()};
+}
+
+Backward attention_backward_shapes(
+    const at::Tensor&,
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const at::Tensor&,
+    std::array<bool, 4>,
+    const at::Tensor&,
+    const at::Tensor&,
+    const at::Tensor&,
+    const at::Tensor&,
+    c10::SymInt,
+    c10::SymInt,
+    double,
+    bool,
+    const at::Tensor&,
+    const at::Tensor&,
+    std::optional<double>) {
+  return {
+      at::empty_like(query),
+      at::empty_like(key),
+      at::empty_like(value),
+      at::Tensor()};
+}
+
+bool has_meta(const char* name) {
+  const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
+  return op && op->hasKernelForDispatchKey(c10::DispatchKey::Meta);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_fused_sdp_choice", TORCH_FN(choose));
+  m.impl(
+      "_scaled_dot_product_fused_attention_overrideable", TORCH_FN(attention));
+  m.impl(
+      "_scaled_dot_product_fused_attention_overrideable_backward",
+      TORCH_FN(attention_backward));
+}
+
+// torch 2.11 has none, and a fake tensor would run the kernel to learn sizes.
+TORCH_LIBRARY_IMPL(aten, Meta, m) {
+  if (!has_meta(kBackward)) {
+    m.impl(
+        "_scaled_dot_product_fused_attention_overrideable_backward",
+        TORCH_FN(attention_backward_shapes));
+  }
+}
+
+}  // namespace npu
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &npu::choose)
+}  // namespace at::native

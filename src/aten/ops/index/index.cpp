@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// gather, index, index_select, take, index_put: elements found by indices.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/IndexingUtils.h>
+#include <ATen/ops/_index_put_impl_cpu_dispatch.h>
+#include <ATen/ops/gather_cpu_dispatch.h>
+#include <ATen/ops/gather_meta.h>
+#include <ATen/ops/index_cpu_dispatch.h>
+#include <ATen/ops/index_meta.h>
+#include <ATen/ops/index_select_cpu_dispatch.h>
+#include <ATen/ops/put_cpu_dispatch.h>
+#include <ATen/ops/take_cpu_dispatch.h>
+
+#include <vector>
+
+#include "aten/ops/op.h"
+#include "driver/build_call.h"
+
+namespace npu {
+namespace {
+
+bool is_index(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kLong || tensor.scalar_type() == at::kInt;
+}
+
+// Of an out= tensor, which may not share memory with what is read.
+void check_overlap(
+    const at::Tensor& out, const at::Tensor& self, const at::Tensor& index) {
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
+  at::assert_no_overlap(out, index);
+}
+
+// ---- gather ----
+
+npu_reason gather(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& self,
+    std::int64_t dim,
+    const at::Tensor& index,
+    bool sparse_grad) {
+  if (const npu_reason why = site.wants(self, index); why != NPU_REASON_NONE) {
+    return why;
+  }
+  shape<at::meta::structured_gather>(out, self, dim, index, sparse_grad);
+  if (index.numel() == 0) {
+    return NPU_REASON_NONE;
+  }
+  if (index.dim() != self.dim() || !is_index(index)) {
+    return kOdd;
+  }
+  npu_gather_attrs attrs{};
+  attrs.dim = at::maybe_wrap_dim(dim, self.dim());
+  Call call = site.call();
+  build::gather(
+      call, to_operand(out.at(0)), to_operand(self), to_operand(index), attrs);
+  return run_checked(site, call, self);
+}
+
+// ---- index_select ----
+
+npu_reason index_select(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& self,
+    std::int64_t dim,
+    const at::Tensor& index) {
+  if (const npu_reason why = site.wants(self, index); why != NPU_REASON_NONE) {
+    return why;
+  }
+  if (index.dim() > 1 || !is_index(index) || self.dim() == 0) {
+    return kOdd;
+  }
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  at::DimVector sizes(self.sizes());
+  sizes[static_cast<std::size_t>(dim)] = index.numel();
+  if (out.at(0).defined()) {
+    if (out.at(0).scalar_type() != self.scalar_type()) {
+      return kOdd;
+    }
+    check_overlap(out.at(0), self, index);
+  }
+  const at::Tensor& result = set_output(out, 0, sizes, self);
+  if (result.numel() == 0) {
+    return index.numel() == 0 ? npu_reason{NPU_REASON_NONE} : kOdd;
+  }
+  npu_index_select_attrs attrs{};
+  attrs.dim = dim;
+  Call call = site.call();
+  build::index_select(
+      call, to_operand(result), to_operand(self), to_operand(index), attrs);
+  return run_checked(site, call, self);
+}
+
+// ---- take, put ----
+
+npu_reason take(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& self,
+    const at::Tensor& index) {
+  if (const npu_reason why = site.wants(self, index); why != NPU_REASON_NONE) {
+    return why;
+  }
+  if (index.scalar_type() != at::kLong || self.numel() == 0 ||
+      index.numel() == 0) {
+    return kOdd;
+  }
+  if (out.at(0).defined()) {
+    if (out.at(0).scalar_type() != self.scalar_type()) {
+      return kOdd;
+    }
+    check_overlap(out.at(0), self, index);
+  }
+  const at::Tensor& result = set_output(out, 0, index.sizes(), self);
+  Call call = site.call();
+  build::take(call, to_operand(result), to_operand(self), to_operand(index));
+  return run_checked(site, call, self);
+}
+
+npu_reason put(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& self,
+    const at::Tensor& index,
+    const at::Tensor& source,
+    bool accumulate) {
+  if (const npu_reason why = site.wants(self, index, source);
+      why != NPU_REASON_NONE) {
+    return why;
+  }
+  if (index.scalar_type() != at::kLong || index.numel() == 0 ||
+      self.numel() == 0 || source.numel() != index.numel() ||
+      source.scalar_type() != self.scalar_type()) {
+    return kOdd;
+  }
+  check_overlap(self, index, source);
+  Call call = site.call();
+  call.frame().code = accumulate ? NPU_PUT_ACCUMULATE : NPU_PUT_SET;
+  build::put(
+      call, to_operand(out.at(0)), to_operand(index), to_operand(source));
+  return run_checked(site, call, self);
+}
+
+// ---- index, index_put ----
+
+using IndexList = c10::List<std::optional<at::Tensor>>;
+
+// Indices as the kinds want them: one entry per dimension of the tensor, all
+// of one shape, masks as the positions of their true elements.
+class Picks {
+ public:
+  // `self` is on the device. Throws PyTorch's errors for masks that do not fit.
+  Picks(const at::Tensor& self, const IndexList& indices) {
+    std::vector<at::Tensor> expanded =
+        at::native::expandTensors(self, indices, /*ensure_same_device=*/true);
+    expanded.resize(std::max<std::size_t>(
+        expanded.size(), static_cast<std::size_t>(self.dim())));
+    for (at::Tensor& index : expanded) {
+      if (index.defined() && index.device() != self.device()) {
+        index = index.to(self.device());
+      }
+    }
+    tensors_ = at::expand_outplace(expanded);
+    // Driven apart by kept dimensions, the indices' shape comes first.
+    std::size_t first = tensors_.size();
+    std::size_t last = 0;
+    std::size_t picked = 0;
+    for (std::size_t d = 0; d < tensors_.size(); ++d) {
+      if (tensors_[d].defined()) {
+        first = std::min(first, d);
+        last = d;
+        ++picked;
+      }
+    }
+    usable_ = picked > 0 && tensors_.size() == std::size_t(self.dim());
+    dim_ = usable_ && last - first + 1 == picked ? std::int64_t(first) : 0;
+  }
+
+  // False: leave it to CPU.
+  bool usable() const {
+    return usable_;
+  }
+  std::int64_t dim() const {
+    return dim_;
+  }
+  // For PyTorch's meta function.
+  IndexList list() const {
+    IndexList out;
+    for (const at::Tensor& tensor : tensors_) {
+      out.push_back(
+          tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt);
+    }
+    return out;
+  }
+  // The sizes of an index call's result.
+  at::DimVector sizes(const at::Tensor& self) const {
+    at::DimVector kept;
+    at::IntArrayRef picked;
+    for (std::size_t d = 0; d < tensors_.size(); ++d) {
+      if (tensors_[d].defined()) {
+        picked = tensors_[d].sizes();
+      } else {
+        kept.push_back(self.size(static_cast<std::int64_t>(d)));
+      }
+    }
+    kept.insert(kept.begin() + dim_, picked.begin(), picked.end());
+    return kept;
+  }
+  const npu_list& operand() {
+    for (const at::Tensor& tensor : tensors_) {
+      operands_.push_back(tensor.defined() ? to_operand(tensor) : npu_tensor{});
+      data_.push_back(operands_.back().data);
+      numel_.push_back(operands_.back().numel);
+      list_.dtype = tensor.defined() ? operands_.back().dtype : list_.dtype;
+    }
+    list_.n = static_cast<std::uint32_t>(operands_.size());
+    list_.data = data_.data();
+    list_.numel = numel_.data();
+    list_.tensors = operands_.data();
+    return list_;
+  }
+
+ private:
+  std::vector<at::Tensor> tensors_;
+  bool usable_ = false;
+  std::int64_t dim_ = 0;
+  std::vector<npu_tensor> operands_;
+  std::vector<void*> data_;
+  std::vector<std::int64_t> numel_;
+  npu_list list_{};
+};
+
+// Indices of the kinds the frame can say; others, and too many, are CPU's.
+bool are_usual(const at::Tensor& self, const IndexList& indices) {
+  bool any = false;
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const std::optional<at::Tensor> index = indices.get(i);
+    if (index && index->defined()) {
+      const c10::ScalarType type = index->scalar_type();
+      if (type != at::kLong && type != at::kInt && type != at::kBool) {
+        return false;
+      }
+      any = true;
+    }
+  }
+  return any && indices.size() <= static_cast<std::size_t>(self.dim());
+}
+
+npu_reason index(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& self,
+    const IndexList& indices) {
+  if (const npu_reason why = site.wants(self); why != NPU_REASON_NONE) {
+    return why;
+  }
+  if (!are_usual(self, indices)) {
+    return kOdd;
+  }
+  Picks picks(self, indices);
+  if (!picks.usable()) {
+    return kOdd;
+  }
+  const IndexList list = picks.list();
+  shape<at::meta::structured_index_Tensor>(
+      out, self, at::IOptTensorListRef(list));
+  const at::Tensor& result = out.at(0);
+  if (result.numel() == 0) {
+    return kOdd;
+  }
+  npu_index_attrs attrs{};
+  attrs.dim = picks.dim();
+  Call call = site.call();
+  build::index(
+      call, to_operand(result), to_operand(self), picks.operand(), attrs);
+  return run_checked(site, call, self);
+}
+
+npu_reason index_put(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& self,
+    const IndexList& indices,
+    const at::Tensor& values,
+    bool accumulate,
+    bool /*unsafe*/) {
+  if (const npu_reason why = site.wants(self, values); why != NPU_REASON_NONE) {
+    return why;
+  }
+  if (!are_usual(self, indices) || !values.is_privateuseone() ||
+      values.scalar_type() != self.scalar_type() || self.is_alias_of(values) ||
+      at::has_internal_overlap(self) != at::MemOverlap::No) {
+    return kOdd;
+  }
+  Picks picks(self, indices);
+  if (!picks.usable()) {
+    return kOdd;
+  }
+  const at::DimVector sizes = picks.sizes(self);
+  if (!at::is_expandable_to(values.sizes(), sizes)) {
+    return kOdd;
+  }
+  const at::Tensor expanded = values.expand(sizes);
+  if (expanded.numel() == 0) {
+    return NPU_REASON_NONE;
+  }
+  npu_index_put_attrs attrs{};
+  attrs.dim = picks.dim();
+  Call call = site.call();
+  call.frame().code = accumulate ? NPU_INDEX_PUT_ACCUMULATE : NPU_INDEX_PUT_SET;
+  build::index_put(
+      call,
+      to_operand(out.at(0)),
+      to_operand(expanded),
+      picks.operand(),
+      attrs);
+  return run_checked(site, call, self);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  constexpr std::uint32_t kGather = NPU_KIND_GATHER;
+  constexpr std::uint32_t kSelect = NPU_KIND_INDEX_SELECT;
+  using at::cpu::index_select_outf;
+  add<Op<"gather", kGather, 0, &at::cpu::gather, gather>>(m);
+  add<Op<"gather.out", kGather, 0, &at::cpu::gather_outf, gather>>(m);
+  add<Op<"index_select", kSelect, 0, &at::cpu::index_select, index_select>>(m);
+  add<Op<"index_select.out", kSelect, 0, &index_select_outf, index_select>>(m);
+  add<Op<"take", NPU_KIND_TAKE, 0, &at::cpu::take, take>>(m);
+  add<Op<"take.out", NPU_KIND_TAKE, 0, &at::cpu::take_outf, take>>(m);
+  add<Op<"put_", NPU_KIND_PUT, 0, &at::cpu::put_, put>>(m);
+  constexpr std::uint32_t kIndex = NPU_KIND_INDEX;
+  add<Op<"index.Tensor", kIndex, 0, &at::cpu::index, npu::index>>(m);
+  add<Op<"index.Tensor_out", kIndex, 0, &at::cpu::index_outf, npu::index>>(m);
+  constexpr auto kPut = &at::cpu::_index_put_impl_;
+  add<Op<"_index_put_impl_", NPU_KIND_INDEX_PUT, 0, kPut, index_put>>(m);
+}
+
+}  // namespace npu

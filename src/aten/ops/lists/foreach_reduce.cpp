@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch._foreach_norm, _max, _powsum: one call of kind multi_reduce each.
+#include <ATen/ops/_foreach_max_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/_foreach_norm_compositeexplicitautograd_dispatch.h>
+#if __has_include(<ATen/ops/_foreach_powsum.h>)
+#include <ATen/ops/_foreach_powsum_compositeexplicitautograd_dispatch.h>
+#define NPU_HAS_POWSUM 1
+#endif
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "aten/core/factories.h"
+#include "aten/core/list_frame.h"
+#include "aten/ops/lists/foreach.h"
+#include "driver/build_call.h"
+
+namespace npu::foreach {
+namespace {
+
+namespace loops = at::compositeexplicitautograd;
+using OptType = std::optional<c10::ScalarType>;
+
+// A number per tensor, or nothing when the lists do not go in one call. Empty
+// tensors are PyTorch's to judge: some reductions have no value for them.
+std::optional<Results> reduce(
+    List self, std::uint32_t code, double p, const char* label) {
+  if (!goes_as_lists(self, {}) ||
+      std::any_of(self.begin(), self.end(), [](const at::Tensor& tensor) {
+        return tensor.numel() == 0;
+      })) {
+    return std::nullopt;
+  }
+  const c10::DeviceIndex device = self[0].device().index();
+  Results out;
+  out.reserve(self.size());
+  for (const at::Tensor& tensor : self) {
+    out.push_back(make_empty({}, tensor.scalar_type(), device));
+  }
+  ListFrame lists(self);
+  npu_multi_reduce_attrs attrs{};
+  attrs.p = p;
+  const npu_list values = lists.single_of(out);
+  Call call(NPU_KIND_MULTI_REDUCE, code, label);
+  build::multi_reduce(call, nullptr, &values, lists.of(self), attrs);
+  if (!try_run_lists(call, device)) {
+    return std::nullopt;
+  }
+  return out;
+}
+
+bool keeps_dtype(List self, const OptType& dtype) {
+  return !dtype || (!self.empty() && *dtype == self[0].scalar_type());
+}
+
+Results norm(List self, const at::Scalar& ord, OptType dtype) {
+  std::optional<Results> results;
+  if (!ord.isComplex() && keeps_dtype(self, dtype)) {
+    results = reduce(
+        self, NPU_MULTI_REDUCE_NORM, ord.toDouble(), "aten::_foreach_norm");
+  }
+  return results ? std::move(*results) : loops::_foreach_norm(self, ord, dtype);
+}
+
+Results max(List self) {
+  auto results = reduce(self, NPU_MULTI_REDUCE_MAX, 0, "aten::_foreach_max");
+  return results ? std::move(*results) : loops::_foreach_max(self);
+}
+
+#ifdef NPU_HAS_POWSUM
+Results powsum(List self, const at::Scalar& ord, OptType dtype) {
+  std::optional<Results> results;
+  if (!ord.isComplex() && keeps_dtype(self, dtype)) {
+    results = reduce(
+        self, NPU_MULTI_REDUCE_POWSUM, ord.toDouble(), "aten::_foreach_powsum");
+  }
+  return results ? std::move(*results)
+                 : loops::_foreach_powsum(self, ord, dtype);
+}
+#endif
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_foreach_norm.Scalar", &norm);
+  m.impl("_foreach_max", &max);
+#ifdef NPU_HAS_POWSUM
+  m.impl("_foreach_powsum.Scalar", &powsum);
+#endif
+}
+
+}  // namespace npu::foreach

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementwise operators: a frame from PyTorch's TensorIterator, or a fast path
+// around it. The generated adapters (codegen/aten_map.py) call these.
+#pragma once
+
+#include <ATen/TensorIterator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+
+#include "aten/core/frame.h"
+#include "aten/ladder/native.h"
+#include "aten/ops/structured.h"
+
+namespace npu {
+
+// Inputs in the kind's order. nullptr: a number that became an operand inside
+// the meta function; an undefined tensor: an absent operand.
+using MapInputs = std::initializer_list<const at::Tensor*>;
+
+struct MapAttrs {
+  const void* data = nullptr;
+  std::uint32_t bytes = 0;
+};
+template <class Attrs>
+MapAttrs as_attrs(Attrs& attrs) {
+  attrs.size = sizeof(attrs);
+  return {&attrs, sizeof(attrs)};
+}
+
+// Attributes of any schema type.
+inline npu_scalar number(const c10::Scalar& value) {
+  return to_npu_scalar(value);
+}
+template <class T>
+npu_scalar number(const std::optional<T>& value) {
+  return value ? to_npu_scalar(c10::Scalar(*value)) : npu_scalar{};
+}
+
+// Runs the call over an iterator that was built: rungs 1 and 2. Splits it when
+// the driver has 32-bit offsets only.
+npu_reason run_map(
+    NativeSite& site,
+    at::TensorIteratorBase& iter,
+    MapInputs inputs,
+    const MapAttrs& attrs);
+
+// How an operator without a structured meta treats dtypes.
+enum class MapRule {
+  kUnary,    // the result has the input's dtype
+  kFloat,    // integers become the default floating point type
+  kBool,     // the result is bool, or what out= is
+  kBinary,   // operands are promoted
+  kCompare,  // promoted, the result is bool, or what out= is
+};
+// `out` is made when undefined. Throws PyTorch's errors.
+at::TensorIterator map_iterator(MapRule rule, at::Tensor out, MapInputs inputs);
+
+// True when a number in an attribute changes no dtype and needs no check.
+inline bool is_plain(const c10::Scalar& value) {
+  return value.isFloatingPoint() || value.isIntegral(/*includeBool=*/false);
+}
+template <class T>
+bool is_plain(const std::optional<T>& value) {
+  return !value || is_plain(c10::Scalar(*value));
+}
+
+// Floating point tensors of one dtype, contiguous, broadcast where needed (or
+// of one size, with a number on the host among them): without an iterator.
+// False: not such a call, or not one the driver takes as it is; nothing has
+// happened then. `bools`: the result is bool. `out` is made when undefined,
+// else it is the first input (in-place).
+bool run_map_fast(
+    NativeSite& site,
+    at::Tensor& out,
+    MapInputs inputs,
+    const MapAttrs& attrs,
+    bool bools);
+
+inline at::OptionalTensorRef as_ref(const std::optional<at::Tensor>& tensor) {
+  return tensor && tensor->defined() ? at::OptionalTensorRef(*tensor)
+                                     : at::OptionalTensorRef();
+}
+inline const at::Tensor& or_undefined(const std::optional<at::Tensor>& tensor) {
+  static const at::Tensor undefined;
+  return tensor ? *tensor : undefined;
+}
+
+}  // namespace npu

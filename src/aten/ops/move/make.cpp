@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// arange, linspace, logspace, eye, tril_indices and triu_indices.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange_cpu_dispatch.h>
+#include <ATen/ops/eye_cpu_dispatch.h>
+#include <ATen/ops/linspace_cpu_dispatch.h>
+#include <ATen/ops/logspace_cpu_dispatch.h>
+#include <ATen/ops/tril_indices_cpu_dispatch.h>
+#include <ATen/ops/triu_indices_cpu_dispatch.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "aten/core/factories.h"
+#include "aten/ops/op.h"
+#include "driver/build_call.h"
+#include "runtime/device.h"
+
+namespace npu {
+namespace {
+
+// These outputs are given and take any size: no rule of structured operators.
+npu_reason run_range(
+    NativeSite& site, const at::Tensor& out, npu_range_attrs& attrs) {
+  if (out.numel() != attrs.count) {
+    out.resize_({attrs.count});
+  }
+  if (attrs.count == 0) {
+    return NPU_REASON_NONE;
+  }
+  const at::Tensor line = out.is_contiguous() ? out.view({-1}) : out;
+  if (line.dim() != 1) {
+    return kOdd;
+  }
+  Call call = site.call();
+  build::range(call, to_operand(line), attrs);
+  return run(site, call, out);
+}
+
+bool is_real(const c10::Scalar& value) {
+  return !value.isComplex() && !value.isBoolean();
+}
+
+// Whether the driver would take an output that is still to be made.
+npu_reason wants_output(NativeSite& site, const at::Tensor& out) {
+  if (site.caps() == nullptr) {
+    return NPU_REASON_NO_KERNEL;
+  }
+  return out.is_privateuseone() ? npu_reason{NPU_REASON_NONE} : kOdd;
+}
+
+// ---- arange ----
+
+// The number of values as CPU counts them, in double where the range is; -1:
+// CPU has an error for it.
+std::int64_t count_of(
+    const c10::Scalar& start,
+    const c10::Scalar& end,
+    const c10::Scalar& step,
+    bool integral) {
+  const double by = step.toDouble();
+  const double span = end.toDouble() - start.toDouble();
+  if (by == 0 || !std::isfinite(span) || !std::isfinite(by) || span / by < 0) {
+    return -1;
+  }
+  if (integral) {
+    const std::int64_t s = step.toLong();
+    const std::int64_t sign = s > 0 ? 1 : -1;
+    return (end.toLong() - start.toLong() + s - sign) / s;
+  }
+  const double count = std::ceil(span / by);
+  return count < 9e15 ? static_cast<std::int64_t>(count) : -1;
+}
+
+npu_reason arange(
+    NativeSite& site,
+    Outputs& outputs,
+    const c10::Scalar& start,
+    const c10::Scalar& end,
+    const c10::Scalar& step) {
+  const at::Tensor& out = outputs.at(0);
+  if (const npu_reason why = wants_output(site, out); why != NPU_REASON_NONE) {
+    return why;
+  }
+  const bool integral =
+      c10::isIntegralType(out.scalar_type(), /*includeBool=*/false);
+  const bool whole = start.isIntegral(false) && end.isIntegral(false) &&
+                     step.isIntegral(false);
+  // Integers made from fractions round in ways of their own.
+  if (!is_real(start) || !is_real(end) || !is_real(step) ||
+      (integral && !whole)) {
+    return kOdd;
+  }
+  npu_range_attrs attrs{};
+  attrs.count = count_of(start, end, step, integral);
+  if (attrs.count < 0) {
+    return kOdd;
+  }
+  attrs.start = to_npu_scalar(start);
+  attrs.end = to_npu_scalar(end);
+  attrs.step = to_npu_scalar(step);
+  return run_range(site, out, attrs);
+}
+
+// ---- linspace, logspace ----
+
+npu_reason spaced(
+    NativeSite& site,
+    Outputs& outputs,
+    const c10::Scalar& start,
+    const c10::Scalar& end,
+    std::int64_t steps,
+    double base) {
+  const at::Tensor& out = outputs.at(0);
+  if (const npu_reason why = wants_output(site, out); why != NPU_REASON_NONE) {
+    return why;
+  }
+  // Where CPU cuts fractions off whole numbers is its own affair, and so are
+  // the last bits of doubles, which follow the width of its vectors.
+  const c10::ScalarType type = out.scalar_type();
+  if (steps < 0 || c10::isIntegralType(type, true) || type == at::kDouble ||
+      type == at::kComplexDouble ||
+      (!out.is_complex() && (!is_real(start) || !is_real(end)))) {
+    return kOdd;
+  }
+  npu_range_attrs attrs{};
+  attrs.start = to_npu_scalar(start);
+  attrs.end = to_npu_scalar(end);
+  attrs.base = base;
+  attrs.count = steps;
+  return run_range(site, out, attrs);
+}
+
+npu_reason linspace(
+    NativeSite& site,
+    Outputs& out,
+    const c10::Scalar& start,
+    const c10::Scalar& end,
+    std::int64_t steps) {
+  return spaced(site, out, start, end, steps, 0);
+}
+
+// ---- eye, indices ----
+
+npu_reason eye_of(
+    NativeSite& site, Outputs& outputs, std::int64_t n, std::int64_t m) {
+  const at::Tensor& out = outputs.at(0);
+  if (const npu_reason why = wants_output(site, out); why != NPU_REASON_NONE) {
+    return why;
+  }
+  if (n < 0 || m < 0) {
+    return kOdd;
+  }
+  out.resize_({n, m});
+  if (out.numel() == 0) {
+    return NPU_REASON_NONE;
+  }
+  Call call = site.call();
+  build::eye(call, to_operand(out));
+  return run(site, call, out);
+}
+npu_reason eye(NativeSite& site, Outputs& out, std::int64_t n) {
+  return eye_of(site, out, n, n);
+}
+
+// Elements of the triangle.
+std::int64_t triangle_size(
+    std::int64_t rows, std::int64_t cols, std::int64_t offset, bool lower) {
+  std::int64_t n = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t kept =
+        std::clamp<std::int64_t>(r + offset + (lower ? 1 : 0), 0, cols);
+    n += lower ? kept : cols - kept;
+  }
+  return n;
+}
+
+npu_reason indices(
+    NativeSite& site,
+    Outputs& out,
+    std::int64_t rows,
+    std::int64_t cols,
+    std::int64_t offset,
+    std::optional<c10::ScalarType> dtype,
+    std::optional<c10::Layout> layout,
+    std::optional<c10::Device> device,
+    std::optional<bool> pin_memory) {
+  const c10::ScalarType type = dtype.value_or(at::kLong);
+  TORCH_CHECK(
+      pin_memory != true,
+      "Only dense CPU tensors can be pinned, not npu ones.");
+  if (site.caps() == nullptr) {
+    return NPU_REASON_NO_KERNEL;
+  }
+  if (rows < 0 || cols < 0 || (type != at::kLong && type != at::kInt) ||
+      layout.value_or(at::kStrided) != at::kStrided) {
+    return kOdd;
+  }
+  const bool lower = site.code() == NPU_INDICES_TRIL;
+  const std::int64_t n = triangle_size(rows, cols, offset, lower);
+  const c10::Device place = device.value_or(c10::Device(kDeviceType));
+  const at::Tensor& result = set_output(
+      out,
+      0,
+      {2, n},
+      c10::TensorOptions(type).device(
+          place.has_index() ? place
+                            : c10::Device(kDeviceType, current_device())));
+  if (n == 0) {
+    return NPU_REASON_NONE;
+  }
+  npu_indices_attrs attrs{};
+  attrs.rows = rows;
+  attrs.cols = cols;
+  attrs.offset = offset;
+  Call call = site.call();
+  build::indices(call, to_operand(result), attrs);
+  return run(site, call, result);
+}
+
+using IndicesFn = at::Tensor (*)(
+    std::int64_t,
+    std::int64_t,
+    std::int64_t,
+    std::optional<c10::ScalarType>,
+    std::optional<c10::Layout>,
+    std::optional<c10::Device>,
+    std::optional<bool>);
+using EyeFn = at::Tensor& (*)(std::int64_t, at::Tensor&);
+using EyeMFn = at::Tensor& (*)(std::int64_t, std::int64_t, at::Tensor&);
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  constexpr std::uint32_t kRange = NPU_KIND_RANGE;
+  add<Op<"arange.start_out", kRange, 0, &at::cpu::arange_outf, arange>>(m);
+  add<
+      Op<"linspace.out",
+         kRange,
+         NPU_RANGE_LINSPACE,
+         &at::cpu::linspace_outf,
+         linspace>>(m);
+  add<
+      Op<"logspace.out",
+         kRange,
+         NPU_RANGE_LOGSPACE,
+         &at::cpu::logspace_outf,
+         spaced>>(m);
+  constexpr EyeFn kEye = &at::cpu::eye_outf;
+  constexpr EyeMFn kEyeM = &at::cpu::eye_outf;
+  add<Op<"eye.out", NPU_KIND_EYE, 0, kEye, eye>>(m);
+  add<Op<"eye.m_out", NPU_KIND_EYE, 0, kEyeM, eye_of>>(m);
+  constexpr IndicesFn kTril = &at::cpu::tril_indices;
+  constexpr IndicesFn kTriu = &at::cpu::triu_indices;
+  constexpr std::uint32_t kIndices = NPU_KIND_INDICES;
+  add<Op<"tril_indices", kIndices, NPU_INDICES_TRIL, kTril, indices>>(m);
+  add<Op<"triu_indices", kIndices, NPU_INDICES_TRIU, kTriu, indices>>(m);
+}
+
+}  // namespace npu

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the user wants done when an operator leaves the device.
+#pragma once
+
+namespace npu::profile {
+
+enum class Policy { kWarn, kSilent, kError };
+
+// NPU_FALLBACK (or TORCH_NPU_FALLBACK_CPU_DISABLE=1) until store_policy().
+Policy policy();
+// Only the value: ladder::set_policy() also has every operator judged again.
+void store_policy(Policy policy);
+// What an error names as the reason: "NPU_FALLBACK=error".
+const char* forbidden_by();
+
+}  // namespace npu::profile

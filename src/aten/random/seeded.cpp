@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs frames that draw random numbers: on the active driver, else on the
+// embedded host driver, never with a generator of PyTorch's.
+#include "aten/random/seeded.h"
+
+#include <array>
+#include <memory>
+
+#include "aten/core/copy.h"
+#include "aten/core/factories.h"
+#include "aten/core/frame.h"
+#include "aten/core/host_view.h"
+#include "driver/registry.h"
+#include "runtime/error.h"
+#include "runtime/generator.h"
+#include "runtime/stream.h"
+
+namespace npu {
+namespace {
+
+constexpr std::int64_t kUnitStride = 1;
+constexpr std::size_t kMostTensors = 15;  // attention's backward
+
+// Adds the operands and keeps what they point to.
+class Operands {
+ public:
+  Operands(Call& call, const SeededFrame& frame) {
+    TORCH_INTERNAL_ASSERT(frame.tensors.size() <= numels_.size());
+    for (std::size_t i = 0; i < frame.tensors.size(); ++i) {
+      npu_tensor operand = make(frame.tensors[i], i, frame.flat);
+      if (i < frame.n_out) {
+        call.add_output(operand);
+      } else {
+        call.add_input(operand);
+      }
+    }
+    call.set_rng(frame.rng);
+  }
+
+ private:
+  npu_tensor make(const at::Tensor& tensor, std::size_t i, bool flat) {
+    if (!tensor.defined()) {
+      return npu_tensor{};
+    }
+    npu_tensor out = to_operand(tensor);
+    if (flat) {
+      numels_[i] = out.numel;
+      out.ndim = 1;
+      out.sizes = &numels_[i];
+      out.strides = &kUnitStride;
+      out.flags |= NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE;
+    }
+    return out;
+  }
+
+  std::array<std::int64_t, kMostTensors> numels_{};
+};
+
+// A stream of the embedded host driver for frames of another driver's device.
+npu_stream embedded_stream() {
+  static const npu_stream stream = [] {
+    const Driver& host = host_driver();
+    check_driver(host.device().open(0), "open the embedded host driver");
+    npu_stream made = nullptr;
+    check_driver(
+        host.stream().create(0, 0, &made),
+        "create a stream of the embedded host driver");
+    return made;
+  }();
+  return stream;
+}
+
+void run_on_embedded(
+    const SeededFrame& frame, const void* attrs, std::uint32_t attr_bytes) {
+  const Driver& host = host_driver();
+  std::array<std::unique_ptr<HostView>, kMostTensors> views;
+  Call call(frame.slot, frame.code, frame.label);
+  const Operands operands(call, frame);
+  auto* tensors = const_cast<npu_tensor*>(call.frame().tensors);
+  for (std::size_t i = 0; i < frame.tensors.size(); ++i) {
+    if (!frame.tensors[i].defined()) {
+      continue;
+    }
+    views[i] = std::make_unique<HostView>(
+        frame.tensors[i], i < frame.n_out ? HostView::kWrite : HostView::kRead);
+    tensors[i].data = views[i]->tensor().data_ptr();
+    tensors[i].storage = tensors[i].data;
+    tensors[i].storage_bytes = span_bytes(frame.tensors[i]);
+    tensors[i].device = 0;
+  }
+  call.frame().attrs = attrs;
+  call.frame().attr_bytes = attr_bytes;
+  const bool active = &host == &active_driver();
+  const npu_stream stream =
+      active ? current_stream_handle(frame.tensors[0].device().index())
+             : embedded_stream();
+  check_driver(call.run(host, stream), frame.label);
+  check_driver(host.stream().synchronize(stream), frame.label);
+  for (std::uint32_t i = 0; i < frame.n_out; ++i) {
+    if (views[i]) {
+      views[i]->write_back();
+    }
+  }
+}
+
+}  // namespace
+
+void run_seeded_bytes(
+    const SeededFrame& frame, const void* attrs, std::uint32_t attr_bytes) {
+  {
+    Call call(frame.slot, frame.code, frame.label);
+    const Operands operands(call, frame);
+    call.frame().attrs = attrs;
+    call.frame().attr_bytes = attr_bytes;
+    if (try_run(call, frame.tensors[0].device().index())) {
+      return;
+    }
+  }
+  run_on_embedded(frame, attrs, attr_bytes);
+}
+
+npu_rng reserve_random(
+    const std::optional<at::Generator>& given,
+    c10::DeviceIndex device,
+    std::int64_t words) {
+  return generator_for(given, device)
+      .reserve(static_cast<std::uint64_t>(words));
+}
+
+at::Tensor dense_or_stand_in(const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense()) {
+    return tensor;
+  }
+  return make_empty(
+      tensor.sizes(), tensor.scalar_type(), tensor.device().index());
+}
+
+at::Tensor laid_out_like(const at::Tensor& tensor, const at::Tensor& like) {
+  if (tensor.sizes().equals(like.sizes()) &&
+      tensor.strides().equals(like.strides()) && !tensor.is_conj() &&
+      !tensor.is_neg()) {
+    return tensor;
+  }
+  at::Tensor out = make_empty_strided(
+      like.sizes(),
+      like.strides(),
+      tensor.scalar_type(),
+      like.device().index());
+  copy(out, tensor, false);
+  return out;
+}
+
+}  // namespace npu
