@@ -2,7 +2,7 @@
 """C++ adapters for elementwise entries with `kind:`.
 
     native_<n>.cpp     one function per overload: fast path, meta and driver, CPU rung
-    native_table.cpp   all of them, for src/aten/adapters/register.cpp
+    native_table.cpp   all of them, for src/aten/ops/install.cpp
 
 Every overload of a group becomes one function: functional, in-place and out differ in where the
 result lies. Shapes and dtypes come from PyTorch's structured meta (StructuredOp, structured.h);
