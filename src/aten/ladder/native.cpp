@@ -13,7 +13,7 @@ void NativeSite::run_boxed(npu_reason why, torch::jit::Stack* stack) {
 ladder::Entry& NativeSite::entry() {
   ladder::Entry* found = entry_.load(std::memory_order_acquire);
   if (C10_UNLIKELY(found == nullptr)) {
-    found = &ladder::entry_for(find_operator(overload_));
+    found = &ladder::entry_for(find_operator(overload()));
     entry_.store(found, std::memory_order_release);
   }
   return *found;

@@ -9,6 +9,7 @@
 #include "aten/core/factories.h"
 #include "aten/core/fast.h"
 #include "aten/core/frame.h"
+#include "aten/ladder/native.h"
 #include "driver/verdict.h"
 #include "npu/kinds.h"
 #include "runtime/device.h"
