@@ -19,9 +19,9 @@ HEAD_SIZE = 32
 
 
 class Block(nn.Module):
-    def __init__(self, width: int, dropout: float) -> None:
+    def __init__(self, width: int, dropout: float, head_size: int) -> None:
         super().__init__()
-        self.heads = width // HEAD_SIZE
+        self.heads = width // head_size
         self.dropout = dropout
         self.norm1 = nn.LayerNorm(width)
         self.qkv = nn.Linear(width, 3 * width)
@@ -33,7 +33,7 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, time, width = x.shape
         q, k, v = self.qkv(self.norm1(x)).split(width, dim=2)
-        q, k, v = (t.view(batch, time, self.heads, HEAD_SIZE).transpose(1, 2) for t in (q, k, v))
+        q, k, v = (t.view(batch, time, self.heads, -1).transpose(1, 2) for t in (q, k, v))
         p = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
         y = y.transpose(1, 2).reshape(batch, time, width)
@@ -43,16 +43,24 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Decoder-only transformer over characters, output tied to the embedding."""
+    """Decoder-only transformer, output tied to the embedding."""
 
-    def __init__(self, layers: int, width: int, context: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        layers: int,
+        width: int,
+        context: int,
+        dropout: float = 0.0,
+        vocabulary: int = VOCAB,
+        head_size: int = HEAD_SIZE,
+    ) -> None:
         super().__init__()
         self.context = context
-        self.token = nn.Embedding(VOCAB, width)
+        self.token = nn.Embedding(vocabulary, width)
         self.position = nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, dropout, head_size) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, VOCAB, bias=False)
+        self.head = nn.Linear(width, vocabulary, bias=False)
         self.head.weight = self.token.weight
         nn.init.normal_(self.token.weight, std=0.02)
         nn.init.normal_(self.position.weight, std=0.02)
@@ -129,7 +137,7 @@ class MLP(nn.Sequential):
 
 def next_token_loss(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
     logits = model(tokens[:, :-1])
-    return F.cross_entropy(logits.reshape(-1, VOCAB), tokens[:, 1:].reshape(-1))
+    return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].reshape(-1))
 
 
 def class_loss(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -165,8 +173,9 @@ class Step:
         return loss.detach()
 
 
-def _tokens(batch: int, time: int) -> torch.Tensor:
-    return torch.randint(VOCAB, (batch, time + 1), generator=torch.Generator().manual_seed(2))
+def _tokens(batch: int, time: int, vocabulary: int = VOCAB) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(2)
+    return torch.randint(vocabulary, (batch, time + 1), generator=generator)
 
 
 def _images(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -177,11 +186,19 @@ def _images(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
     )
 
 
-def _gpt(layers: int, width: int, batch: int, time: int, dropout: float = 0.0):
+def _gpt(
+    layers: int,
+    width: int,
+    batch: int,
+    time: int,
+    dropout: float = 0.0,
+    vocabulary: int = VOCAB,
+    head_size: int = HEAD_SIZE,
+):
     return lambda name: Case(
         name,
-        lambda: GPT(layers, width, time, dropout),
-        (_tokens(batch, time),),
+        lambda: GPT(layers, width, time, dropout, vocabulary, head_size),
+        (_tokens(batch, time, vocabulary),),
         next_token_loss,
     )
 
@@ -199,6 +216,10 @@ CASES = {
     "gpt-tiny-dropout": _gpt(4, 64, 2, 32, 0.1),
     "gpt-small-dropout": _gpt(4, 256, 4, 128, 0.1),
     "gpt-medium-dropout": _gpt(6, 512, 4, 256, 0.1),
+    # Wide: a vocabulary as of real tokenizers, beside which the layers are small.
+    "gpt-tiny-wide": _gpt(4, 64, 2, 32, vocabulary=256),
+    "gpt-small-wide": _gpt(4, 256, 4, 128, vocabulary=2000),
+    "gpt-medium-wide": _gpt(6, 512, 4, 256, vocabulary=8000, head_size=64),
     "resnet": lambda name: Case(name, ResNet, _images(8), class_loss),
     "resnet-narrow": lambda name: Case(name, lambda: ResNet(8), _images(4), class_loss),
     "lstm": lambda name: Case(
