@@ -92,6 +92,7 @@ typedef struct npu_attr_info {
 #define NPU_KIND_TWO_STEP 1u /* a count call, then a fill call */
 #define NPU_KIND_OPTIONAL 2u /* few drivers have it; other rungs serve it */
 #define NPU_KIND_FUSED 4u    /* always has a decomposition */
+#define NPU_KIND_LATER_ATTRS 8u /* some attributes need a cap */
 
 typedef struct npu_kind_info {
   const char* name;
@@ -250,6 +251,7 @@ def info_tables(kind: Kind) -> str:
 
 def info_row(kind: Kind) -> str:
     flags = (["NPU_KIND_TWO_STEP"] if kind.two_step else []) + LEVEL_FLAGS[kind.level]
+    flags += ["NPU_KIND_LATER_ATTRS"] if any(a.cap for a in kind.attrs) else []
     attr_bytes = layout(kind.attrs)[1] if kind.attrs else 0
     attrs = f"{kind.name}_attrs" if kind.attrs else "NULL"
     return (
