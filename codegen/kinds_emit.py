@@ -404,9 +404,7 @@ def guide_table(kinds: list[Kind]) -> str:
                 notes.append("Values: " + "; ".join(enums) + ".")
             for a in kind.attrs:
                 if a.cap:
-                    notes.append(
-                        f"`{a.name}` is set only for kernels with `{cap_macro(a)}` (1.1)."
-                    )
+                    notes.append(f"`{a.name}` is set only for kernels with `{cap_macro(a)}` (1.1).")
             if kind.plan != kind.plan_1_0:
                 notes.append("Planned since 1.1.")
             if kind.caps:

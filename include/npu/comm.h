@@ -5,8 +5,8 @@
  * required unless marked. Collectives and send / recv queue on a stream and
  * return; all ranks call them in the same order. One communicator is used by
  * one thread at a time, except abort and state. Buffers are device memory, live
- * until the stream passes the call, and hold `count` elements of `dtype`, dense.
- * Since 1.1.
+ * until the stream passes the call, and hold `count` elements of `dtype`,
+ * dense. Since 1.1.
  */
 #ifndef NPU_COMM_H
 #define NPU_COMM_H
@@ -36,14 +36,14 @@ typedef uint32_t npu_reduction;
 #define NPU_COMM_NO_COLOR (-1) /* split: this rank gets no communicator */
 
 typedef struct npu_comm_config {
-  uint32_t size; /* set by the caller */
+  uint32_t size;       /* set by the caller */
   uint32_t timeout_ms; /* of init and split; 0 = the driver's own */
   const char* name;    /* of the group, for messages; may be NULL */
 } npu_comm_config;
 
 typedef struct npu_comm_table {
   uint32_t size;
-  uint32_t version; /* NPU_COMM_VERSION */
+  uint32_t version;  /* NPU_COMM_VERSION */
   uint32_t id_bytes; /* of the blob that make_id writes */
   uint32_t reserved;
   uint64_t dtypes;     /* it reduces; bit NPU_DTYPE_BIT */

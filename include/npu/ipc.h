@@ -19,7 +19,7 @@ extern "C" {
 
 typedef struct npu_ipc {
   uint32_t size;
-  uint32_t version;            /* NPU_IPC_VERSION */
+  uint32_t version;             /* NPU_IPC_VERSION */
   uint32_t memory_handle_bytes; /* at most 256 */
   uint32_t event_handle_bytes;  /* at most 256 */
 

@@ -239,7 +239,7 @@ typedef struct npu_verdict {
 
 /* Attributes that came later. A kernel without the flag never sees them set
  * (npu_attr_info.cap). Since 1.1. */
-#define NPU_CAP_EPILOGUE 2048u     /* conv: epilogue */
+#define NPU_CAP_EPILOGUE 2048u      /* conv: epilogue */
 #define NPU_CAP_BIAS_GRADIENT 4096u /* gemm: bias_gradient */
 
 #define NPU_DTYPES_SAME 0u /* all operands of one dtype */

@@ -169,8 +169,8 @@ npu_verdict Call::plan_with_less(const Driver& driver, npu_device device) {
   }
   frame_.workspace_limit = asked / 4 < kSmall ? kNone : asked / 4;
   const npu_verdict verdict = plan(driver, device);
-  const bool less = verdict.answer == NPU_VERDICT_YES &&
-                    verdict.workspace_bytes < asked;
+  const bool less =
+      verdict.answer == NPU_VERDICT_YES && verdict.workspace_bytes < asked;
   return less ? verdict : declined(NPU_REASON_WORKSPACE);
 }
 

@@ -91,8 +91,7 @@ class Call {
  private:
   npu_tensor& add(const npu_tensor& tensor);
   void prepare(const Driver& driver) noexcept;
-  void tune_planned(
-      const Driver& driver, npu_device device, npu_stream stream);
+  void tune_planned(const Driver& driver, npu_device device, npu_stream stream);
   std::uint32_t plan_use(
       const Driver& driver, const npu_op_caps& caps) const noexcept;
 

@@ -395,9 +395,8 @@ npu_status Driver::ask_caps(
     std::uint32_t slot, std::uint32_t code, npu_op_caps& caps) const {
   caps.size = minor() == 0 ? offsetof(npu_op_caps, dtype_rows) : sizeof(caps);
   const npu_op_row* pack_row = row(slot);
-  const npu_status status = pack_row != nullptr
-                                ? pack_row->caps(code, &caps)
-                                : op_.caps(slot, code, &caps);
+  const npu_status status = pack_row != nullptr ? pack_row->caps(code, &caps)
+                                                : op_.caps(slot, code, &caps);
   caps.size = sizeof(caps);
   return status;
 }

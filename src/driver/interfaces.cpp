@@ -77,21 +77,21 @@ std::string missing_slots(const InterfaceInfo& info, const std::byte* mine) {
 
 }  // namespace
 
-#define NPU_INTERFACE(type, upper, first, defaults, ...)                     \
-  template <>                                                                \
-  const InterfaceInfo& interface_info<type>() {                              \
-    static constexpr const char* kSlots[] = {__VA_ARGS__};                   \
-    static_assert(                                                           \
-        offsetof(type, first) + sizeof(kSlots) == sizeof(type),              \
-        "every function of the struct is named");                            \
-    static constexpr InterfaceInfo kInfo = {                                 \
-        NPU_##upper##_INTERFACE,                                             \
-        NPU_##upper##_VERSION,                                               \
-        sizeof(type),                                                        \
-        offsetof(type, first),                                               \
-        kSlots,                                                              \
-        defaults};                                                           \
-    return kInfo;                                                            \
+#define NPU_INTERFACE(type, upper, first, defaults, ...)        \
+  template <>                                                   \
+  const InterfaceInfo& interface_info<type>() {                 \
+    static constexpr const char* kSlots[] = {__VA_ARGS__};      \
+    static_assert(                                              \
+        offsetof(type, first) + sizeof(kSlots) == sizeof(type), \
+        "every function of the struct is named");               \
+    static constexpr InterfaceInfo kInfo = {                    \
+        NPU_##upper##_INTERFACE,                                \
+        NPU_##upper##_VERSION,                                  \
+        sizeof(type),                                           \
+        offsetof(type, first),                                  \
+        kSlots,                                                 \
+        defaults};                                              \
+    return kInfo;                                               \
   }
 
 // clang-format off

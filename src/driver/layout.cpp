@@ -96,8 +96,7 @@ bool is_channels_last(const npu_tensor& tensor) noexcept {
   }
   std::int64_t expected = 1;
   const auto follows = [&](std::uint32_t d) {
-    const bool right =
-        tensor.sizes[d] == 1 || tensor.strides[d] == expected;
+    const bool right = tensor.sizes[d] == 1 || tensor.strides[d] == expected;
     expected *= tensor.sizes[d];
     return right;
   };

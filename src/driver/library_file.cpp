@@ -25,8 +25,7 @@ struct File {
 
   [[noreturn]] void reject(const std::string& why) const {
     throw Error(
-        NPU_E_INVALID,
-        std::string("npu: ") + what + " '" + path + "': " + why);
+        NPU_E_INVALID, std::string("npu: ") + what + " '" + path + "': " + why);
   }
 };
 
@@ -54,8 +53,8 @@ void check_header(const File& file, const Elf64_Ehdr& header) {
   if (kMachine != EM_NONE && header.e_machine != kMachine) {
     file.reject(
         "built for another processor (ELF machine " +
-            std::to_string(header.e_machine) + ", this one is " +
-            std::to_string(kMachine) + "). Build it for this one.");
+        std::to_string(header.e_machine) + ", this one is " +
+        std::to_string(kMachine) + "). Build it for this one.");
   }
 }
 

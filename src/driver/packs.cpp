@@ -25,9 +25,9 @@ std::string version_text(std::uint32_t abi) {
 // "vendor.name/1".
 bool is_row_name(std::string_view name) {
   const auto word = [](std::string_view text) {
-    return !text.empty() && text.find_first_not_of(
-                                "abcdefghijklmnopqrstuvwxyz0123456789_") ==
-                                std::string_view::npos;
+    return !text.empty() &&
+           text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") ==
+               std::string_view::npos;
   };
   const auto dot = name.find('.');
   const auto slash = name.find('/');
@@ -48,8 +48,7 @@ class Pack {
     const auto entry = reinterpret_cast<npu_ops_entry_fn>(
         open_library(path, "operator pack", NPU_OPS_ENTRY));
     host_services()->set_error(nullptr);
-    const npu_status status =
-        entry(NPU_ABI, host_services(), driver, &given_);
+    const npu_status status = entry(NPU_ABI, host_services(), driver, &given_);
     if (status == NPU_E_UNSUPPORTED) {
       given_ = nullptr;
     } else if (status != NPU_OK) {
@@ -140,8 +139,8 @@ class Pack {
     caps.size = given_->abi % 65536 == 0 ? offsetof(npu_op_caps, dtype_rows)
                                          : sizeof(caps);
     if (row.caps(0, &caps) != NPU_OK) {
-      reject(failure_text(
-          NPU_E_INVALID, ("caps of row '" + name + "'").c_str()));
+      reject(
+          failure_text(NPU_E_INVALID, ("caps of row '" + name + "'").c_str()));
     }
     if (caps.plan_use != NPU_PLAN_NONE && row.plan == nullptr) {
       reject(
@@ -173,8 +172,8 @@ bool Driver::add_pack(const std::string& path) {
   const std::lock_guard<std::mutex> lock(pack_mutex_);
   for (const npu_op_row& row : rows) {
     std::uint32_t slot = 0;
-    const bool has = find_row(row.name) != 0 ||
-                     op_.find(row.name, &slot) == NPU_OK;
+    const bool has =
+        find_row(row.name) != 0 || op_.find(row.name, &slot) == NPU_OK;
     host_services()->set_error(nullptr);
     if (has) {
       pack.reject(

@@ -100,8 +100,8 @@ class Shard {
   using Plans = std::unordered_map<std::string, Entry, Hash, std::equal_to<>>;
 
   void make_room() {
-    while (ring_[hand_]->second.used.exchange(
-        false, std::memory_order_relaxed)) {
+    while (
+        ring_[hand_]->second.used.exchange(false, std::memory_order_relaxed)) {
       hand_ = (hand_ + 1) % ring_.size();
     }
   }

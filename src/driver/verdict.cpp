@@ -145,8 +145,7 @@ RowDistance distance_to(
   const npu_kind_info* kind = npu_kind_of(call.slot);
   const std::uint32_t first =
       kind == nullptr ? call.n_out + call.n_in : kind->n_out + kind->n_in;
-  for (std::uint32_t i = 0;
-       i < call.n_lists && first + i < NPU_MAX_OPERANDS;
+  for (std::uint32_t i = 0; i < call.n_lists && first + i < NPU_MAX_OPERANDS;
        ++i) {
     const npu_dtype wanted = row.dtypes[first + i];
     if (wanted != NPU_ABSENT && call.lists[i].dtype != NPU_ABSENT &&
@@ -181,8 +180,7 @@ npu_verdict check_dtype_rows(const npu_op_caps& caps, const npu_call& call) {
     verdict.mask = best.differ;
     return verdict;
   }
-  std::snprintf(
-      verdict.detail, sizeof(verdict.detail), "this mix of dtypes");
+  std::snprintf(verdict.detail, sizeof(verdict.detail), "this mix of dtypes");
   return verdict;
 }
 
@@ -287,8 +285,7 @@ ListNeeds needs_of_list(
                  (driver.tensor_flags_known & NPU_TENSOR_HOST_SCALAR) == 0;
     return needs;
   }
-  needs.wide =
-      (caps.flags & NPU_CAP_INDEX64) == 0 && !fits_index32(list);
+  needs.wide = (caps.flags & NPU_CAP_INDEX64) == 0 && !fits_index32(list);
   const bool written = is_written(call, i);
   for (std::uint32_t k = 0; k < list.n; ++k) {
     const void* data = nullptr;
@@ -300,11 +297,10 @@ ListNeeds needs_of_list(
       needs.ndim = std::max<std::uint32_t>(needs.ndim, tensor.ndim);
       needs.copy = needs.copy || !takes_layout(caps, tensor, written);
     }
-    needs.align = needs.align ||
-                  (caps.min_alignment > 1 &&
-                   reinterpret_cast<std::uintptr_t>(data) %
-                           caps.min_alignment !=
-                       0);
+    needs.align =
+        needs.align ||
+        (caps.min_alignment > 1 &&
+         reinterpret_cast<std::uintptr_t>(data) % caps.min_alignment != 0);
   }
   return needs;
 }

@@ -34,8 +34,8 @@ void Driver::warm(npu_device device, std::uint32_t slot) const {
   if (const npu_status status = op_.warm(device, slot); status != NPU_OK) {
     if (log_enabled(NPU_LOG_WARNING)) {
       const std::string what = std::string(name()) + " op.warm of " +
-                               npu_kind_name(slot) + " on npu:" +
-                               std::to_string(device);
+                               npu_kind_name(slot) +
+                               " on npu:" + std::to_string(device);
       log(NPU_LOG_WARNING, failure_text(status, what.c_str()));
     }
     host_services()->set_error(nullptr);
@@ -43,8 +43,7 @@ void Driver::warm(npu_device device, std::uint32_t slot) const {
   if (slot < kSlots && device >= 0 &&
       device < static_cast<npu_device>(kWarmDevices)) {
     const auto word = static_cast<std::uint32_t>(device) * (kSlots / 64);
-    warmed_[word + slot / 64].fetch_or(
-        bit_of(slot), std::memory_order_release);
+    warmed_[word + slot / 64].fetch_or(bit_of(slot), std::memory_order_release);
   }
 }
 
