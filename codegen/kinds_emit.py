@@ -86,11 +86,13 @@ typedef struct npu_attr_info {
   uint32_t bytes;
   uint32_t key;   /* 1 = part of the plan key */
   uint32_t limit; /* enum and bool: one past the largest value; 0 = free */
+  uint32_t cap;   /* NPU_CAP_* a kernel needs to see it other than 0; 0 = none */
 } npu_attr_info;
 
 #define NPU_KIND_TWO_STEP 1u /* a count call, then a fill call */
 #define NPU_KIND_OPTIONAL 2u /* few drivers have it; other rungs serve it */
 #define NPU_KIND_FUSED 4u    /* always has a decomposition */
+#define NPU_KIND_LATER_ATTRS 8u /* some attributes need a cap */
 
 typedef struct npu_kind_info {
   const char* name;
@@ -107,7 +109,7 @@ typedef struct npu_kind_info {
   const npu_operand_info* operands; /* outputs, inputs, lists */
   const npu_attr_info* attrs;
   uint32_t n_attrs;
-  uint32_t reserved;
+  uint32_t plan_use_1_0; /* the most a driver of contract 1.0 may ask for */
 } npu_kind_info;
 """
 
@@ -149,6 +151,10 @@ def attr_type(attr: Attr) -> str:
     if attr.values:
         return "enum"
     return f"{attr.type}[{attr.length}]" if attr.length else attr.type
+
+
+def cap_macro(attr: Attr) -> str:
+    return f"NPU_CAP_{attr.cap.upper()}" if attr.cap else "0u"
 
 
 def operand_line(kind: Kind) -> str:
@@ -237,7 +243,7 @@ def info_tables(kind: Kind) -> str:
             limit = len(attr.values) or (2 if attr.type == "bool" else 0)
             text += (
                 f'      {{"{attr.name}", "{attr_type(attr)}", {offset}u, {attr.bytes}u, '
-                f"{int(attr.key)}u, {limit}u}},\n"
+                f"{int(attr.key)}u, {limit}u, {cap_macro(attr)}}},\n"
             )
         text += "  };\n"
     return text
@@ -245,13 +251,15 @@ def info_tables(kind: Kind) -> str:
 
 def info_row(kind: Kind) -> str:
     flags = (["NPU_KIND_TWO_STEP"] if kind.two_step else []) + LEVEL_FLAGS[kind.level]
+    flags += ["NPU_KIND_LATER_ATTRS"] if any(a.cap for a in kind.attrs) else []
     attr_bytes = layout(kind.attrs)[1] if kind.attrs else 0
     attrs = f"{kind.name}_attrs" if kind.attrs else "NULL"
     return (
         f'      {{"{kind.name}", "{kind.family}", {kind.slot}u, {" | ".join(flags) or "0u"},\n'
         f"       {PLAN_MACRO[kind.plan]}, {max(len(kind.codes), 1)}u, {kind.name}_codes,\n"
         f"       {len(kind.outs)}u, {len(kind.ins)}u, {len(kind.lists)}u, {attr_bytes}u,\n"
-        f"       {kind.name}_operands, {attrs}, {len(kind.attrs)}u, 0u}},\n"
+        f"       {kind.name}_operands, {attrs}, {len(kind.attrs)}u, "
+        f"{PLAN_MACRO[kind.plan_1_0]}}},\n"
     )
 
 
@@ -394,6 +402,11 @@ def guide_table(kinds: list[Kind]) -> str:
             enums = [f"{a.name} = {' / '.join(a.values)}" for a in kind.attrs if a.values]
             if enums:
                 notes.append("Values: " + "; ".join(enums) + ".")
+            for a in kind.attrs:
+                if a.cap:
+                    notes.append(f"`{a.name}` is set only for kernels with `{cap_macro(a)}` (1.1).")
+            if kind.plan != kind.plan_1_0:
+                notes.append("Planned since 1.1.")
             if kind.caps:
                 notes.append("Capabilities asked: " + ", ".join(kind.caps) + ".")
             if kind.interface:

@@ -11,6 +11,10 @@ import yaml
 from yaml_reader import Reader, YamlError, near
 
 PLANS = ("none", "dtype", "shape")
+# A kind that may be planned from a later minor of the contract on: drivers of 1.0 never are.
+LATER_PLANS = ("shape since 1.1",)
+# Flags a driver's caps must have before an attribute reaches it set: NPU_CAP_*.
+ATTR_CAPS = ("epilogue", "bias_gradient")
 LEVELS = ("standard", "optional", "fused")
 CAPABILITIES = (
     "accumulate",
@@ -103,6 +107,7 @@ class Attr:
     length: int  # 0: a single value
     values: tuple[str, ...]  # of an enum
     key: bool
+    cap: str = ""  # of ATTR_CAPS
 
     @property
     def c_type(self) -> str:
@@ -124,6 +129,7 @@ class Kind:
     family: str
     doc: str
     plan: str
+    plan_1_0: str  # what contract 1.0 allowed
     level: str
     interface: str
     codes: tuple[tuple[str, str], ...]  # name, doc
@@ -188,6 +194,16 @@ class KindsReader(Reader):
         name = self.name(key, what)
         where = f"{what} '{name}'"
         text = self.text(value, where).strip()
+        cap = re.search(r"!cap\((\w*)\)$", text)
+        if cap:
+            text = text[: cap.start()].strip()
+            if cap.group(1) not in ATTR_CAPS:
+                self.problem(
+                    value,
+                    f"{where}: capability '{cap.group(1)}' is not known. Allowed: "
+                    f"{', '.join(ATTR_CAPS)}.",
+                )
+        needs = cap.group(1) if cap else ""
         is_key = text.endswith("!key")
         if is_key:
             text = text[: -len("!key")].strip()
@@ -199,7 +215,7 @@ class KindsReader(Reader):
                     self.problem(value, f"{where}: enum value '{v}' is not a name.")
             if len(set(values)) != len(values):
                 self.problem(value, f"{where}: an enum value is there twice.")
-            return Attr(name, "u32", 0, values, is_key)
+            return Attr(name, "u32", 0, values, is_key, needs)
         array = re.fullmatch(r"(\w+)\[(\d+)\]", text)
         base, length = (array.group(1), int(array.group(2))) if array else (text, 0)
         if base not in TYPES or (
@@ -209,10 +225,10 @@ class KindsReader(Reader):
                 value,
                 f"{where}: type '{text}' is not known. Allowed: {', '.join(TYPES)}, enum(a, b), "
                 f"and {', '.join(t + '[N]' for t in ARRAY_TYPES)} with N up to {MAX_ARRAY}; "
-                f"'!key' may follow.",
+                f"'!key' and '!cap(flag)' may follow.",
             )
             return None
-        return Attr(name, base, length, (), is_key)
+        return Attr(name, base, length, (), is_key, needs)
 
     def codes(self, node, what: str) -> tuple[tuple[str, str], ...]:
         result = []
@@ -236,7 +252,8 @@ class KindsReader(Reader):
             return None
         name = self.name(fields["kind"][1], "key 'kind'")
         what = f"kind '{name}'"
-        known = [f.name for f in dataclasses.fields(Kind) if f.name not in ("name", "line")]
+        unwritten = ("name", "line", "plan_1_0")
+        known = [f.name for f in dataclasses.fields(Kind) if f.name not in unwritten]
         self.known_keys(fields, f"{what}: ", ["kind", *known])
         for required in ("slot", "family", "plan"):
             if required not in fields:
@@ -249,12 +266,14 @@ class KindsReader(Reader):
             self.attr(key, value, f"{what}: attribute")
             for key, value in get("attrs", self.mapping, {}).values()
         ]
+        plan = get("plan", lambda n, w: self.choice(n, w, PLANS + LATER_PLANS), "none")
         kind = Kind(
             name=name,
             slot=get("slot", self.slot, 0),
             family=get("family", lambda n, w: self.name(n, w, field=False), ""),
             doc=get("doc", self.text, ""),
-            plan=get("plan", lambda n, w: self.choice(n, w, PLANS), "none"),
+            plan=plan.split()[0],
+            plan_1_0="none" if plan in LATER_PLANS else plan,
             level=get("level", lambda n, w: self.choice(n, w, LEVELS), "standard"),
             interface=get("interface", self.text, ""),
             codes=get("codes", self.codes, ()),

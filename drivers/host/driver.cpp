@@ -166,6 +166,8 @@ const npu_device_table device_table = {
     memory_info,
     can_access_peer,
     nullptr,
+    nullptr,
+    nullptr,
 };
 
 npu_status shutdown() {
@@ -192,6 +194,9 @@ const npu_driver driver = {
     &op_table,
     nullptr,
     shutdown,
+    NPU_DRIVER_DEVICE_IS_CPU,
+    0,
+    "ascend910b",  // what a program written for Ascend expects to hear
 };
 
 }  // namespace

@@ -152,6 +152,7 @@ const npu_op_table op_table = {
     run,
     nullptr,
     nullptr,
+    nullptr,
 };
 
 }  // namespace npu::host

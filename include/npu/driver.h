@@ -23,9 +23,11 @@ extern "C" {
 /* ---- version ---- */
 
 /* Major must match. Minor is additive: tables only grow at their end, so a
- * driver of an older minor is accepted and its missing tail reads as null. */
+ * driver of an older minor is accepted and its missing tail reads as null. A
+ * driver of a newer minor than the host's looks at host_abi in its entry, and
+ * writes no more of a struct than the caller's `size` says. */
 #define NPU_ABI_MAJOR 1u
-#define NPU_ABI_MINOR 0u
+#define NPU_ABI_MINOR 1u
 #define NPU_ABI_MAKE(major, minor) \
   (((uint32_t)(major) << 16) | (uint32_t)(minor))
 #define NPU_ABI NPU_ABI_MAKE(NPU_ABI_MAJOR, NPU_ABI_MINOR)
@@ -47,11 +49,25 @@ typedef int32_t npu_status;
 #define NPU_E_INVALID 2       /* an argument is wrong; nothing was done */
 #define NPU_E_UNSUPPORTED 3   /* declined; nothing was done */
 #define NPU_E_OUT_OF_MEMORY 4 /* device or host memory; nothing was done */
-#define NPU_E_ASYNC 5         /* earlier queued work failed; reported once */
+#define NPU_E_ASYNC 5         /* earlier queued work failed; see below */
 #define NPU_E_DEVICE_LOST 6   /* sticky: every later call answers it too */
 #define NPU_E_TIMEOUT 7
 #define NPU_E_SHUTDOWN 8 /* after shutdown, or in a forked child */
 #define NPU_E_INTERNAL 9
+
+/* NPU_E_ASYNC is about work queued earlier. Each failure is reported once, by
+ * the first of these calls that comes after it; all of them may, none has to
+ * but those marked *:
+ *   about one stream   stream.synchronize*, stream.query (once idle),
+ *                      event.synchronize and event.query of an event recorded
+ *                      on it after the failure, copy_to_host when it waits
+ *   about any stream   device.synchronize*
+ *   while queueing     op.run, op.tune, memory.copy_* and set_bytes,
+ *                      stream.wait_event and host_call, event.record, and what
+ *                      queues in capture/1 and comm/1: nothing was queued then
+ * No other entry point answers it. A stream that is destroyed takes a failure
+ * nobody has asked about with it. What failed is told by the error text;
+ * npu/mailbox.h has the form in which kernels leave it. */
 
 /* Why a call was declined: verdict.reason, and the catalogue users read. */
 typedef uint32_t npu_reason;
@@ -84,6 +100,8 @@ typedef struct npu_event_s* npu_event;
 struct npu_call;    /* npu/op.h */
 struct npu_verdict; /* npu/op.h */
 struct npu_op_caps; /* npu/op.h */
+struct npu_mailbox; /* npu/mailbox.h */
+struct npu_driver;
 
 /* ---- what the host side offers a driver ---- */
 
@@ -124,6 +142,10 @@ typedef struct npu_host_services {
   /* Say that the calling thread is a stream's worker: parallel_for is serial
    * on it from now on, because it must not take part in the caller's pool. */
   void (*stream_worker)(void);
+
+  /* The tables of a loaded driver, defaults filled in; NULL when no driver of
+   * that name is loaded. For operator packs. Since 1.1. */
+  const struct npu_driver* (*find_driver)(const char* name);
 } npu_host_services;
 
 /* ---- device ---- */
@@ -181,6 +203,15 @@ typedef struct npu_device_table {
   /* Give back memory of the driver's own that can be made again.
    * Default: nothing to give back. Optional. Since 1.0. */
   npu_status (*trim)(npu_device device);
+
+  /* From now on kernels and copies of `device` may be given addresses of
+   * `peer`. Called once per ordered pair for which can_access_peer said yes.
+   * Default: nothing to do. Optional. Since 1.1. */
+  npu_status (*enable_peer)(npu_device device, npu_device peer);
+
+  /* The vendor SDK's own device or context, for operator packs.
+   * Default: NULL. Optional. Since 1.1. */
+  void* (*native_handle)(npu_device device);
 } npu_device_table;
 
 /* ---- memory ---- */
@@ -255,6 +286,15 @@ typedef struct npu_memory_table {
    * Required with NPU_HOST_ACCESS_EXPLICIT, else unused. Since 1.0. */
   npu_status (*host_open)(void* ptr, uint64_t bytes, uint32_t access);
   npu_status (*host_close)(void* ptr, uint64_t bytes, uint32_t access);
+
+  /* Pin host memory somebody else allocated, and let it go again: in between
+   * it is to copies and to pointer_info what host_alloc gives. The whole range
+   * of one host_register is let go at once, when no copy uses it.
+   * Errors: NPU_E_INVALID when part of it is registered already or is no
+   * memory of this process. Default: NPU_E_UNSUPPORTED, and copies stage.
+   * Optional, both or none. Since 1.1. */
+  npu_status (*host_register)(void* ptr, uint64_t bytes);
+  npu_status (*host_unregister)(void* ptr);
 } npu_memory_table;
 
 /* ---- stream
@@ -294,6 +334,11 @@ typedef struct npu_stream_table {
   /* The vendor SDK's own stream, for operator packs.
    * Default: the npu_stream itself. Optional. Since 1.0. */
   void* (*native_handle)(npu_stream stream);
+
+  /* Where kernels on this stream leave what they found wrong, as the device
+   * sees it, for kernels of operator packs; npu/mailbox.h.
+   * Default: NULL, the driver has none. Optional. Since 1.1. */
+  struct npu_mailbox* (*mailbox)(npu_stream stream);
 } npu_stream_table;
 
 /* ---- event
@@ -301,6 +346,7 @@ typedef struct npu_stream_table {
 
 #define NPU_EVENT_TIMING 1u
 #define NPU_EVENT_BLOCKING 2u /* synchronize sleeps instead of spinning */
+#define NPU_EVENT_SHARED 4u   /* may be exported through ipc/1. Since 1.1. */
 
 typedef struct npu_event_table {
   uint32_t size;
@@ -315,6 +361,7 @@ typedef struct npu_event_table {
   /* NPU_OK when done or never recorded, else NPU_NOT_READY. From any thread.
    * Required. Since 1.0. */
   npu_status (*query)(npu_event event);
+  /* Both may answer NPU_E_ASYNC for work before the record. */
   npu_status (*synchronize)(npu_event event);
   /* Errors: NPU_E_INVALID without NPU_EVENT_TIMING or when not recorded,
    * NPU_NOT_READY when not finished. Required. Since 1.0. */
@@ -352,17 +399,43 @@ typedef struct npu_op_table {
    * Errors: any means that nothing was queued. Required. Since 1.0. */
   npu_status (*run)(npu_stream stream, const struct npu_call* call);
 
-  /* After the plan's last run returned. Default: plans own nothing.
-   * Optional. Since 1.0. */
+  /* The host side lets go of a plan: the last run with it has returned, no
+   * graph holds it, and the cache has dropped it (one plan at a time, when it
+   * is full). Queued work may still be running: what it needs of the plan the
+   * driver has copied or counted in run. Any thread, never inside another
+   * entry point. Default: plans own nothing. Optional. Since 1.0. */
   void (*release_plan)(void* plan);
 
-  /* Load what the kind needs, ahead of its first call.
+  /* Load what the kind needs, ahead of its first call: the host side calls it
+   * once per device and kind, before the kind's first plan or run there. The
+   * place to take memory for kinds that are not planned. A failure is logged
+   * and the kind is used all the same.
    * Default: nothing to do. Optional. Since 1.0. */
   npu_status (*warm)(npu_device device, uint32_t slot);
+
+  /* Find the fastest way for this call, by running it: called once per plan
+   * key when the call is flagged NPU_CALL_BENCHMARK, between plan and run.
+   * `verdict` comes in as plan answered it and goes out as the host side is to
+   * keep it for the key: YES, and never with more workspace than came in. A
+   * new verdict->plan replaces the old one, which the host side releases; one
+   * left alone stays. `call` is ready to run, with workspaces. Candidates may
+   * write outputs of mode out and workspaces; inputs and inout operands are as
+   * they were when tune returns. It may synchronize `stream`, and take memory
+   * of its own that it gives back before it returns.
+   * Errors: the verdict stays what plan answered; NPU_E_UNSUPPORTED is silent.
+   * Default: nothing to choose from. Optional. Since 1.1. */
+  npu_status (*tune)(
+      npu_stream stream,
+      const struct npu_call* call,
+      struct npu_verdict* verdict);
 } npu_op_table;
 
 /* ---- the driver
  * ------------------------------------------------------------------ */
+
+/* npu_driver.flags. The device is this computer's processor: host code on the
+ * same bytes is as native as a kernel, so it is not a fallback. Since 1.1. */
+#define NPU_DRIVER_DEVICE_IS_CPU 1u
 
 /* Static data of the library; never freed. */
 typedef struct npu_driver {
@@ -380,14 +453,21 @@ typedef struct npu_driver {
   const npu_event_table* event;
   const npu_op_table* op;
 
-  /* Optional interfaces: "capture/1", "vmm/1", "comm/1", "profiler/1", "ipc/1",
-   * "graph/1", "fft/1", "linalg/1". NULL = not offered.
+  /* Optional interfaces, each a struct of the header that has its name:
+   * "capture/1", "comm/1", "profiler/1", "vmm/1", "ipc/1" (npu/capture.h, ...).
+   * NULL = not offered. Static data; asked once per name.
    * Default: none. Optional. Since 1.0. */
   const void* (*get_interface)(const char* name);
 
   /* Last call. Later ones answer NPU_E_SHUTDOWN; the library stays loaded.
    * Default: nothing to do. Optional. Since 1.0. */
   npu_status (*shutdown)(void);
+
+  uint32_t flags; /* NPU_DRIVER_*. Since 1.1. */
+  uint32_t reserved;
+  /* The profile used when the user names none: which chip this device imitates
+   * in what it warns about. NULL = none: it speaks for itself. Since 1.1. */
+  const char* default_profile;
 } npu_driver;
 
 #define NPU_DRIVER_ENTRY "npu_driver_entry"
@@ -399,39 +479,10 @@ typedef npu_status (*npu_driver_entry_fn)(
     const npu_host_services* services,
     const npu_driver** out);
 
-/* ---- operator packs
- * ---------------------------------------------------------------- */
-
-/* One operator of a pack: a kind of its own, for a driver already loaded. */
-typedef struct npu_op_row {
-  uint32_t size;
-  uint32_t attr_bytes;
-  const char* name; /* "vendor.name/1" */
-  npu_status (*caps)(uint32_t code, struct npu_op_caps* out);
-  npu_status (*plan)(
-      npu_device device,
-      const struct npu_call* call,
-      struct npu_verdict* verdict);
-  npu_status (*run)(npu_stream stream, const struct npu_call* call);
-} npu_op_row;
-
-typedef struct npu_op_pack {
-  uint32_t size;
-  uint32_t abi;
-  const char* name;
-  uint32_t row_bytes; /* stride of rows: sizeof(npu_op_row) as built */
-  uint32_t n_rows;
-  const npu_op_row* rows;
-} npu_op_pack;
-
-#define NPU_OPS_ENTRY "npu_ops_entry"
-typedef npu_status (*npu_ops_entry_fn)(
-    uint32_t host_abi,
-    const npu_host_services* services,
-    const char* driver_name,
-    const npu_op_pack** out);
-
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
+
+#include "npu/pack.h"
+
 #endif /* NPU_DRIVER_H */

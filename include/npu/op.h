@@ -127,6 +127,10 @@ typedef struct npu_rng {
 #define NPU_CALL_INDEX32 1u /* every byte offset fits in int32 */
 #define NPU_CALL_CAPTURE 2u /* being recorded into a graph */
 #define NPU_CALL_COUNT 4u   /* first half of a count/fill pair */
+/* The user wants the fastest algorithm and will pay for the search: plan may
+ * prepare several and ask for the largest workspace among them, tune chooses.
+ * Since 1.1. */
+#define NPU_CALL_BENCHMARK 8u
 
 #define NPU_MATH_EXACT 0u
 #define NPU_MATH_TF32 1u           /* also hf32: 10-bit mantissa products */
@@ -151,15 +155,34 @@ typedef struct npu_call {
   uint32_t attr_bytes;
   uint32_t n_lists;
   const npu_list* lists;
+  /* Device memory of the stream: work of this call may use it until the next
+   * work on the stream begins. */
   void* workspace;
   uint64_t workspace_bytes;
+  /* Pinned host memory (host_alloc), unlike the rest of the frame valid until
+   * the stream passes this call: queued work may read and write it. */
   void* host_workspace;
   uint64_t host_workspace_bytes;
   void* carry; /* from count to fill */
   uint64_t carry_bytes;
   void* plan;
   npu_rng rng;
+  /* For plan and tune: the most device workspace to ask for; 0 = as much as
+   * helps, 1 = none. With less than it needs at least, plan answers NO and
+   * NPU_REASON_WORKSPACE. Part of the plan key. Read it with
+   * npu_call_workspace_limit. Since 1.1. */
+  uint64_t workspace_limit;
 } npu_call;
+
+/* Bytes of a frame of contract 1.0. */
+#define NPU_CALL_BYTES_1_0 ((uint32_t)offsetof(npu_call, workspace_limit))
+
+/* The most device workspace plan may ask for, also of an older host's call. */
+static inline uint64_t npu_call_workspace_limit(const npu_call* call) {
+  if (call->size < sizeof(npu_call) || call->workspace_limit == 0)
+    return UINT64_MAX;
+  return call->workspace_limit == 1 ? 0 : call->workspace_limit;
+}
 
 /* ---- what a driver answers
  * ------------------------------------------------------- */
@@ -176,46 +199,91 @@ typedef struct npu_verdict {
   npu_reason reason;
   npu_dtype cast_dtype;
   uint16_t alignment;
-  uint64_t mask; /* bit i = tensors[i], outputs included */
+  /* Counts operands of the call, outputs first: bit i is call.tensors[i], so
+   * that of the first input is n_out; bit n_out + n_in + i is lists[i]. (Unlike
+   * npu_op_caps.alias_mask, which counts inputs.) */
+  uint64_t mask;
   uint64_t workspace_bytes;
   uint64_t host_workspace_bytes;
   uint64_t carry_bytes;
-  void* plan;      /* handed back in run; release_plan ends it */
+  /* Handed back in run, maybe by many threads at once. release_plan ends it;
+   * it says when. */
+  void* plan;
   char detail[96]; /* for people: "groups=3" */
 } npu_verdict;
 
-#define NPU_CAP_STRIDED_IN 1u
+/* Layouts. Contiguous operands are always taken; each flag adds a layout to
+ * what the kernel takes, for each operand (and entry of a list) by itself. The
+ * host side copies only operands that fit none of them. */
+#define NPU_CAP_STRIDED_IN 1u /* any strides, 0 too */
 #define NPU_CAP_STRIDED_OUT 2u
-#define NPU_CAP_ALIAS 4u   /* output may be an input, in place */
+/* All elements side by side, in any order of dimensions: transposes, channels
+ * last. Since 1.1. */
+#define NPU_CAP_DENSE_IN 128u
+#define NPU_CAP_DENSE_OUT 256u
+/* 3 to 5 dimensions, dense in the order batch, spatial, channel (dimension 1
+ * innermost). Inputs and outputs. Since 1.1. */
+#define NPU_CAP_CHANNELS_LAST 512u
+/* Rows apart by any distance, stride 1 inside a row (last dimension). Inputs
+ * and outputs. Since 1.1. */
+#define NPU_CAP_INNER_STRIDE_1 1024u
+
+#define NPU_CAP_ALIAS 4u   /* output may be an input, in place: alias_mask */
 #define NPU_CAP_INDEX64 8u /* more than 2^31 bytes apart */
 #define NPU_CAP_DETERMINISTIC 16u
 #define NPU_CAP_CAPTURE 32u
+/* Operands flagged NPU_TENSOR_HOST_SCALAR, and lists flagged so. The number has
+ * the dtype the operand says: the compute dtype where the call names one, which
+ * may be wider than the tensors beside it. */
 #define NPU_CAP_HOST_SCALAR 64u
+
+/* Attributes that came later. A kernel without the flag never sees them set
+ * (npu_attr_info.cap). Since 1.1. */
+#define NPU_CAP_EPILOGUE 2048u      /* conv: epilogue */
+#define NPU_CAP_BIAS_GRADIENT 4096u /* gemm: bias_gradient */
 
 #define NPU_DTYPES_SAME 0u /* all operands of one dtype */
 #define NPU_DTYPES_CAST 1u /* the kernel casts between the listed ones */
 #define NPU_DTYPES_FREE 2u /* as the kind says per operand */
+#define NPU_DTYPES_ROWS 3u /* one of dtype_rows. Since 1.1. */
 
 #define NPU_PLAN_NONE 0u     /* plan is never called: caps say it all */
 #define NPU_PLAN_BY_DTYPE 1u /* one answer per dtypes, flags and code */
 #define NPU_PLAN_BY_SHAPE 2u /* one per sizes and strides too */
+/* A workspace takes a plan. ops/kinds.yaml says per kind how far plans may go;
+ * since 1.1 by shape for all but copy, fill and the elementwise kinds. */
 
 #define NPU_MAX_OPERANDS 16
+
+/* One combination of dtypes a kernel takes, by place: outputs, inputs, then
+ * lists. NPU_ABSENT = whatever caps.dtypes allows there, absent operands fit
+ * any. Frozen. */
+typedef struct npu_dtype_row {
+  npu_dtype dtypes[NPU_MAX_OPERANDS];
+} npu_dtype_row;
 
 typedef struct npu_op_caps {
   uint32_t size; /* set by the caller; the rest starts as zero */
   uint32_t flags;
   uint32_t dtype_rule;
   uint32_t plan_use;
-  uint32_t max_ndim;                 /* 0 = any */
-  uint32_t min_alignment;            /* of data pointers; 0 = the element's */
-  uint64_t alias_mask;               /* inputs that may be the output */
+  uint32_t max_ndim; /* 0 = any */
+  /* Of data pointers, also those in lists; 0 = the element's. */
+  uint32_t min_alignment;
+  /* Inputs that may be the output. Counts inputs: bit i is input i, which is
+   * call.tensors[n_out + i]. (Unlike npu_verdict.mask, which counts operands.)
+   */
+  uint64_t alias_mask;
   uint64_t accumulate;               /* dtypes it can accumulate in */
   uint64_t dtypes[NPU_MAX_OPERANDS]; /* per operand, outputs first */
   /* By dtype of the first input, else output: n = ask only for calls whose
    * largest operand has up to 2^n elements, beyond it another rung is faster;
    * 255 = never ask; 0 = ask always. A preference: run takes every size. */
   uint8_t numel_limit[NPU_DTYPE_ROOM];
+  /* With NPU_DTYPES_ROWS. Static data of the driver. Since 1.1. */
+  const npu_dtype_row* dtype_rows;
+  uint32_t n_dtype_rows;
+  uint32_t reserved;
 } npu_op_caps;
 
 #define NPU_NEVER_ASK 255u

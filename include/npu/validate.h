@@ -322,12 +322,12 @@ static inline npu_status npu_call_validate(
   v.n = n;
   if (text != NULL && n > 0)
     text[0] = '\0';
-  if (call->size != sizeof(npu_call)) {
+  if (call->size < NPU_CALL_BYTES_1_0) {
     return npu_validation_fails(
         &v,
-        "frame size is %u, expected %u",
+        "frame size is %u, at least %u is needed",
         (unsigned)call->size,
-        (unsigned)sizeof(npu_call));
+        (unsigned)NPU_CALL_BYTES_1_0);
   }
   if (call->slot >= NPU_FIRST_VENDOR_SLOT)
     return NPU_OK;

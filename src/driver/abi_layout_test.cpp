@@ -11,7 +11,7 @@
 #define NPU_AT(type, field, offset) \
   static_assert(offsetof(type, field) == (offset))
 
-NPU_SIZE(npu_host_services, 80);
+NPU_SIZE(npu_host_services, 88);
 NPU_AT(npu_host_services, size, 0);
 NPU_AT(npu_host_services, abi, 4);
 NPU_AT(npu_host_services, log_level, 8);
@@ -23,6 +23,7 @@ NPU_AT(npu_host_services, range_push, 48);
 NPU_AT(npu_host_services, range_pop, 56);
 NPU_AT(npu_host_services, account, 64);
 NPU_AT(npu_host_services, stream_worker, 72);
+NPU_AT(npu_host_services, find_driver, 80);
 
 NPU_SIZE(npu_device_properties, 168);
 NPU_AT(npu_device_properties, size, 0);
@@ -41,7 +42,7 @@ NPU_AT(npu_device_properties, capability_minor, 156);
 NPU_AT(npu_device_properties, needs_stream_lock, 160);
 NPU_AT(npu_device_properties, unified_address, 164);
 
-NPU_SIZE(npu_device_table, 72);
+NPU_SIZE(npu_device_table, 88);
 NPU_AT(npu_device_table, size, 0);
 NPU_AT(npu_device_table, reserved, 4);
 NPU_AT(npu_device_table, count, 8);
@@ -52,6 +53,8 @@ NPU_AT(npu_device_table, synchronize, 40);
 NPU_AT(npu_device_table, memory_info, 48);
 NPU_AT(npu_device_table, can_access_peer, 56);
 NPU_AT(npu_device_table, trim, 64);
+NPU_AT(npu_device_table, enable_peer, 72);
+NPU_AT(npu_device_table, native_handle, 80);
 
 NPU_SIZE(npu_pointer_info, 32);
 NPU_AT(npu_pointer_info, size, 0);
@@ -61,7 +64,7 @@ NPU_AT(npu_pointer_info, reserved, 12);
 NPU_AT(npu_pointer_info, base, 16);
 NPU_AT(npu_pointer_info, bytes, 24);
 
-NPU_SIZE(npu_memory_table, 104);
+NPU_SIZE(npu_memory_table, 120);
 NPU_AT(npu_memory_table, size, 0);
 NPU_AT(npu_memory_table, reserved, 4);
 NPU_AT(npu_memory_table, alloc, 8);
@@ -76,8 +79,10 @@ NPU_AT(npu_memory_table, set_bytes, 72);
 NPU_AT(npu_memory_table, pointer_info, 80);
 NPU_AT(npu_memory_table, host_open, 88);
 NPU_AT(npu_memory_table, host_close, 96);
+NPU_AT(npu_memory_table, host_register, 104);
+NPU_AT(npu_memory_table, host_unregister, 112);
 
-NPU_SIZE(npu_stream_table, 72);
+NPU_SIZE(npu_stream_table, 80);
 NPU_AT(npu_stream_table, size, 0);
 NPU_AT(npu_stream_table, reserved, 4);
 NPU_AT(npu_stream_table, create, 8);
@@ -88,6 +93,7 @@ NPU_AT(npu_stream_table, wait_event, 40);
 NPU_AT(npu_stream_table, host_call, 48);
 NPU_AT(npu_stream_table, priority_range, 56);
 NPU_AT(npu_stream_table, native_handle, 64);
+NPU_AT(npu_stream_table, mailbox, 72);
 
 NPU_SIZE(npu_event_table, 64);
 NPU_AT(npu_event_table, size, 0);
@@ -100,7 +106,7 @@ NPU_AT(npu_event_table, synchronize, 40);
 NPU_AT(npu_event_table, elapsed_ms, 48);
 NPU_AT(npu_event_table, native_handle, 56);
 
-NPU_SIZE(npu_op_table, 56);
+NPU_SIZE(npu_op_table, 64);
 NPU_AT(npu_op_table, size, 0);
 NPU_AT(npu_op_table, reserved, 4);
 NPU_AT(npu_op_table, find, 8);
@@ -109,8 +115,9 @@ NPU_AT(npu_op_table, plan, 24);
 NPU_AT(npu_op_table, run, 32);
 NPU_AT(npu_op_table, release_plan, 40);
 NPU_AT(npu_op_table, warm, 48);
+NPU_AT(npu_op_table, tune, 56);
 
-NPU_SIZE(npu_driver, 96);
+NPU_SIZE(npu_driver, 112);
 NPU_AT(npu_driver, size, 0);
 NPU_AT(npu_driver, abi, 4);
 NPU_AT(npu_driver, name, 8);
@@ -125,14 +132,18 @@ NPU_AT(npu_driver, event, 64);
 NPU_AT(npu_driver, op, 72);
 NPU_AT(npu_driver, get_interface, 80);
 NPU_AT(npu_driver, shutdown, 88);
+NPU_AT(npu_driver, flags, 96);
+NPU_AT(npu_driver, reserved, 100);
+NPU_AT(npu_driver, default_profile, 104);
 
-NPU_SIZE(npu_op_row, 40);
+NPU_SIZE(npu_op_row, 48);
 NPU_AT(npu_op_row, size, 0);
 NPU_AT(npu_op_row, attr_bytes, 4);
 NPU_AT(npu_op_row, name, 8);
 NPU_AT(npu_op_row, caps, 16);
 NPU_AT(npu_op_row, plan, 24);
 NPU_AT(npu_op_row, run, 32);
+NPU_AT(npu_op_row, release_plan, 40);
 
 NPU_SIZE(npu_op_pack, 32);
 NPU_AT(npu_op_pack, size, 0);
@@ -180,7 +191,7 @@ NPU_AT(npu_rng, offset, 8);
 NPU_AT(npu_rng, seed_ptr, 16);
 NPU_AT(npu_rng, offset_ptr, 24);
 
-NPU_SIZE(npu_call, 168);
+NPU_SIZE(npu_call, 176);
 NPU_AT(npu_call, size, 0);
 NPU_AT(npu_call, slot, 4);
 NPU_AT(npu_call, code, 8);
@@ -205,6 +216,8 @@ NPU_AT(npu_call, carry, 112);
 NPU_AT(npu_call, carry_bytes, 120);
 NPU_AT(npu_call, plan, 128);
 NPU_AT(npu_call, rng, 136);
+NPU_AT(npu_call, workspace_limit, 168);
+static_assert(NPU_CALL_BYTES_1_0 == 168);
 
 NPU_SIZE(npu_verdict, 152);
 NPU_AT(npu_verdict, size, 0);
@@ -219,7 +232,7 @@ NPU_AT(npu_verdict, carry_bytes, 40);
 NPU_AT(npu_verdict, plan, 48);
 NPU_AT(npu_verdict, detail, 56);
 
-NPU_SIZE(npu_op_caps, 200);
+NPU_SIZE(npu_op_caps, 216);
 NPU_AT(npu_op_caps, size, 0);
 NPU_AT(npu_op_caps, flags, 4);
 NPU_AT(npu_op_caps, dtype_rule, 8);
@@ -230,6 +243,11 @@ NPU_AT(npu_op_caps, alias_mask, 24);
 NPU_AT(npu_op_caps, accumulate, 32);
 NPU_AT(npu_op_caps, dtypes, 40);
 NPU_AT(npu_op_caps, numel_limit, 168);
+NPU_AT(npu_op_caps, dtype_rows, 200);
+NPU_AT(npu_op_caps, n_dtype_rows, 208);
+NPU_AT(npu_op_caps, reserved, 212);
+
+NPU_SIZE(npu_dtype_row, 32);
 
 // Growing tables at their end is fine; these never grow.
 static_assert(std::is_trivially_copyable_v<npu_call>);
@@ -243,3 +261,9 @@ static_assert(NPU_KIND_MULTINOMIAL == 5 && NPU_KIND_DROPOUT == 6);
 static_assert(NPU_RANDOM_UNIFORM == 0 && NPU_RANDOM_BINOMIAL == 10);
 static_assert(NPU_FIRST_VENDOR_SLOT == 4096 && NPU_KIND_LIMIT <= 256);
 static_assert(NPU_DTYPE_COUNT <= 64, "sets of dtypes are 64-bit masks");
+static_assert(NPU_KIND_LIMIT <= NPU_FIRST_VENDOR_SLOT);
+static_assert(NPU_FIRST_VENDOR_SLOT < NPU_FIRST_PACK_SLOT);
+
+// Attributes that came with 1.1 lie where 1.0 had unused bytes or ended.
+NPU_AT(npu_conv_attrs, epilogue, 124);
+NPU_AT(npu_gemm_attrs, bias_gradient, 76);

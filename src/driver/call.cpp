@@ -111,9 +111,24 @@ void Call::prepare(const Driver& driver) noexcept {
       tensors_[i].flags &= driver.table().tensor_flags_known;
     }
   }
+  for (std::uint32_t i = 0; i < frame_.n_lists && narrow; ++i) {
+    narrow = fits_index32(lists_[i]);
+  }
   frame_.flags = narrow ? frame_.flags | NPU_CALL_INDEX32
                         : frame_.flags & ~NPU_CALL_INDEX32;
   frame_.flags &= driver.table().call_flags_known;
+  frame_.size = driver.frame_bytes();
+}
+
+// What the driver wants, as far as the kind allows it.
+std::uint32_t Call::plan_use(
+    const Driver& driver, const npu_op_caps& caps) const noexcept {
+  const npu_kind_info* kind = npu_kind_of(frame_.slot);
+  if (kind == nullptr) {
+    return caps.plan_use;
+  }
+  return std::min(
+      caps.plan_use, driver.minor() == 0 ? kind->plan_use_1_0 : kind->plan_use);
 }
 
 npu_verdict Call::plan(const Driver& driver, npu_device device) {
@@ -131,17 +146,43 @@ npu_verdict Call::plan(const Driver& driver, npu_device device) {
   if (verdict.answer != NPU_VERDICT_YES) {
     return verdict;
   }
+  driver.ensure_warm(device, frame_.slot);
   prepare(driver);
-  const npu_kind_info* kind = npu_kind_of(frame_.slot);
-  const std::uint32_t use = kind == nullptr
-                                ? caps->plan_use
-                                : std::min(caps->plan_use, kind->plan_use);
+  const std::uint32_t use = plan_use(driver, *caps);
   if (use == NPU_PLAN_NONE) {
     return verdict;
   }
   plan_ = find_plan(driver, device, frame_, use);
   frame_.plan = plan_->verdict.plan;
   return plan_->verdict;
+}
+
+npu_verdict Call::plan_with_less(const Driver& driver, npu_device device) {
+  constexpr std::uint64_t kNone = 1;  // workspace_limit: 0 is no limit
+  constexpr std::uint64_t kSmall = 64 * 1024;
+  const std::uint64_t asked =
+      plan_ == nullptr ? 0 : plan_->verdict.workspace_bytes;
+  // A driver of 1.0 does not see the limit; one that was left nothing and
+  // still asks does not look at it.
+  if (asked == 0 || driver.minor() == 0 || frame_.workspace_limit == kNone) {
+    return declined(NPU_REASON_WORKSPACE);
+  }
+  frame_.workspace_limit = asked / 4 < kSmall ? kNone : asked / 4;
+  const npu_verdict verdict = plan(driver, device);
+  const bool less =
+      verdict.answer == NPU_VERDICT_YES && verdict.workspace_bytes < asked;
+  return less ? verdict : declined(NPU_REASON_WORKSPACE);
+}
+
+void Call::tune_planned(
+    const Driver& driver, npu_device device, npu_stream stream) {
+  const npu_op_caps* caps = driver.caps(frame_.slot, frame_.code);
+  if (caps == nullptr || forked_child()) {
+    return;
+  }
+  prepare(driver);
+  plan_ = tune_plan(plan_, device, stream, frame_, plan_use(driver, *caps));
+  frame_.plan = plan_->verdict.plan;
 }
 
 npu_status Call::run(const Driver& driver, npu_stream stream) {
@@ -159,7 +200,7 @@ npu_status Call::run(const Driver& driver, npu_stream stream) {
         "run on " + std::string(driver.name()) + ": " + describe(frame_) +
             " rung native");
   }
-  return driver.op().run(stream, &frame_);
+  return driver.run(stream, frame_);
 }
 
 std::string describe(const npu_call& call) {

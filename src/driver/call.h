@@ -12,7 +12,8 @@
 
 namespace npu {
 
-struct Plan;
+struct Plan;  // driver/plan_cache.h
+using PlanHandle = std::shared_ptr<Plan>;
 
 // Owns the small arrays a frame points to. Outputs are added before inputs; an
 // optional operand that is absent is added as npu_tensor{}. Sizes, strides and
@@ -50,8 +51,38 @@ class Call {
   // Asks the driver (caps, then plan where the kind uses plans). A verdict of
   // NPU_VERDICT_NO carries the reason. NPU_DISABLE_KIND is honoured here.
   // The plan is cached and stays alive as long as this call. Throws Error when
-  // the driver fails rather than declines.
+  // the driver fails rather than declines. The kind is warmed up first.
   npu_verdict plan(const Driver& driver, npu_device device);
+
+  // When the device workspace that plan() asked for cannot be had: plans again
+  // with a limit well below it. Anything but NPU_VERDICT_YES is NPU_VERDICT_NO
+  // with NPU_REASON_WORKSPACE: the driver can do with no less.
+  npu_verdict plan_with_less(const Driver& driver, npu_device device);
+
+  // Lets the driver choose the fastest way by running the call, which has its
+  // workspaces; call it between plan() and run(). Does nothing unless the frame
+  // is flagged NPU_CALL_BENCHMARK, and once per plan key. Throws Error for a
+  // failure that is not about tuning (NPU_E_ASYNC, NPU_E_DEVICE_LOST).
+  void tune(const Driver& driver, npu_device device, npu_stream stream) {
+    if (plan_ != nullptr && (frame_.flags & NPU_CALL_BENCHMARK) != 0) {
+      tune_planned(driver, device, stream);
+    }
+  }
+
+  // For a graph: keeps the frame's plan alive after this call. May be null.
+  const PlanHandle& plan_handle() const noexcept {
+    return plan_;
+  }
+
+  void set_workspace(void* data, std::uint64_t bytes) noexcept {
+    frame_.workspace = data;
+    frame_.workspace_bytes = bytes;
+  }
+  // Lives until the stream passes the call.
+  void set_host_workspace(void* data, std::uint64_t bytes) noexcept {
+    frame_.host_workspace = data;
+    frame_.host_workspace_bytes = bytes;
+  }
 
   // Queues the call; the status is the driver's. With debug logging on, prints
   // one line: label, kind, shapes.
@@ -60,12 +91,36 @@ class Call {
  private:
   npu_tensor& add(const npu_tensor& tensor);
   void prepare(const Driver& driver) noexcept;
+  void tune_planned(const Driver& driver, npu_device device, npu_stream stream);
+  std::uint32_t plan_use(
+      const Driver& driver, const npu_op_caps& caps) const noexcept;
 
   std::array<npu_tensor, NPU_MAX_OPERANDS> tensors_;
   std::array<npu_list, kMaxLists> lists_;
   npu_call frame_{};
-  std::shared_ptr<Plan> plan_;
+  PlanHandle plan_;
 };
+
+// Gives a planned call its device workspace. `take(bytes)` returns memory of
+// the stream, or nullptr when there is none of that size (not an exception);
+// then the driver is asked to do with less. `verdict` is the plan's. The answer
+// is YES and the workspace is set, or NO with NPU_REASON_WORKSPACE.
+template <class Take>
+npu_verdict fit_workspace(
+    Call& call,
+    const Driver& driver,
+    npu_device device,
+    npu_verdict verdict,
+    Take&& take) {
+  while (verdict.answer == NPU_VERDICT_YES && verdict.workspace_bytes != 0) {
+    if (void* const data = take(verdict.workspace_bytes)) {
+      call.set_workspace(data, verdict.workspace_bytes);
+      break;
+    }
+    verdict = call.plan_with_less(driver, device);
+  }
+  return verdict;
+}
 
 // "binary.add (aten::add.Tensor) out f32[2, 3] in f32[2, 3] f32[]".
 std::string describe(const npu_call& call);

@@ -2,8 +2,6 @@
 // Loads a driver and refuses one that does not keep the contract's form.
 #include "driver/driver.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
@@ -30,6 +28,32 @@ std::string version_text(std::uint32_t abi) {
 npu_status no_peer_access(npu_device, npu_device, int32_t* yes) {
   *yes = 0;
   return NPU_OK;
+}
+
+npu_status nothing_to_enable(npu_device, npu_device) {
+  return NPU_OK;
+}
+
+void* no_device_handle(npu_device) {
+  return nullptr;
+}
+
+npu_status no_host_register(void*, uint64_t) {
+  host_services()->set_error("the driver has no memory.host_register");
+  return NPU_E_UNSUPPORTED;
+}
+
+npu_status no_host_unregister(void*) {
+  host_services()->set_error("the driver has no memory.host_unregister");
+  return NPU_E_UNSUPPORTED;
+}
+
+npu_mailbox* no_mailbox(npu_stream) {
+  return nullptr;
+}
+
+npu_status nothing_to_tune(npu_stream, const npu_call*, npu_verdict*) {
+  return NPU_E_UNSUPPORTED;
 }
 
 npu_status nothing_to_trim(npu_device) {
@@ -107,16 +131,41 @@ std::string canonical(const std::string& path) {
   return result;
 }
 
+// Never destroyed: drivers may be called until the process ends.
+struct Loaded {
+  std::mutex load_mutex;  // held while a driver is loaded
+  std::mutex mutex;
+  std::map<std::string, Driver*> drivers;
+
+  static Loaded& get() {
+    static auto* all = new Loaded;
+    return *all;
+  }
+};
+
 }  // namespace
 
+Driver* Driver::find_loaded(const char* name) noexcept {
+  Loaded& loaded = Loaded::get();
+  const std::lock_guard<std::mutex> lock(loaded.mutex);
+  for (const auto& [path, driver] : loaded.drivers) {
+    if (name != nullptr && std::strcmp(driver->name(), name) == 0) {
+      return driver;
+    }
+  }
+  return nullptr;
+}
+
 Driver* Driver::load(const std::string& path) {
-  // Never destroyed: drivers may be called until the process ends.
-  static auto* mutex = new std::mutex;
-  static auto* loaded = new std::map<std::string, Driver*>;
-  const std::lock_guard<std::mutex> lock(*mutex);
+  Loaded& loaded = Loaded::get();
+  const std::lock_guard<std::mutex> lock(loaded.load_mutex);
   const std::string real = canonical(path);
-  if (const auto known = loaded->find(real); known != loaded->end()) {
-    return known->second;
+  {
+    const std::lock_guard<std::mutex> look(loaded.mutex);
+    const auto known = loaded.drivers.find(real);
+    if (known != loaded.drivers.end()) {
+      return known->second;
+    }
   }
   if (forked_child()) {
     throw Error(
@@ -130,7 +179,7 @@ Driver* Driver::load(const std::string& path) {
   driver->path_ = real;
   driver->open_library();
   driver->ask_kinds();
-  lock_streams_if_needed(
+  driver->locked_run_ = lock_streams_if_needed(
       driver->device_,
       driver->memory_,
       driver->stream_,
@@ -139,7 +188,8 @@ Driver* Driver::load(const std::string& path) {
   if (log_enabled(NPU_LOG_INFO)) {
     log(NPU_LOG_INFO, "loaded " + driver->identity() + " from " + real);
   }
-  return (*loaded)[real] = driver.release();
+  const std::lock_guard<std::mutex> publish(loaded.mutex);
+  return loaded.drivers[real] = driver.release();
 }
 
 std::string Driver::identity() const {
@@ -154,27 +204,8 @@ std::string Driver::identity() const {
 }
 
 void Driver::open_library() {
-  check_library_file(path_);
-  // Local binding: two drivers may carry the same symbols. Never closed, not
-  // even on failure: threads or exit handlers of the library may remain.
-  void* library = ::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    throw Error(
-        NPU_E_INVALID,
-        "npu: driver '" + path_ + "': cannot be loaded: " + ::dlerror() +
-            ". Check that its libraries are installed and on the loader's "
-            "path.");
-  }
-  const auto entry =
-      reinterpret_cast<npu_driver_entry_fn>(::dlsym(library, NPU_DRIVER_ENTRY));
-  if (entry == nullptr) {
-    throw Error(
-        NPU_E_INVALID,
-        "npu: driver '" + path_ +
-            "': does not export '" NPU_DRIVER_ENTRY
-            "', so it is no driver. See "
-            "docs/driver-guide.md.");
-  }
+  const auto entry = reinterpret_cast<npu_driver_entry_fn>(
+      npu::open_library(path_, "driver", NPU_DRIVER_ENTRY));
   const npu_driver* given = nullptr;
   host_services()->set_error(nullptr);
   const npu_status status = entry(NPU_ABI, host_services(), &given);
@@ -226,6 +257,9 @@ void Driver::adopt(const npu_driver* given) {
   copy_struct(stream_, given->stream);
   copy_struct(event_, given->event);
   copy_struct(op_, given->op);
+  frame_bytes_ = minor() == 0 ? NPU_CALL_BYTES_1_0 : sizeof(npu_call);
+  warms_ = op_.warm != nullptr;
+  tunes_ = op_.tune != nullptr;
   const npu_memory_table as_given = memory_;
   fill_defaults();
   check_conditional_slots(as_given);
@@ -267,14 +301,20 @@ void Driver::check_slots() const {
 void Driver::fill_defaults() noexcept {
   default_to(device_.can_access_peer, &no_peer_access);
   default_to(device_.trim, &nothing_to_trim);
+  default_to(device_.enable_peer, &nothing_to_enable);
+  default_to(device_.native_handle, &no_device_handle);
   default_to(memory_.copy_peer, &no_peer_copy);
   default_to(memory_.host_open, &always_open);
   default_to(memory_.host_close, &always_open);
+  default_to(memory_.host_register, &no_host_register);
+  default_to(memory_.host_unregister, &no_host_unregister);
   default_to(stream_.priority_range, &one_priority);
   default_to(stream_.native_handle, &stream_itself);
+  default_to(stream_.mailbox, &no_mailbox);
   default_to(event_.native_handle, &event_itself);
   default_to(op_.release_plan, &plan_owns_nothing);
   default_to(op_.warm, &nothing_to_warm);
+  default_to(op_.tune, &nothing_to_tune);
   default_to(table_.get_interface, &no_interface);
   default_to(table_.shutdown, &nothing_to_shut_down);
   table_.device = &device_;
@@ -341,14 +381,24 @@ void Driver::ask_kinds() {
     caps_[slot].resize(kind.n_codes);
     for (std::uint32_t code = 0; code < kind.n_codes; ++code) {
       npu_op_caps caps{};
-      caps.size = sizeof(caps);
-      if (op_.caps(slot, code, &caps) == NPU_OK) {
+      if (ask_caps(slot, code, caps) == NPU_OK) {
         caps_[slot][code] = caps;
         set_bit(kinds_, slot);
       }
     }
   }
   host_services()->set_error(nullptr);
+}
+
+// An older driver is told the size it was built with.
+npu_status Driver::ask_caps(
+    std::uint32_t slot, std::uint32_t code, npu_op_caps& caps) const {
+  caps.size = minor() == 0 ? offsetof(npu_op_caps, dtype_rows) : sizeof(caps);
+  const npu_op_row* pack_row = row(slot);
+  const npu_status status = pack_row != nullptr ? pack_row->caps(code, &caps)
+                                                : op_.caps(slot, code, &caps);
+  caps.size = sizeof(caps);
+  return status;
 }
 
 bool Driver::has_kind(std::uint32_t slot) const noexcept {
@@ -367,10 +417,10 @@ const npu_op_caps* Driver::caps(std::uint32_t slot, std::uint32_t code) const {
   const auto [entry, is_new] = vendor_caps_.try_emplace({slot, code});
   if (is_new) {
     auto caps = std::make_unique<npu_op_caps>();
-    caps->size = sizeof(npu_op_caps);
-    if (op_.caps(slot, code, caps.get()) == NPU_OK) {
+    if (ask_caps(slot, code, *caps) == NPU_OK) {
       entry->second = std::move(caps);
     }
+    host_services()->set_error(nullptr);
   }
   return entry->second.get();
 }

@@ -2,16 +2,23 @@
 // One loaded driver, checked: every required slot is there.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "driver/interfaces.h"
+#include "driver/stream_lock.h"
 #include "npu/op.h"
+#include "npu/pack.h"
 
 namespace npu {
 
@@ -22,6 +29,8 @@ class Driver {
   // entry. Throws Error with file, what is wrong and what to do. A library
   // that is loaded already is handed out again.
   static Driver* load(const std::string& path);
+  // One that is loaded already, by its name; nullptr when there is none.
+  static Driver* find_loaded(const char* name) noexcept;
 
   const char* name() const noexcept {
     return table_.name;
@@ -50,6 +59,59 @@ class Driver {
     return op_;
   }
 
+  // The device is this computer's processor: the CPU rungs are native there.
+  bool device_is_cpu() const noexcept {
+    return (table_.flags & NPU_DRIVER_DEVICE_IS_CPU) != 0;
+  }
+  // The profile for users who name none; "" = none.
+  const char* default_profile() const noexcept {
+    return table_.default_profile != nullptr ? table_.default_profile : "";
+  }
+  // Minor version of the contract it was built for.
+  std::uint32_t minor() const noexcept {
+    return table_.abi & 0xffffu;
+  }
+  // The size frames say to this driver: what it was built to take.
+  std::uint32_t frame_bytes() const noexcept {
+    return frame_bytes_;
+  }
+
+  // An optional interface: driver.interface<npu_capture>(). The driver is asked
+  // once; nullptr when it has none, or one that is not whole, which is logged.
+  // What an older driver's struct lacks is filled with the defaults.
+  template <class Interface>
+  const Interface* interface() const {
+    return static_cast<const Interface*>(
+        find_interface(interface_info<Interface>()));
+  }
+
+  // A kind by name: "gemm", "vendor.name/1" of an operator pack or of the
+  // driver itself. 0 when nobody has it.
+  std::uint32_t find(const char* name) const;
+  // Adds the rows of a pack (NPU_OP_PACKS). Throws Error that names the file
+  // and what is wrong; nothing of the pack is used then. False when the pack
+  // says that it is not for this driver.
+  bool add_pack(const std::string& path);
+
+  // A call's slot decides who is asked: the driver or a pack.
+  npu_status plan(
+      npu_device device, const npu_call& call, npu_verdict& verdict) const;
+  npu_status run(npu_stream stream, const npu_call& call) const {
+    return call.slot < NPU_FIRST_PACK_SLOT ? op_.run(stream, &call)
+                                           : run_row(stream, call);
+  }
+  void release_plan(std::uint32_t slot, void* plan) const noexcept;
+  bool can_tune(std::uint32_t slot) const noexcept {
+    return tunes_ && slot < NPU_FIRST_PACK_SLOT;
+  }
+  // op.warm, once per device and kind. Call::plan does it; who runs a frame
+  // without planning does it before the first.
+  void ensure_warm(npu_device device, std::uint32_t slot) const {
+    if (warms_ && slot < NPU_FIRST_PACK_SLOT && !is_warm(device, slot)) {
+      warm(device, slot);
+    }
+  }
+
   // True when the driver runs this kind at all (asked once, at load) and the
   // user did not switch it off.
   bool has_kind(std::uint32_t slot) const noexcept;
@@ -64,6 +126,8 @@ class Driver {
 
  private:
   static constexpr std::uint32_t kSlots = 256;
+  static constexpr std::uint32_t kWarmDevices = 64;
+  static constexpr std::uint32_t kMaxRows = 1024;
 
   Driver() = default;
   void open_library();
@@ -72,7 +136,16 @@ class Driver {
   void check_slots() const;
   void check_conditional_slots(const npu_memory_table& given) const;
   void ask_kinds();
+  npu_status ask_caps(
+      std::uint32_t slot, std::uint32_t code, npu_op_caps& caps) const;
   std::string identity() const;
+  const void* find_interface(const InterfaceInfo& info) const;
+  const npu_op_row* row(std::uint32_t slot) const noexcept;
+  npu_status run_row(npu_stream stream, const npu_call& call) const;
+  std::uint32_t find_row(const char* name) const noexcept;
+  void add_row(const npu_op_row& row) noexcept;
+  bool is_warm(npu_device device, std::uint32_t slot) const noexcept;
+  void warm(npu_device device, std::uint32_t slot) const;
 
   std::string path_;
   npu_driver table_{};
@@ -81,6 +154,10 @@ class Driver {
   npu_stream_table stream_{};
   npu_event_table event_{};
   npu_op_table op_{};
+  std::uint32_t frame_bytes_ = sizeof(npu_call);
+  bool tunes_ = false;
+  bool warms_ = false;
+  LockedRun locked_run_ = nullptr;  // of drivers that need stream locks
   std::uint64_t kinds_[kSlots / 64] = {};
   std::uint64_t disabled_[kSlots / 64] = {};
   // Standard kinds by slot, then code.
@@ -89,7 +166,22 @@ class Driver {
   mutable std::
       map<std::pair<std::uint32_t, std::uint32_t>, std::unique_ptr<npu_op_caps>>
           vendor_caps_;
+  mutable std::mutex interface_mutex_;
+  mutable std::map<std::string, std::unique_ptr<std::byte[]>> interfaces_;
+  mutable std::mutex warm_mutex_;
+  mutable std::set<std::pair<npu_device, std::uint32_t>> warm_kinds_;
+  mutable std::array<std::atomic<std::uint64_t>, kWarmDevices * kSlots / 64>
+      warmed_{};
+  // Rows of packs by slot - NPU_FIRST_PACK_SLOT: only ever appended, so that
+  // calls need no lock.
+  std::mutex pack_mutex_;
+  std::array<std::unique_ptr<const npu_op_row>, kMaxRows> rows_;
+  std::atomic<std::uint32_t> n_rows_{0};
 };
+
+// Adds the packs NPU_OP_PACKS names (colon separated paths) to the driver. One
+// that is wrong is left out with one line in the log.
+void load_packs(Driver& driver);
 
 // The slots NPU_DISABLE_KIND names (comma separated kinds). Throws Error for a
 // name that is no kind, with the nearest one.

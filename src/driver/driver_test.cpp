@@ -88,7 +88,7 @@ TEST(Load, NoEntrySymbol) {
 TEST(Load, WrongMajorVersion) {
   EXPECT_HAS(
       driver_failure_of("tiny_major"),
-      "built for contract 2.1, this host speaks 1.0. Rebuild the driver");
+      "built for contract 2.1, this host speaks 1.1. Rebuild the driver");
 }
 
 TEST(Load, ANewerMinorIsTaken) {

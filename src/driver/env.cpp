@@ -7,11 +7,36 @@
 #include <cstdlib>
 #include <limits>
 
+#include "driver/env_table.h"
 #include "driver/status.h"
 
 namespace npu::env {
 
 namespace {
+
+std::string& test_name() {
+  static auto* name = new std::string;
+  return *name;
+}
+
+void declared(
+    [[maybe_unused]] const char* name,
+    [[maybe_unused]] Type type,
+    [[maybe_unused]] std::string_view allowed = "") {
+#ifndef NDEBUG
+  if (test_name() != name) {
+    check_declared(name, type, allowed);
+  }
+#endif
+}
+
+std::optional<std::string> read(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') {
+    return std::nullopt;
+  }
+  return std::string(value);
+}
 
 [[noreturn]] void reject(
     const char* name, const std::string& value, const std::string& allowed) {
@@ -43,16 +68,18 @@ std::uint64_t unit(std::string_view suffix) {
 
 }  // namespace
 
+void declare_for_test(const char* name) {
+  test_name() = name;
+}
+
 std::optional<std::string> text(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') {
-    return std::nullopt;
-  }
-  return std::string(value);
+  declared(name, Type::kText);
+  return read(name);
 }
 
 bool flag(const char* name, bool otherwise) {
-  const auto value = text(name);
+  declared(name, Type::kFlag, "0, 1");
+  const auto value = read(name);
   if (!value) {
     return otherwise;
   }
@@ -67,7 +94,11 @@ std::int64_t integer(
     std::int64_t least,
     std::int64_t most,
     std::int64_t otherwise) {
-  const auto value = text(name);
+  const bool open = most == std::numeric_limits<std::int64_t>::max();
+  const std::string allowed = "an integer from " + std::to_string(least) +
+                              (open ? "" : " to " + std::to_string(most));
+  declared(name, Type::kInteger, allowed);
+  const auto value = read(name);
   if (!value) {
     return otherwise;
   }
@@ -75,19 +106,14 @@ std::int64_t integer(
   const char* end = value->data() + value->size();
   const auto [stop, error] = std::from_chars(value->data(), end, number);
   if (error != std::errc{} || stop != end || number < least || number > most) {
-    const bool open = most == std::numeric_limits<std::int64_t>::max();
-    reject(
-        name,
-        *value,
-        open ? "an integer from " + std::to_string(least)
-             : "an integer from " + std::to_string(least) + " to " +
-                   std::to_string(most));
+    reject(name, *value, allowed);
   }
   return number;
 }
 
 std::uint64_t bytes(const char* name, std::uint64_t otherwise) {
-  const auto value = text(name);
+  declared(name, Type::kBytes);
+  const auto value = read(name);
   if (!value) {
     return otherwise;
   }
@@ -112,17 +138,20 @@ std::size_t choice(
     const char* name,
     std::initializer_list<std::string_view> allowed,
     std::size_t otherwise) {
-  const auto value = text(name);
+  std::string list;
+  for (const std::string_view word : allowed) {
+    list += (list.empty() ? "" : ", ") + std::string(word);
+  }
+  declared(name, Type::kChoice, list);
+  const auto value = read(name);
   if (!value) {
     return otherwise;
   }
-  std::string list;
   std::size_t index = 0;
   for (const std::string_view word : allowed) {
     if (*value == word) {
       return index;
     }
-    list += (index == 0 ? "" : ", ") + std::string(word);
     ++index;
   }
   reject(name, *value, list);

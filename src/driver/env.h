@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Environment variables, read one way: a wrong value is an Error
-// (NPU_E_INVALID) that names the variable, its value and what is allowed.
+// (NPU_E_INVALID) that names the variable, its value and what is allowed. Every
+// variable has a row in env_table.cpp; debug builds refuse one that has none.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,9 @@ namespace npu::env {
 
 // Unset and empty are the same: absent.
 std::optional<std::string> text(const char* name);
+
+// A name for a test, which needs no row; "" takes it back.
+void declare_for_test(const char* name);
 
 // "0" or "1".
 bool flag(const char* name, bool otherwise);

@@ -15,7 +15,17 @@ using test::ScopedEnv;
 
 constexpr const char* kName = "NPU_TEST_VALUE";
 
-TEST(Env, UnsetAndEmptyAreAbsent) {
+class Env : public testing::Test {
+ protected:
+  void SetUp() override {
+    env::declare_for_test(kName);
+  }
+  void TearDown() override {
+    env::declare_for_test("");
+  }
+};
+
+TEST_F(Env, UnsetAndEmptyAreAbsent) {
   const ScopedEnv unset(kName, nullptr);
   EXPECT_FALSE(env::text(kName));
   const ScopedEnv empty(kName, "");
@@ -26,7 +36,7 @@ TEST(Env, UnsetAndEmptyAreAbsent) {
   EXPECT_EQ(env::choice(kName, {"a", "b"}, 1), 1u);
 }
 
-TEST(Env, FlagTakesOnlyZeroAndOne) {
+TEST_F(Env, FlagTakesOnlyZeroAndOne) {
   {
     const ScopedEnv one(kName, "1");
     EXPECT_TRUE(env::flag(kName, false));
@@ -44,7 +54,7 @@ TEST(Env, FlagTakesOnlyZeroAndOne) {
   }
 }
 
-TEST(Env, IntegerIsWholeAndInRange) {
+TEST_F(Env, IntegerIsWholeAndInRange) {
   {
     const ScopedEnv value(kName, "-3");
     EXPECT_EQ(env::integer(kName, -5, 5, 0), -3);
@@ -64,7 +74,7 @@ TEST(Env, IntegerIsWholeAndInRange) {
       "Allowed: an integer from 1.");
 }
 
-TEST(Env, BytesHaveUnits) {
+TEST_F(Env, BytesHaveUnits) {
   const std::pair<const char*, std::uint64_t> good[] = {
       {"0", 0},
       {"512", 512},
@@ -88,7 +98,7 @@ TEST(Env, BytesHaveUnits) {
   }
 }
 
-TEST(Env, ChoiceListsWhatIsAllowed) {
+TEST_F(Env, ChoiceListsWhatIsAllowed) {
   {
     const ScopedEnv value(kName, "fast");
     EXPECT_EQ(env::choice(kName, {"all", "fast"}, 0), 1u);

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The contract compiles as strict C11: building this file is the test. */
+#include "npu/capture.h"
+#include "npu/comm.h"
 #include "npu/driver.h"
+#include "npu/ipc.h"
 #include "npu/kinds.h"
+#include "npu/mailbox.h"
 #include "npu/op.h"
+#include "npu/pack.h"
+#include "npu/profiler.h"
 #include "npu/validate.h"
+#include "npu/vmm.h"
 
 int npu_header_c11(void);
 int npu_header_c11(void) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the headers of an ELF file.
+// Reads the headers of an ELF file, then loads it.
 #include "driver/library_file.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <sys/stat.h>
 
@@ -17,9 +18,16 @@ namespace npu {
 
 namespace {
 
-[[noreturn]] void reject(const std::string& path, const std::string& what) {
-  throw Error(NPU_E_INVALID, "npu: driver '" + path + "': " + what);
-}
+// The file in an error text.
+struct File {
+  const std::string& path;
+  const char* what;
+
+  [[noreturn]] void reject(const std::string& why) const {
+    throw Error(
+        NPU_E_INVALID, std::string("npu: ") + what + " '" + path + "': " + why);
+  }
+};
 
 #if defined(__x86_64__)
 constexpr Elf64_Half kMachine = EM_X86_64;
@@ -34,54 +42,50 @@ constexpr Elf64_Half kMachine = EM_NONE;  // not checked
 constexpr const char* kCut =
     "the file is cut short or damaged. Build or install it again.";
 
-void check_header(const std::string& path, const Elf64_Ehdr& header) {
+void check_header(const File& file, const Elf64_Ehdr& header) {
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) {
-    reject(
-        path,
-        "not a shared library (no ELF header). Give the path of a driver's "
-        ".so.");
+    file.reject(
+        "not a shared library (no ELF header). Give the path of a .so.");
   }
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_type != ET_DYN) {
-    reject(
-        path, "not a 64-bit shared library. Give the path of a driver's .so.");
+    file.reject("not a 64-bit shared library. Give the path of a .so.");
   }
   if (kMachine != EM_NONE && header.e_machine != kMachine) {
-    reject(
-        path,
+    file.reject(
         "built for another processor (ELF machine " +
-            std::to_string(header.e_machine) + ", this one is " +
-            std::to_string(kMachine) + "). Build it for this one.");
+        std::to_string(header.e_machine) + ", this one is " +
+        std::to_string(kMachine) + "). Build it for this one.");
   }
 }
 
 }  // namespace
 
-void check_library_file(const std::string& path) {
+void check_library_file(const std::string& path, const char* what) {
+  const File given{path, what};
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
-    throw Error(
-        NPU_E_INVALID,
-        "npu: driver '" + path + "': no such file (" + std::strerror(errno) +
-            "). Check NPU_DRIVER.");
+    given.reject(
+        std::string("no such file (") + std::strerror(errno) +
+        "). Check the path.");
   }
   if (!S_ISREG(info.st_mode)) {
-    reject(path, "not a file. Give the path of a driver's .so.");
+    given.reject("not a file. Give the path of a .so.");
   }
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    reject(path, "cannot be read. Check its permissions.");
+    given.reject("cannot be read. Check its permissions.");
   }
   Elf64_Ehdr header{};
   file.read(reinterpret_cast<char*>(&header), sizeof(header));
   const bool whole = file.gcount() == sizeof(header);
   if (!whole && std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0) {
-    reject(path, kCut);
+    given.reject(kCut);
   }
-  check_header(path, header);
+  check_header(given, header);
   const auto bytes = static_cast<std::uint64_t>(info.st_size);
   if (header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phoff > bytes ||
       bytes - header.e_phoff < header.e_phnum * sizeof(Elf64_Phdr)) {
-    reject(path, kCut);
+    given.reject(kCut);
   }
   std::vector<Elf64_Phdr> segments(header.e_phnum);
   file.seekg(static_cast<std::streamoff>(header.e_phoff));
@@ -89,15 +93,35 @@ void check_library_file(const std::string& path) {
       reinterpret_cast<char*>(segments.data()),
       static_cast<std::streamsize>(segments.size() * sizeof(Elf64_Phdr)));
   if (!file) {
-    reject(path, kCut);
+    given.reject(kCut);
   }
   for (const Elf64_Phdr& segment : segments) {
     if (segment.p_type == PT_LOAD &&
         (segment.p_offset > bytes ||
          bytes - segment.p_offset < segment.p_filesz)) {
-      reject(path, kCut);
+      given.reject(kCut);
     }
   }
+}
+
+void* open_library(
+    const std::string& path, const char* what, const char* entry) {
+  check_library_file(path, what);
+  // Local binding: two drivers may carry the same symbols. Never closed, not
+  // even on failure: threads or exit handlers of the library may remain.
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    File{path, what}.reject(
+        std::string("cannot be loaded: ") + ::dlerror() +
+        ". Check that its libraries are installed and on the loader's path.");
+  }
+  void* found = ::dlsym(library, entry);
+  if (found == nullptr) {
+    File{path, what}.reject(
+        std::string("does not export '") + entry + "', so it is no " + what +
+        ". See docs/driver-guide.md.");
+  }
+  return found;
 }
 
 }  // namespace npu

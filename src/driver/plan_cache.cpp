@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys, shards and the bound of the plan cache.
+// Shards, eviction and tuning of the plan cache.
 #include "driver/plan_cache.h"
 
-#include <algorithm>
 #include <array>
-#include <cstring>
 #include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
+#include "driver/plan_key.h"
 #include "driver/services.h"
 #include "driver/status.h"
 #include "driver/verdict.h"
@@ -20,8 +21,6 @@ namespace npu {
 namespace {
 
 constexpr std::size_t kShards = 16;
-// A shard that is full is emptied: shapes that change all the time would
-// otherwise fill memory, and a plan is cheap compared with what it saves.
 constexpr std::size_t kMaxPerShard = 1024;
 
 struct Hash {
@@ -31,10 +30,86 @@ struct Hash {
   }
 };
 
-struct Shard {
-  std::shared_mutex mutex;
-  std::unordered_map<std::string, std::shared_ptr<Plan>, Hash, std::equal_to<>>
-      plans;
+// One shard. Readers only mark what they use; who inserts into a full shard
+// moves a hand over the entries, takes the marks away and replaces the first
+// entry without one ("second chance").
+class Shard {
+ public:
+  PlanHandle find(std::string_view key) const {
+    const std::shared_lock<std::shared_mutex> lock(mutex_);
+    const auto found = plans_.find(key);
+    if (found == plans_.end()) {
+      return nullptr;
+    }
+    found->second.used.store(true, std::memory_order_relaxed);
+    return found->second.plan;
+  }
+
+  // What the key has now: `plan`, or what another thread put there meanwhile.
+  // `dropped` leaves with the caller, because letting go calls the driver.
+  PlanHandle insert(
+      const std::string& key, PlanHandle plan, PlanHandle& dropped) {
+    const std::unique_lock<std::shared_mutex> lock(mutex_);
+    const auto [place, is_new] = plans_.try_emplace(key);
+    Entry& entry = place->second;
+    if (!is_new) {
+      dropped = std::move(plan);
+      return entry.plan;
+    }
+    entry.plan = std::move(plan);
+    PlanHandle kept = entry.plan;
+    if (ring_.size() < kMaxPerShard) {
+      ring_.push_back(&*place);
+    } else {
+      make_room();
+      dropped = std::move(ring_[hand_]->second.plan);
+      plans_.erase(std::string(ring_[hand_]->first));
+      ring_[hand_] = &*place;
+      hand_ = (hand_ + 1) % ring_.size();
+    }
+    return kept;
+  }
+
+  // Puts `to` where `from` is; nothing when the entry has changed or gone.
+  void replace(std::string_view key, const PlanHandle& from, PlanHandle to) {
+    const std::unique_lock<std::shared_mutex> lock(mutex_);
+    const auto found = plans_.find(key);
+    if (found != plans_.end() && found->second.plan == from) {
+      found->second.plan = std::move(to);
+    }
+  }
+
+  void clear() {
+    Plans old;
+    const std::unique_lock<std::shared_mutex> lock(mutex_);
+    old.swap(plans_);
+    ring_.clear();
+    hand_ = 0;
+  }
+
+  std::size_t size() const {
+    const std::shared_lock<std::shared_mutex> lock(mutex_);
+    return plans_.size();
+  }
+
+ private:
+  struct Entry {
+    PlanHandle plan;
+    mutable std::atomic<bool> used{false};
+  };
+  using Plans = std::unordered_map<std::string, Entry, Hash, std::equal_to<>>;
+
+  void make_room() {
+    while (
+        ring_[hand_]->second.used.exchange(false, std::memory_order_relaxed)) {
+      hand_ = (hand_ + 1) % ring_.size();
+    }
+  }
+
+  mutable std::shared_mutex mutex_;
+  Plans plans_;
+  std::vector<Plans::value_type*> ring_;  // nodes of a map do not move
+  std::size_t hand_ = 0;
 };
 
 // Never destroyed: drivers are not called while the process ends.
@@ -43,108 +118,21 @@ std::array<Shard, kShards>& shards() {
   return *all;
 }
 
-class KeyWriter {
- public:
-  explicit KeyWriter(std::string& key) : key_(key) {
-    key_.clear();
-  }
-  template <class T>
-  void put(const T& value) {
-    put(&value, sizeof(value));
-  }
-  void put(const void* data, std::size_t bytes) {
-    key_.append(static_cast<const char*>(data), bytes);
-  }
-
- private:
-  std::string& key_;
-};
-
-std::uint8_t alignment_class(const void* data) noexcept {
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  return static_cast<std::uint8_t>(
-      (address % 256 == 0)  ? 3
-      : (address % 64 == 0) ? 2
-      : (address % 16 == 0) ? 1
-                            : 0);
+Shard& shard_of(std::string_view key) {
+  return shards()[Hash{}(key) % kShards];
 }
 
-void put_tensor(KeyWriter& key, const npu_tensor& tensor, bool by_shape) {
-  key.put(tensor.dtype);
-  if (tensor.dtype == NPU_ABSENT) {
-    return;
-  }
-  key.put(tensor.flags);
-  key.put(tensor.format);
-  key.put(tensor.alias_of);
-  if (by_shape) {
-    key.put(tensor.ndim);
-    key.put(tensor.sizes, tensor.ndim * sizeof(std::int64_t));
-    key.put(tensor.strides, tensor.ndim * sizeof(std::int64_t));
-    key.put(alignment_class(tensor.data));
-  }
+std::string what_was_asked(
+    const Driver& driver, const char* slot, const npu_call& call) {
+  return std::string(driver.name()) + " op." + slot + " of " +
+         (call.label != nullptr ? call.label : npu_kind_name(call.slot));
 }
 
-void put_list(KeyWriter& key, const npu_list& list, bool by_shape) {
-  key.put(list.n);
-  key.put(list.dtype);
-  key.put(list.flags);
-  for (std::uint32_t i = 0; by_shape && i < list.n; ++i) {
-    if (list.tensors != nullptr) {
-      put_tensor(key, list.tensors[i], true);
-    } else {
-      key.put(list.numel[i]);
-      key.put(alignment_class(list.data[i]));
-    }
-  }
-}
-
-// Attributes marked `key`; a vendor's own kind is not known here, so all of it.
-void put_attrs(KeyWriter& key, const npu_call& call) {
-  const npu_kind_info* kind = npu_kind_of(call.slot);
-  if (kind == nullptr) {
-    key.put(call.attrs, call.attr_bytes);
-    return;
-  }
-  const auto* attrs = static_cast<const char*>(call.attrs);
-  for (std::uint32_t i = 0; i < kind->n_attrs; ++i) {
-    const npu_attr_info& attr = kind->attrs[i];
-    if (attr.key != 0 && attr.offset + attr.bytes <= call.attr_bytes) {
-      key.put(attrs + attr.offset, attr.bytes);
-    }
-  }
-}
-
-void write_key(
-    std::string& text,
-    const Driver& driver,
-    npu_device device,
-    const npu_call& call,
-    bool by_shape) {
-  KeyWriter key(text);
-  key.put(&driver);
-  key.put(device);
-  key.put(call.slot);
-  key.put(call.code);
-  key.put(call.flags);
-  key.put(call.math_mode);
-  key.put(call.compute_dtype);
-  key.put(call.deterministic);
-  key.put(call.n_out);
-  for (std::uint32_t i = 0; i < call.n_out + call.n_in; ++i) {
-    put_tensor(key, call.tensors[i], by_shape);
-  }
-  for (std::uint32_t i = 0; i < call.n_lists; ++i) {
-    put_list(key, call.lists[i], by_shape);
-  }
-  put_attrs(key, call);
-}
-
-std::shared_ptr<Plan> ask_driver(
+npu_verdict ask_driver(
     const Driver& driver, npu_device device, const npu_call& call) {
   npu_verdict verdict{};
   verdict.size = sizeof(verdict);
-  const npu_status status = driver.op().plan(device, &call, &verdict);
+  const npu_status status = driver.plan(device, call, verdict);
   if (status == NPU_E_UNSUPPORTED) {
     const npu_reason reason = verdict.reason != NPU_REASON_NONE
                                   ? verdict.reason
@@ -156,61 +144,96 @@ std::shared_ptr<Plan> ask_driver(
                                   : host_services()->last_error());
     host_services()->set_error(nullptr);
   } else if (status != NPU_OK) {
-    const std::string what =
-        std::string(driver.name()) + " op.plan of " +
-        (call.label != nullptr ? call.label : npu_kind_name(call.slot));
-    check(status, what.c_str());
+    check(status, what_was_asked(driver, "plan", call).c_str());
   }
   verdict.size = sizeof(verdict);
-  return std::make_shared<Plan>(driver, verdict);
+  return verdict;
+}
+
+// The driver's own status of tuning is worth a line in the log at most: the
+// call runs as planned.
+void tuning_failed(
+    const Driver& driver, const npu_call& call, npu_status status) {
+  const std::string what = what_was_asked(driver, "tune", call);
+  if (status == NPU_E_ASYNC || status == NPU_E_DEVICE_LOST) {
+    check(status, what.c_str());
+  }
+  if (status != NPU_E_UNSUPPORTED && log_enabled(NPU_LOG_WARNING)) {
+    log(NPU_LOG_WARNING, failure_text(status, what.c_str()));
+  }
+  host_services()->set_error(nullptr);
 }
 
 }  // namespace
 
 Plan::~Plan() {
-  if (verdict.plan != nullptr && !forked_child()) {
-    driver.op().release_plan(verdict.plan);
+  if (verdict.plan != nullptr && plan_owner == nullptr && !forked_child()) {
+    driver.release_plan(slot, verdict.plan);
   }
 }
 
-std::shared_ptr<Plan> find_plan(
+PlanHandle find_plan(
     const Driver& driver,
     npu_device device,
     const npu_call& call,
     std::uint32_t use) {
   thread_local std::string key;
-  write_key(key, driver, device, call, use == NPU_PLAN_BY_SHAPE);
-  Shard& shard = shards()[Hash{}(key) % kShards];
-  {
-    const std::shared_lock<std::shared_mutex> lock(shard.mutex);
-    const auto found = shard.plans.find(std::string_view(key));
-    if (found != shard.plans.end()) {
-      return found->second;
-    }
+  write_plan_key(key, driver, device, call, use == NPU_PLAN_BY_SHAPE);
+  Shard& shard = shard_of(key);
+  if (PlanHandle known = shard.find(key)) {
+    return known;
   }
-  std::shared_ptr<Plan> plan = ask_driver(driver, device, call);
-  // Outside the lock, because letting go of a plan calls the driver.
-  decltype(shard.plans) old;
-  const std::unique_lock<std::shared_mutex> lock(shard.mutex);
-  if (shard.plans.size() >= kMaxPerShard) {
-    old.swap(shard.plans);
+  PlanHandle dropped;
+  return shard.insert(
+      key,
+      std::make_shared<Plan>(
+          driver, call.slot, ask_driver(driver, device, call)),
+      dropped);
+}
+
+PlanHandle tune_plan(
+    const PlanHandle& plan,
+    npu_device device,
+    npu_stream stream,
+    const npu_call& call,
+    std::uint32_t use) {
+  const Driver& driver = plan->driver;
+  if (!driver.can_tune(call.slot) || plan->tune_asked.exchange(true)) {
+    return plan;
   }
-  return shard.plans.try_emplace(key, std::move(plan)).first->second;
+  npu_verdict verdict = plan->verdict;
+  const npu_status status = driver.op().tune(stream, &call, &verdict);
+  if (status != NPU_OK) {
+    tuning_failed(driver, call, status);
+    return plan;
+  }
+  const bool same = verdict.plan == plan->verdict.plan;
+  auto tuned = std::make_shared<Plan>(
+      driver, call.slot, verdict, true, same ? plan : nullptr);
+  if (verdict.answer != NPU_VERDICT_YES ||
+      verdict.workspace_bytes > plan->verdict.workspace_bytes ||
+      verdict.host_workspace_bytes > plan->verdict.host_workspace_bytes) {
+    log(NPU_LOG_WARNING,
+        "npu: " + what_was_asked(driver, "tune", call) +
+            ": asks for more than plan did; its answer is not used.");
+    return plan;
+  }
+  std::string key;
+  write_plan_key(key, driver, device, call, use == NPU_PLAN_BY_SHAPE);
+  shard_of(key).replace(key, plan, tuned);
+  return tuned;
 }
 
 void clear_plans() {
   for (Shard& shard : shards()) {
-    decltype(shard.plans) old;
-    const std::unique_lock<std::shared_mutex> lock(shard.mutex);
-    old.swap(shard.plans);
+    shard.clear();
   }
 }
 
 std::size_t cached_plans() {
   std::size_t n = 0;
-  for (Shard& shard : shards()) {
-    const std::shared_lock<std::shared_mutex> lock(shard.mutex);
-    n += shard.plans.size();
+  for (const Shard& shard : shards()) {
+    n += shard.size();
   }
   return n;
 }

@@ -138,6 +138,7 @@ Driver* load_active() {
   Driver* driver =
       is_path(choice) ? Driver::load(choice) : load_by_name(choice);
   driver->disable_kinds(disabled);
+  load_packs(*driver);
   return driver;
 }
 

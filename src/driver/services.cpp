@@ -11,6 +11,7 @@
 #include <ctime>
 #include <mutex>
 
+#include "driver/driver.h"
 #include "driver/env.h"
 #include "driver/status.h"
 #include "driver/thread_pool.h"
@@ -196,6 +197,13 @@ void service_account(npu_device device, int64_t bytes, const char* what) {
   }
 }
 
+// ---- drivers, for packs ----
+
+const npu_driver* service_find_driver(const char* name) {
+  const Driver* driver = Driver::find_loaded(name);
+  return driver != nullptr ? &driver->table() : nullptr;
+}
+
 // ---- forks ----
 
 std::atomic<bool> in_forked_child{false};
@@ -218,7 +226,8 @@ const npu_host_services* host_services() noexcept {
       &service_range_push,
       &service_range_pop,
       &service_account,
-      &service_stream_worker};
+      &service_stream_worker,
+      &service_find_driver};
   return &kServices;
 }
 

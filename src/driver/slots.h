@@ -42,22 +42,32 @@
 #define NPU_OPTIONAL_SLOTS(X) \
   X(device, can_access_peer)  \
   X(device, trim)             \
+  X(device, enable_peer)      \
+  X(device, native_handle)    \
   X(memory, copy_peer)        \
   X(memory, host_open)        \
   X(memory, host_close)       \
+  X(memory, host_register)    \
+  X(memory, host_unregister)  \
   X(stream, priority_range)   \
   X(stream, native_handle)    \
+  X(stream, mailbox)          \
   X(event, native_handle)     \
   X(op, release_plan)         \
-  X(op, warm)
+  X(op, warm)                 \
+  X(op, tune)
 
 // Slots that answer a status and so can fail.
 #define NPU_FALLIBLE_SLOTS(X) \
   NPU_REQUIRED_SLOTS(X)       \
   X(device, can_access_peer)  \
   X(device, trim)             \
+  X(device, enable_peer)      \
   X(memory, copy_peer)        \
   X(memory, host_open)        \
   X(memory, host_close)       \
+  X(memory, host_register)    \
+  X(memory, host_unregister)  \
   X(stream, priority_range)   \
-  X(op, warm)
+  X(op, warm)                 \
+  X(op, tune)

@@ -111,7 +111,7 @@ void wrap_memory(npu_memory_table& memory) {
 }
 
 template <int N>
-void wrap(
+LockedRun wrap(
     npu_memory_table& memory,
     npu_stream_table& stream,
     npu_event_table& event,
@@ -142,6 +142,15 @@ void wrap(
   op.run = [](npu_stream s, const npu_call* call) {
     return with_lock<N>(s, [&] { return locked<N>().op.run(s, call); });
   };
+  op.tune = [](npu_stream s, const npu_call* call, npu_verdict* verdict) {
+    return with_lock<N>(
+        s, [&] { return locked<N>().op.tune(s, call, verdict); });
+  };
+  return [](npu_stream s,
+            npu_status (*run)(npu_stream, const npu_call*),
+            const npu_call* call) {
+    return with_lock<N>(s, [&] { return run(s, call); });
+  };
 }
 
 bool wants_lock(const npu_device_table& device) {
@@ -162,14 +171,14 @@ bool wants_lock(const npu_device_table& device) {
 
 }  // namespace
 
-void lock_streams_if_needed(
+LockedRun lock_streams_if_needed(
     const npu_device_table& device,
     npu_memory_table& memory,
     npu_stream_table& stream,
     npu_event_table& event,
     npu_op_table& op) {
   if (!wants_lock(device)) {
-    return;
+    return nullptr;
   }
   static std::atomic<int> used{0};
   switch (used++) {

@@ -6,9 +6,16 @@
 
 namespace npu {
 
+// Calls `run` while holding the stream's lock.
+using LockedRun = npu_status (*)(
+    npu_stream stream,
+    npu_status (*run)(npu_stream, const npu_call*),
+    const npu_call* call);
+
 // When a device sets needs_stream_lock, replaces every slot that takes a stream
-// by one that holds that stream's lock around the driver's own.
-void lock_streams_if_needed(
+// by one that holds that stream's lock around the driver's own, and returns
+// what does the same for the rows of packs; nullptr when no lock is needed.
+LockedRun lock_streams_if_needed(
     const npu_device_table& device,
     npu_memory_table& memory,
     npu_stream_table& stream,

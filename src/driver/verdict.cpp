@@ -3,8 +3,8 @@
 #include "driver/verdict.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
-#include <limits>
 
 #include "npu/validate.h"
 
@@ -117,7 +117,77 @@ bool may_compute_wider(const npu_call& call) noexcept {
          std::string_view(kind->family) != "random";
 }
 
+// ---- combinations of dtypes ----
+
+// Operands of `call` that differ from the row, as a mask; a row can be reached
+// when they all are halves it wants as float32.
+struct RowDistance {
+  std::uint64_t differ = 0;
+  bool reachable = true;
+};
+
+RowDistance distance_to(
+    const npu_dtype_row& row, const npu_op_caps& caps, const npu_call& call) {
+  RowDistance distance;
+  for_each_operand(call, [&](const Role& role) {
+    const npu_dtype wanted = row.dtypes[role.place];
+    const std::uint64_t any = caps.dtypes[role.place];
+    const std::uint64_t allowed = wanted != NPU_ABSENT ? NPU_DTYPE_BIT(wanted)
+                                  : any != 0           ? any
+                                                       : ~UINT64_C(0);
+    const std::uint64_t mine = NPU_DTYPE_BIT(role.tensor->dtype);
+    if ((allowed & mine) == 0) {
+      distance.differ |= bit_of(role);
+      distance.reachable = distance.reachable && (mine & kHalves) != 0 &&
+                           (allowed & NPU_DTYPE_BIT(NPU_F32)) != 0;
+    }
+  });
+  const npu_kind_info* kind = npu_kind_of(call.slot);
+  const std::uint32_t first =
+      kind == nullptr ? call.n_out + call.n_in : kind->n_out + kind->n_in;
+  for (std::uint32_t i = 0; i < call.n_lists && first + i < NPU_MAX_OPERANDS;
+       ++i) {
+    const npu_dtype wanted = row.dtypes[first + i];
+    if (wanted != NPU_ABSENT && call.lists[i].dtype != NPU_ABSENT &&
+        wanted != call.lists[i].dtype) {
+      distance.reachable = false;
+      distance.differ = ~UINT64_C(0);
+    }
+  }
+  return distance;
+}
+
+// YES for a row that fits; else a cast of the fewest operands, or no.
+npu_verdict check_dtype_rows(const npu_op_caps& caps, const npu_call& call) {
+  RowDistance best{~UINT64_C(0), false};
+  for (std::uint32_t i = 0; i < caps.n_dtype_rows; ++i) {
+    const RowDistance distance = distance_to(caps.dtype_rows[i], caps, call);
+    const bool nearer = !best.reachable || std::popcount(distance.differ) <
+                                               std::popcount(best.differ);
+    if (distance.reachable && nearer) {
+      best = distance;
+    }
+  }
+  npu_verdict verdict{};
+  if (best.reachable && best.differ == 0) {
+    verdict.answer = NPU_VERDICT_YES;
+    return verdict;
+  }
+  verdict.reason = NPU_REASON_DTYPE;
+  if (best.reachable && may_compute_wider(call)) {
+    verdict.answer = NPU_VERDICT_IF_CAST;
+    verdict.cast_dtype = NPU_F32;
+    verdict.mask = best.differ;
+    return verdict;
+  }
+  std::snprintf(verdict.detail, sizeof(verdict.detail), "this mix of dtypes");
+  return verdict;
+}
+
 npu_verdict check_dtypes(const npu_op_caps& caps, const npu_call& call) {
+  if (caps.dtype_rule == NPU_DTYPES_ROWS) {
+    return check_dtype_rows(caps, call);
+  }
   npu_verdict verdict{};
   npu_dtype first = NPU_ABSENT;
   std::uint64_t wrong = 0;
@@ -184,9 +254,55 @@ bool needs_copy(
        (caps.alias_mask & input_bit(call, role)) == 0)) {
     return true;
   }
-  const std::uint32_t strided =
-      role.is_output ? NPU_CAP_STRIDED_OUT : NPU_CAP_STRIDED_IN;
-  return (caps.flags & strided) == 0 && !is_contiguous(*role.tensor);
+  return !takes_layout(caps, *role.tensor, role.is_output);
+}
+
+// ---- lists ----
+
+// What a list needs before the kernel takes it.
+struct ListNeeds {
+  bool copy = false;
+  bool align = false;
+  bool wide = false;
+  std::uint32_t ndim = 0;
+};
+
+bool is_written(const npu_call& call, std::uint32_t i) noexcept {
+  const npu_kind_info* kind = npu_kind_of(call.slot);
+  return kind != nullptr && i < kind->n_lists &&
+         kind->operands[kind->n_out + kind->n_in + i].mode != NPU_MODE_IN;
+}
+
+ListNeeds needs_of_list(
+    const npu_op_caps& caps,
+    const npu_driver& driver,
+    const npu_call& call,
+    std::uint32_t i) {
+  const npu_list& list = call.lists[i];
+  ListNeeds needs;
+  if ((list.flags & NPU_TENSOR_HOST_SCALAR) != 0) {
+    needs.copy = (caps.flags & NPU_CAP_HOST_SCALAR) == 0 ||
+                 (driver.tensor_flags_known & NPU_TENSOR_HOST_SCALAR) == 0;
+    return needs;
+  }
+  needs.wide = (caps.flags & NPU_CAP_INDEX64) == 0 && !fits_index32(list);
+  const bool written = is_written(call, i);
+  for (std::uint32_t k = 0; k < list.n; ++k) {
+    const void* data = nullptr;
+    if (list.tensors == nullptr) {
+      data = list.data != nullptr ? list.data[k] : nullptr;
+    } else if (list.tensors[k].dtype != NPU_ABSENT) {
+      const npu_tensor& tensor = list.tensors[k];
+      data = tensor.data;
+      needs.ndim = std::max<std::uint32_t>(needs.ndim, tensor.ndim);
+      needs.copy = needs.copy || !takes_layout(caps, tensor, written);
+    }
+    needs.align =
+        needs.align ||
+        (caps.min_alignment > 1 &&
+         reinterpret_cast<std::uintptr_t>(data) % caps.min_alignment != 0);
+  }
+  return needs;
 }
 
 npu_verdict check_layout(
@@ -207,6 +323,14 @@ npu_verdict check_layout(
     wide = wide || !fits_index32(tensor);
     ndim = std::max<std::uint32_t>(ndim, tensor.ndim);
   });
+  for (std::uint32_t i = 0; i < call.n_lists; ++i) {
+    const ListNeeds needs = needs_of_list(caps, driver, call, i);
+    const std::uint64_t bit = std::uint64_t{1} << (call.n_out + call.n_in + i);
+    copy |= needs.copy ? bit : 0;
+    align |= needs.align ? bit : 0;
+    wide = wide || needs.wide;
+    ndim = std::max(ndim, needs.ndim);
+  }
   verdict.answer = NPU_VERDICT_YES;
   if (caps.max_ndim != 0 && ndim > caps.max_ndim) {
     return declined(NPU_REASON_NDIM);
@@ -225,6 +349,29 @@ npu_verdict check_layout(
     verdict.alignment = static_cast<std::uint16_t>(caps.min_alignment);
   }
   return verdict;
+}
+
+// The name of an attribute that is set and that the kernel does not know;
+// nullptr when there is none.
+const char* unknown_attribute(const npu_op_caps& caps, const npu_call& call) {
+  const npu_kind_info* kind = npu_kind_of(call.slot);
+  if (kind == nullptr || (kind->flags & NPU_KIND_LATER_ATTRS) == 0) {
+    return nullptr;
+  }
+  for (std::uint32_t i = 0; i < kind->n_attrs; ++i) {
+    const npu_attr_info& attr = kind->attrs[i];
+    if (attr.cap == 0 || (caps.flags & attr.cap) != 0 ||
+        attr.offset + attr.bytes > call.attr_bytes) {
+      continue;
+    }
+    const auto* bytes =
+        static_cast<const unsigned char*>(call.attrs) + attr.offset;
+    if (std::any_of(
+            bytes, bytes + attr.bytes, [](auto byte) { return byte != 0; })) {
+      return attr.name;
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -250,6 +397,9 @@ npu_verdict verdict_of_caps(
   if ((call.flags & NPU_CALL_COUNT & ~driver.call_flags_known) != 0) {
     return declined(NPU_REASON_NO_KERNEL, "count calls are not known");
   }
+  if (const char* attribute = unknown_attribute(caps, call)) {
+    return declined(NPU_REASON_ATTRIBUTE, attribute);
+  }
   const npu_dtype leading = leading_dtype(call);
   if (caps.numel_limit[leading % NPU_DTYPE_ROOM] != 0 &&
       !wants_size(caps, leading, largest_numel(call))) {
@@ -264,43 +414,6 @@ npu_verdict verdict_of_caps(
   }
   verdict.size = sizeof(verdict);
   return verdict;
-}
-
-bool fits_index32(const npu_tensor& tensor) noexcept {
-  const auto bytes = static_cast<std::int64_t>(npu_dtype_bytes(tensor.dtype));
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  std::int64_t reach = bytes;
-  for (std::uint32_t d = 0; d < tensor.ndim; ++d) {
-    const std::int64_t size = tensor.sizes[d];
-    const std::int64_t stride =
-        tensor.strides[d] < 0 ? -tensor.strides[d] : tensor.strides[d];
-    if (size > 1 && stride > 0) {
-      // Both factors are bounded first, so that nothing overflows.
-      if (stride > kMost || size - 1 > kMost / stride) {
-        return false;
-      }
-      reach += (size - 1) * stride * bytes;
-    }
-    if (reach > kMost) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool is_contiguous(const npu_tensor& tensor) noexcept {
-  if (tensor.numel == 0) {
-    return true;
-  }
-  std::int64_t expected = 1;
-  for (std::uint32_t d = tensor.ndim; d-- > 0;) {
-    const std::int64_t size = tensor.sizes[d];
-    if (size != 1 && tensor.strides[d] != expected) {
-      return false;
-    }
-    expected *= size;
-  }
-  return true;
 }
 
 }  // namespace npu

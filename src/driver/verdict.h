@@ -22,6 +22,16 @@ npu_verdict verdict_of_caps(
 
 // Every byte offset of the view from its first element fits in int32.
 bool fits_index32(const npu_tensor& tensor) noexcept;
+bool fits_index32(const npu_list& list) noexcept;
+
+// The layouts of npu/op.h (NPU_CAP_STRIDED_IN and those after it). Dimensions
+// of size 1 have any stride; an empty tensor has every layout.
 bool is_contiguous(const npu_tensor& tensor) noexcept;
+bool is_dense(const npu_tensor& tensor) noexcept;
+bool is_channels_last(const npu_tensor& tensor) noexcept;
+bool has_inner_stride_1(const npu_tensor& tensor) noexcept;
+// A kernel with these capabilities takes the operand as it lies.
+bool takes_layout(
+    const npu_op_caps& caps, const npu_tensor& tensor, bool is_output) noexcept;
 
 }  // namespace npu

@@ -17,6 +17,18 @@
 #define TINY_HOST_ACCESS NPU_HOST_ACCESS_COHERENT
 #endif
 
+/* TINY_1_0: as a driver built against the headers of contract 1.0. What lies
+ * behind its shorter tables must never be called. */
+#ifdef TINY_1_0
+#undef TINY_ABI
+#define TINY_ABI NPU_ABI_MAKE(1, 0)
+#define SIZE_OF(table, first_of_1_1) offsetof(table, first_of_1_1)
+#define SINCE_1_1(value) ((void*)(uintptr_t)1)
+#else
+#define SIZE_OF(table, first_of_1_1) sizeof(table)
+#define SINCE_1_1(value) value
+#endif
+
 static const npu_host_services* services;
 
 /* What tests look at from outside. */
@@ -25,6 +37,8 @@ NPU_EXPORT int tiny_plans_released = 0;
 NPU_EXPORT int tiny_inside = 0;  /* calls inside stream slots right now */
 NPU_EXPORT int tiny_overlap = 0; /* 1 = two were inside at once */
 NPU_EXPORT uint32_t tiny_call_flags = 0;
+NPU_EXPORT uint32_t tiny_call_size = 0;
+NPU_EXPORT uint32_t tiny_caps_size = 0;
 
 static npu_status count(int32_t* n) {
   *n = TINY_DEVICES;
@@ -161,6 +175,7 @@ static npu_status find(const char* name, uint32_t* slot) {
 }
 static npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
   (void)code;
+  tiny_caps_size = out->size;
   out->dtypes[0] = NPU_DTYPE_BIT(NPU_F32);
   if (slot != NPU_KIND_FILL) {
     out->plan_use = NPU_PLAN_BY_SHAPE;
@@ -182,6 +197,16 @@ static npu_status plan(
   }
   verdict->answer = NPU_VERDICT_YES;
   verdict->workspace_bytes = 64;
+  if (call->tensors[0].sizes[0] >= 1000) {
+    /* Wants a megabyte, can do with 4096 bytes, but not with less. */
+    const uint64_t limit = npu_call_workspace_limit(call);
+    verdict->workspace_bytes = limit < (1u << 20) ? 4096 : 1u << 20;
+    if (limit < 4096) {
+      verdict->answer = NPU_VERDICT_NO;
+      verdict->reason = NPU_REASON_WORKSPACE;
+      return NPU_OK;
+    }
+  }
   verdict->plan = malloc(1);
   __atomic_add_fetch(&tiny_plans_made, 1, __ATOMIC_SEQ_CST);
   return NPU_OK;
@@ -191,12 +216,22 @@ static void release_plan(void* made) {
   __atomic_add_fetch(&tiny_plans_released, 1, __ATOMIC_SEQ_CST);
 }
 static npu_status run(npu_stream stream, const npu_call* call) {
-  tiny_call_flags = call->flags;
+  __atomic_store_n(&tiny_call_flags, call->flags, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&tiny_call_size, call->size, __ATOMIC_SEQ_CST);
   return on_stream(stream);
 }
 
+#ifdef TINY_EXTRAS
+#include "tiny_extras.h"
+#else
+#define EXTRA_INTERFACE NULL
+#define EXTRA_TUNE NULL
+#define EXTRA_WARM NULL
+#define EXTRA_CALL_FLAGS 0
+#endif
+
 static const npu_device_table device_table = {
-    sizeof(npu_device_table),
+    SIZE_OF(npu_device_table, enable_peer),
     0,
     count,
     on_device,
@@ -205,9 +240,11 @@ static const npu_device_table device_table = {
     on_device,
     memory_info,
     NULL,
-    NULL};
+    NULL,
+    SINCE_1_1(NULL),
+    SINCE_1_1(NULL)};
 static const npu_memory_table memory_table = {
-    sizeof(npu_memory_table),
+    SIZE_OF(npu_memory_table, host_register),
     0,
     device_alloc,
     device_free,
@@ -220,12 +257,14 @@ static const npu_memory_table memory_table = {
     set_bytes,
     pointer_info,
     NULL,
-    NULL};
+    NULL,
+    SINCE_1_1(NULL),
+    SINCE_1_1(NULL)};
 static const npu_stream_table stream_table = {
 #ifdef TINY_SHORT_TABLES
     offsetof(npu_stream_table, priority_range), /* an older minor */
 #else
-    sizeof(npu_stream_table),
+    SIZE_OF(npu_stream_table, mailbox),
 #endif
     0,
     create_stream,
@@ -246,7 +285,7 @@ static const npu_stream_table stream_table = {
     NULL,
     NULL,
 #endif
-};
+    SINCE_1_1(NULL)};
 static const npu_event_table event_table = {
     sizeof(npu_event_table),
     0,
@@ -262,7 +301,15 @@ static const npu_event_table event_table = {
     elapsed,
     NULL};
 static const npu_op_table op_table = {
-    sizeof(npu_op_table), 0, find, caps, plan, run, release_plan, NULL};
+    SIZE_OF(npu_op_table, tune),
+    0,
+    find,
+    caps,
+    plan,
+    run,
+    release_plan,
+    EXTRA_WARM,
+    SINCE_1_1(EXTRA_TUNE)};
 
 #ifndef TINY_NAME
 #define TINY_NAME "tiny"
@@ -272,14 +319,14 @@ static const npu_driver driver = {
 #ifdef TINY_NO_SIZE
     0,
 #else
-    sizeof(npu_driver),
+    SIZE_OF(npu_driver, flags),
 #endif
     TINY_ABI,
     TINY_NAME,
     "OpenNPU tests",
     "0.1",
     NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE,
-    NPU_CALL_INDEX32,
+    NPU_CALL_INDEX32 | EXTRA_CALL_FLAGS,
     &device_table,
     &memory_table,
     &stream_table,
@@ -289,8 +336,18 @@ static const npu_driver driver = {
     &event_table,
 #endif
     &op_table,
+    EXTRA_INTERFACE,
     NULL,
-    NULL};
+#ifdef TINY_1_0
+    ~0u,
+    ~0u,
+    (const char*)(uintptr_t)1
+#else
+    0,
+    0,
+    NULL
+#endif
+};
 
 #ifdef TINY_NO_ENTRY
 #define npu_driver_entry some_other_entry

@@ -48,6 +48,20 @@ def test_writes_its_files_and_only_when_they_change(tmp_path):
     assert header.stat().st_mtime_ns == before
 
 
+def test_what_came_with_a_later_minor_is_marked(tmp_path):
+    text = GOOD.replace("mean) !key", "mean) !key !cap(epilogue)")
+    assert generate(tmp_path, text.replace("plan: shape", "plan: shape since 1.1")).returncode == 0
+    header = (tmp_path / "out/include/npu/kinds.h").read_text()
+    # The row: what a driver may plan today, flags, and what one of contract 1.0 may.
+    row = re.search(r'\{"thing", "move", 1u, (.*?)\},\n', header, re.DOTALL).group(1)
+    assert row.startswith("NPU_KIND_LATER_ATTRS,") and "NPU_PLAN_BY_SHAPE" in row
+    assert row.endswith("NPU_PLAN_NONE")
+    assert re.search(r'"mode", "enum", \d+u, 4u, 1u, 2u, NPU_CAP_EPILOGUE\}', header)
+    guide = (tmp_path / "out/docs/kinds.md").read_text()
+    assert "`mode` is set only for kernels with `NPU_CAP_EPILOGUE` (1.1)." in guide
+    assert "Planned since 1.1." in guide
+
+
 # What is put in place of what, and what the complaint must say (after file:line:).
 WRONG = [
     ("slot: 1", "slot: 0", r":4: kind 'thing': key 'slot': '0' is not a slot. Allowed: 1 to 255"),
@@ -56,6 +70,8 @@ WRONG = [
     ("kind: thing", "kind: Thing", r":3: key 'kind': 'Thing' is not a name"),
     ("kind: thing", "kind: switch", r":3: key 'kind': 'switch' is reserved"),
     ("plan: shape", "plan: shap", r":9: .*key 'plan': 'shap' is not known. Allowed: none, dtype"),
+    ("plan: shape", "plan: shape since 1.2", r":9: .*'shape since 1.2' is not known. Allowed: none"),
+    ("mean) !key", "mean) !key !cap(epilog)", r":8: .*capability 'epilog' is not known. Allowed: epi"),
     ("plan: shape", "plan: shap", r"did you mean 'shape'"),
     ("{out: out,", "{out: outt,", r":6: .*output 'out': mode 'outt' is not known. Allowed: out,"),
     ("out? bool", "out? boolean", r":6: .*dtype class 'boolean' is not known. Allowed: bool"),
