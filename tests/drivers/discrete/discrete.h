@@ -11,7 +11,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <type_traits>
@@ -34,10 +33,8 @@ inline npu_status fail(npu_status status, const std::string& text) {
 // NPU_OK when the driver is alive and none of the pointers is null.
 template <class... Pointers>
 npu_status check(Pointers... pointers) {
-  if (!alive) {
-    return fail(NPU_E_SHUTDOWN, "used after shutdown or in a forked child.");
-  }
-  return (... && (pointers != nullptr))
+  return !alive ? fail(NPU_E_SHUTDOWN, "used after shutdown or in a child.")
+         : (... && (pointers != nullptr))
              ? NPU_OK
              : fail(NPU_E_INVALID, "an argument must not be null.");
 }
@@ -57,15 +54,12 @@ npu_status then(npu_status status, Body body) {
   }
 }
 
-// ---- memory ----
-bool map_memory();
-uint64_t used_memory(npu_device device);
 // NPU_OK when [ptr, ptr + bytes) lies in one live block of the device.
 npu_status check_range(npu_device device, const void* ptr, uint64_t bytes);
-// Where worker threads find what callers see at `ptr`.
+// Where worker threads find what callers see at `ptr`; null for other memory.
 char* inside(const void* ptr);
+uint64_t used_memory(npu_device device);
 
-// ---- streams ----
 // One item of work; it fails by leaving a text.
 using Work = std::function<void(std::string& failure)>;
 npu_status enqueue(npu_stream stream, Work work);

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <numeric>
 #include <vector>
 
 #include "discrete.h"
@@ -16,91 +16,110 @@
 namespace npu::discrete {
 namespace {
 
-// ---- kernels: on worker threads, pointers as `inside` gives them ----
+// ---- kernels: what a worker thread does, made from a call ----
 
-float* data(const npu_tensor* tensor) {
-  return static_cast<float*>(tensor->data);
+float* floats(const npu_tensor* tensor) {
+  return tensor ? reinterpret_cast<float*>(inside(tensor->data)) : nullptr;
 }
 
-void copy(const npu_call& call, std::string&) {
-  const npu_copy_args args = npu_copy_unpack(&call);
-  const auto bytes = int64_t(npu_dtype_bytes(args.out->dtype));
-  for (int64_t i = 0; i < args.out->numel; ++i) {
-    int64_t to = 0, from = 0, rest = i;
-    for (int d = args.out->ndim; d-- > 0; rest /= args.out->sizes[d]) {
-      to += rest % args.out->sizes[d] * args.out->strides[d];
-      from += rest % args.out->sizes[d] * args.in->strides[d];
+Work copy(const npu_call& call) {
+  const npu_tensor &out = call.tensors[0], &in = call.tensors[1];
+  const std::vector<int64_t> sizes(out.sizes, out.sizes + out.ndim);
+  const std::vector<int64_t> to(out.strides, out.strides + out.ndim);
+  const std::vector<int64_t> from(in.strides, in.strides + in.ndim);
+  const auto bytes = int64_t(npu_dtype_bytes(out.dtype));
+  char *const target = inside(out.data), *const source = inside(in.data);
+  return [=, n = out.numel](std::string&) {
+    for (int64_t i = 0; i < n; ++i) {
+      int64_t at = 0, of = 0, rest = i;
+      for (size_t d = sizes.size(); d-- > 0; rest /= sizes[d]) {
+        at += rest % sizes[d] * to[d];
+        of += rest % sizes[d] * from[d];
+      }
+      std::memcpy(target + at * bytes, source + of * bytes, size_t(bytes));
     }
-    std::memcpy(
-        static_cast<char*>(args.out->data) + to * bytes,
-        static_cast<char*>(args.in->data) + from * bytes,
-        size_t(bytes));
-  }
+  };
 }
 
-void fill(const npu_call& call, std::string&) {
+Work fill(const npu_call& call) {
   const npu_fill_args args = npu_fill_unpack(&call);
-  std::fill_n(data(args.out), args.out->numel, float(args.attrs.value.re));
+  return [out = floats(args.out),
+          n = args.out->numel,
+          value = float(args.attrs.value.re)](std::string&) {
+    std::fill_n(out, n, value);
+  };
 }
 
-void multiply(const npu_call& call, std::string&) {
-  for (int64_t i = 0; i < call.tensors[0].numel; ++i) {
-    data(&call.tensors[0])[i] =
-        data(&call.tensors[1])[i] * data(&call.tensors[2])[i];
-  }
+Work multiply(const npu_call& call) {
+  float *const out = floats(&call.tensors[0]), *const x =
+                                                   floats(&call.tensors[1]);
+  return [=, y = floats(&call.tensors[2]), n = call.tensors[0].numel](
+             std::string&) {
+    std::transform(x, x + n, y, out, std::multiplies<>());
+  };
 }
 
-void index_select(const npu_call& call, std::string& failure) {
+Work index_select(const npu_call& call) {
   const npu_index_select_args args = npu_index_select_unpack(&call);
   const auto dim = size_t(args.attrs.dim);
   const int64_t n = args.in->ndim != 0 ? args.in->sizes[dim] : 1;
   const int64_t many = args.index->numel;
-  int64_t row = 1;
-  for (size_t d = dim + 1; d < args.in->ndim; ++d) {
-    row *= args.in->sizes[d];
-  }
-  for (int64_t i = 0; i < args.out->numel / row; ++i) {
-    const int64_t at = static_cast<int64_t*>(args.index->data)[i % many];
-    if (at < 0 || at >= n) {
-      failure = "index out of range: " + std::to_string(at);
-      return;
+  const int64_t row = std::accumulate(
+      args.in->sizes + dim + (args.in->ndim != 0),
+      args.in->sizes + args.in->ndim,
+      int64_t{1},
+      std::multiplies<>());
+  float *const out = floats(args.out), *const in = floats(args.in);
+  auto* const index = reinterpret_cast<int64_t*>(inside(args.index->data));
+  return [=, rows = args.out->numel / row](std::string& failure) {
+    for (int64_t i = 0; i < rows && failure.empty(); ++i) {
+      const int64_t at = index[i % many];
+      if (at < 0 || at >= n) {
+        failure = "index out of range: " + std::to_string(at);
+      } else {
+        std::copy_n(in + (i / many * n + at) * row, row, out + i * row);
+      }
     }
-    const float* const from = data(args.in) + (i / many * n + at) * row;
-    std::copy_n(from, row, data(args.out) + i * row);
-  }
+  };
 }
 
-// Sizes lie in the host workspace, sums of a row in the device's: both have to
-// live until the work is done.
+// Lies in the host workspace, which has to live until the work is done.
 struct Sizes {
   int64_t rows, m, n, k;
 };
-void gemm(const npu_call& call, std::string&) {
+Work gemm(const npu_call& call) {
   const npu_gemm_args args = npu_gemm_unpack(&call);
-  const auto [rows, m, n, k] = *static_cast<Sizes*>(call.host_workspace);
-  auto* const sums = static_cast<double*>(call.workspace);
-  for (int64_t i = 0; i < rows; ++i) {
-    std::fill_n(sums, n, 0.0);
-    for (int64_t l = 0; l < k; ++l) {
-      const float* const b = data(args.b) + (i / m * k + l) * n;
+  auto* const sizes = static_cast<Sizes*>(call.host_workspace);
+  sizes->k = args.a->sizes[args.a->ndim - 1];
+  sizes->m = args.a->sizes[args.a->ndim - 2];
+  sizes->n = args.b->sizes[args.b->ndim - 1];
+  sizes->rows = args.a->numel / sizes->k;
+  auto* const sums = reinterpret_cast<double*>(inside(call.workspace));
+  float *const out = floats(args.out), *const a = floats(args.a);
+  float *const b = floats(args.b), *const c = floats(args.c);
+  const double alpha = args.attrs.alpha.re;
+  const double beta = c != nullptr ? args.attrs.beta.re : 0;
+  return [=, bias = floats(args.bias)](std::string&) {
+    const auto [rows, m, n, k] = *sizes;
+    for (int64_t i = 0; i < rows; ++i) {
+      std::fill_n(sums, n, 0.0);
+      for (int64_t l = 0; l < k; ++l) {
+        for (int64_t j = 0; j < n; ++j) {
+          sums[j] += double(a[i * k + l]) * b[(i / m * k + l) * n + j];
+        }
+      }
       for (int64_t j = 0; j < n; ++j) {
-        sums[j] += double(data(args.a)[i * k + l]) * b[j];
+        const double more = beta != 0 ? beta * c[i * n + j] : 0;
+        out[i * n + j] = float(sums[j] * alpha + more + (bias ? bias[j] : 0));
       }
     }
-    for (int64_t j = 0; j < n; ++j) {
-      const double beta = args.c != nullptr ? args.attrs.beta.re : 0;
-      data(args.out)[i * n + j] = float(
-          sums[j] * args.attrs.alpha.re +
-          (beta != 0 ? beta * data(args.c)[i * n + j] : 0) +
-          (args.bias != nullptr ? data(args.bias)[j] : 0));
-    }
-  }
+  };
 }
 
 struct Kernel {
   uint32_t slot, code, flags, max_ndim, min_alignment;
   uint64_t dtypes;
-  void (*run)(const npu_call& call, std::string& failure);
+  Work (*make)(const npu_call& call);
 };
 constexpr uint32_t kStrided = NPU_CAP_STRIDED_IN | NPU_CAP_STRIDED_OUT;
 constexpr uint64_t kAll = (UINT64_C(1) << NPU_DTYPE_COUNT) - 2;
@@ -171,33 +190,6 @@ npu_status plan(npu_device device, const npu_call* call, npu_verdict* verdict) {
   });
 }
 
-// A call of its own, with pointers for worker threads.
-struct Frame {
-  npu_call call;
-  std::vector<npu_tensor> tensors;
-  std::vector<std::vector<int64_t>> shapes;
-  std::vector<char> attrs;
-
-  explicit Frame(const npu_call& given)
-      : call(given),
-        tensors(given.tensors, given.tensors + given.n_out + given.n_in),
-        attrs(given.attr_bytes) {
-    for (npu_tensor& tensor : tensors) {
-      shapes.emplace_back(tensor.sizes, tensor.sizes + tensor.ndim);
-      tensor.sizes = shapes.back().data();
-      shapes.emplace_back(tensor.strides, tensor.strides + tensor.ndim);
-      tensor.strides = shapes.back().data();
-      tensor.data = inside(tensor.data);
-    }
-    if (!attrs.empty()) {
-      std::memcpy(attrs.data(), given.attrs, attrs.size());
-    }
-    call.tensors = tensors.data();
-    call.attrs = attrs.data();
-    call.workspace = inside(call.workspace);
-  }
-};
-
 // True when an operand is what caps promised: no other reaches a kernel.
 bool as_promised(const Kernel& kernel, npu_device device, const npu_tensor& t) {
   const bool index = kernel.slot == NPU_KIND_INDEX_SELECT && t.dtype == NPU_I64;
@@ -226,17 +218,7 @@ npu_status run(npu_stream stream, const npu_call* call) {
                 " is outside its caps.");
       }
     }
-    if (call->slot == NPU_KIND_GEMM) {
-      const npu_gemm_args args = npu_gemm_unpack(call);
-      const int64_t k = args.a->sizes[args.a->ndim - 1];
-      const int64_t m = args.a->sizes[args.a->ndim - 2];
-      const int64_t n = args.b->sizes[args.b->ndim - 1];
-      *static_cast<Sizes*>(call->host_workspace) = {args.a->numel / k, m, n, k};
-    }
-    auto frame = std::make_shared<const Frame>(*call);
-    return enqueue(stream, [=](std::string& failure) {
-      kernel->run(frame->call, failure);
-    });
+    return enqueue(stream, kernel->make(*call));
   });
 }
 
@@ -290,9 +272,6 @@ extern "C" NPU_EXPORT npu_status npu_driver_entry(
   npu::discrete::services = services;
   const char* delay = std::getenv("NPU_DISCRETE_DELAY_US");
   delay_us = delay != nullptr ? std::atoi(delay) : 0;
-  if (!map_memory()) {
-    return fail(NPU_E_OUT_OF_MEMORY, "cannot map the devices' memory.");
-  }
   alive = true;
   pthread_atfork(nullptr, nullptr, [] { alive = false; });
   *out = &driver;

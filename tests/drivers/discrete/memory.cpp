@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the discrete driver: one file in memory per device, mapped without
-// rights for callers and with them for worker threads.
+// Memory of the discrete driver: every device block is a file in memory, mapped
+// without rights for callers and with them for worker threads.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,28 +16,18 @@
 namespace npu::discrete {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr uint64_t kPoisoned = 16 << 20;  // larger blocks stay untouched
 constexpr npu_device kPinned = -1;
 
 struct Block {
   uint64_t bytes;
   npu_device device;
+  char* inside;
 };
-struct Arena {
-  char* seen = nullptr;
-  char* inside = nullptr;
-  uint64_t used = 0;
-};
-
 std::mutex mutex;
-Arena arenas[kDevices];
 // By address, as callers see it. Never destroyed: threads outlive main.
 auto& blocks = *new std::map<const char*, Block>;
-
-uint64_t whole_pages(uint64_t bytes) {
-  return (bytes + kPage - 1) / kPage * kPage;
-}
+uint64_t used[kDevices];
 
 // The block that holds an address, also an interior one. With the mutex held.
 auto holder(const void* ptr) {
@@ -48,38 +38,34 @@ auto holder(const void* ptr) {
              : blocks.end();
 }
 
-// The first gap that is large enough, or null. With the mutex held.
-char* find_gap(npu_device device, uint64_t bytes) {
-  char* at = arenas[device].seen;
-  for (const auto& [begin, block] : blocks) {
-    if (block.device == device) {
-      if (uint64_t(begin - at) >= bytes) {
-        break;
-      }
-      at = const_cast<char*>(begin) + whole_pages(block.bytes);
-    }
-  }
-  const char* const end = arenas[device].seen + kCapacity;
-  return bytes > 0 && bytes <= uint64_t(end - at) ? at : nullptr;
-}
-
 npu_status alloc(npu_device device, uint64_t bytes, void** out) {
   return then(check_device(device, out), [=]() -> npu_status {
     const std::lock_guard lock(mutex);
-    char* const at = find_gap(device, bytes);
-    if (at == nullptr) {
+    const bool fits = bytes > 0 && bytes <= kCapacity - used[device];
+    const int file = fits ? memfd_create("npu_discrete", MFD_CLOEXEC) : -1;
+    const bool sized = file >= 0 && ftruncate(file, off_t(bytes)) == 0;
+    const auto map = [=](int rights) {
+      return sized ? mmap(nullptr, bytes, rights, MAP_SHARED, file, 0)
+                   : MAP_FAILED;
+    };
+    void* const seen = map(PROT_NONE);
+    void* const inner = map(PROT_READ | PROT_WRITE);
+    close(file);
+    if (seen == MAP_FAILED || inner == MAP_FAILED) {
       return fail(
           NPU_E_OUT_OF_MEMORY,
           "no " + std::to_string(bytes) +
-              " bytes on npu:" + std::to_string(device) + ", " +
-              std::to_string(arenas[device].used) + " are used.");
+              " bytes on npu:" + std::to_string(device) + ", used " +
+              std::to_string(used[device]) + ".");
     }
-    blocks[at] = {bytes, device};
-    arenas[device].used += whole_pages(bytes);
+    madvise(inner, bytes, MADV_DONTFORK);  // a child has no device
+    blocks[static_cast<char*>(seen)] = {
+        bytes, device, static_cast<char*>(inner)};
+    used[device] += bytes;
     if (bytes <= kPoisoned) {  // NaN in every float: nobody may depend on it
-      std::memset(inside(at), 0xFF, bytes);
+      std::memset(inner, 0xFF, bytes);
     }
-    *out = at;
+    *out = seen;
     return NPU_OK;
   });
 }
@@ -87,12 +73,11 @@ npu_status alloc(npu_device device, uint64_t bytes, void** out) {
 npu_status host_alloc(uint64_t bytes, void** out) {
   return then(check(out), [=]() -> npu_status {
     void* ptr = nullptr;
-    if (bytes == 0 || posix_memalign(&ptr, kPage, bytes) != 0) {
+    if (bytes == 0 || posix_memalign(&ptr, 4096, bytes) != 0) {
       return fail(NPU_E_OUT_OF_MEMORY, "no pinned host memory of that size.");
     }
     const std::lock_guard lock(mutex);
-    blocks[static_cast<char*>(ptr)] = {bytes, kPinned};
-    *out = ptr;
+    blocks[static_cast<char*>(*out = ptr)] = {bytes, kPinned, nullptr};
     return NPU_OK;
   });
 }
@@ -100,17 +85,18 @@ npu_status host_alloc(uint64_t bytes, void** out) {
 npu_status give_back(npu_device device, void* ptr) {
   return then(check(), [=]() -> npu_status {
     const std::lock_guard lock(mutex);
-    const auto block = blocks.find(static_cast<char*>(ptr));
-    if (block == blocks.end() || block->second.device != device) {
+    const auto found = blocks.find(static_cast<char*>(ptr));
+    if (found == blocks.end() || found->second.device != device) {
       return fail(NPU_E_INVALID, "freed what was not allocated there.");
     }
-    const uint64_t bytes = whole_pages(block->second.bytes);
-    blocks.erase(block);
+    const Block block = found->second;
+    blocks.erase(found);
     if (device == kPinned) {
       std::free(ptr);
     } else {
-      madvise(inside(ptr), bytes, MADV_REMOVE);
-      arenas[device].used -= bytes;
+      munmap(ptr, block.bytes);
+      munmap(block.inside, block.bytes);
+      used[device] -= block.bytes;
     }
     return NPU_OK;
   });
@@ -145,10 +131,11 @@ npu_status copy_to_device(
     }
     // The caller may reuse ordinary memory at once.
     const auto* first = static_cast<const char*>(src);
-    auto staged = std::make_shared<std::vector<char>>(first, first + bytes);
-    return enqueue(stream, [staged, to = inside(dst)](std::string&) {
-      std::memcpy(to, staged->data(), staged->size());
-    });
+    std::vector<char> staged(first, first + bytes);
+    return enqueue(
+        stream, [staged = std::move(staged), to = inside(dst)](std::string&) {
+          std::memcpy(to, staged.data(), staged.size());
+        });
   });
 }
 
@@ -208,32 +195,6 @@ npu_status pointer_info(const void* ptr, npu_pointer_info* out) {
 
 }  // namespace
 
-bool map_memory() {
-  for (Arena& arena : arenas) {
-    const int file = memfd_create("npu_discrete", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, off_t(kCapacity)) != 0) {
-      return false;
-    }
-    const auto map = [=](int rights) {
-      return mmap(nullptr, kCapacity, rights, MAP_SHARED, file, 0);
-    };
-    void* const seen = map(PROT_NONE);
-    void* const inside = map(PROT_READ | PROT_WRITE);
-    close(file);
-    if (seen == MAP_FAILED || inside == MAP_FAILED) {
-      return false;
-    }
-    madvise(inside, kCapacity, MADV_DONTFORK);  // a child has no device
-    arena = {static_cast<char*>(seen), static_cast<char*>(inside)};
-  }
-  return true;
-}
-
-uint64_t used_memory(npu_device device) {
-  const std::lock_guard lock(mutex);
-  return arenas[device].used;
-}
-
 npu_status check_range(npu_device device, const void* ptr, uint64_t bytes) {
   return then(check_device(device), [=] {
     const std::lock_guard lock(mutex);
@@ -249,13 +210,17 @@ npu_status check_range(npu_device device, const void* ptr, uint64_t bytes) {
 }
 
 char* inside(const void* ptr) {
-  for (const Arena& arena : arenas) {
-    const auto at = static_cast<const char*>(ptr) - arena.seen;
-    if (at >= 0 && uint64_t(at) < kCapacity) {
-      return arena.inside + at;
-    }
-  }
-  return nullptr;
+  const std::lock_guard lock(mutex);
+  const auto block = holder(ptr);
+  return block == blocks.end() || block->second.device == kPinned
+             ? nullptr
+             : block->second.inside +
+                   (static_cast<const char*>(ptr) - block->first);
+}
+
+uint64_t used_memory(npu_device device) {
+  const std::lock_guard lock(mutex);
+  return used[device];
 }
 
 // clang-format off
