@@ -199,9 +199,11 @@ npu_status run(npu_stream stream, const npu_call* call) {
   }
   ChangedCall changed(*call);
   changed.apply(wrong);
+  const int64_t start = tally_runs ? thread_time() : 0;
   const npu_status status =
       Forward<&npu_op_table::run, k_op_run>::call(stream, changed.get());
   if (status == NPU_OK && tally_runs) {
+    tally.record_time(*call, thread_time() - start);
     tally.record(*call);
   }
   return status;
@@ -410,6 +412,14 @@ NPU_EXPORT int64_t npu_faulty_live(const char* what) {
 NPU_EXPORT const char* npu_faulty_take_tally() {
   static std::string text;
   text = tally.take();
+  return text.c_str();
+}
+
+// Processor time of the kinds since the last time: lines "kind nanoseconds".
+// Valid until the next call.
+NPU_EXPORT const char* npu_faulty_take_times() {
+  static std::string text;
+  text = tally.take_times();
   return text.c_str();
 }
 
