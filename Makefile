@@ -102,7 +102,7 @@ test-modes: build ## tests marked `modes` under 8 devices, async, protect, all t
 
 wheel: setup ## fill dist/ with opennpu, opennpu-tools and the torch_npu metadata
 	@mkdir -p dist
-	@for project in . ./optools ./compat; do \
+	@for project in ". -C cmake.define.NPU_BUILD_KIT=ON" ./optools ./compat; do \
 	  TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PY) -m pip wheel -q --no-build-isolation --no-deps -w dist $$project || exit 1; done
 	@ls -1 dist
 

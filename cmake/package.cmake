@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a wheel holds: drivers, headers and the CMake package for vendors.
+# What a wheel holds: drivers; for vendors headers, the CMake package, the null
+# driver's sources and documents. The kit: tests/conformance/CMakeLists.txt.
 set(NPU_PACKAGE_DIR torch_npu)
 
 # ---- drivers that ship -------------------------------------------------------
@@ -21,3 +22,15 @@ install(FILES
   ${CMAKE_SOURCE_DIR}/cmake/driver_exports.map
   ${CMAKE_BINARY_DIR}/opennpuConfigVersion.cmake
   DESTINATION ${NPU_PACKAGE_DIR}/share/cmake/opennpu)
+
+# What `opennpu driver new` copies, and what a driver's author reads.
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/drivers/null
+  DESTINATION ${NPU_PACKAGE_DIR}/share/opennpu/drivers
+  FILES_MATCHING PATTERN "*.cpp" PATTERN "*.h")
+install(FILES
+  ${CMAKE_SOURCE_DIR}/docs/driver-guide.md
+  ${CMAKE_SOURCE_DIR}/docs/random-numbers.md
+  ${NPU_GENERATED_DIR}/docs/kinds.md
+  DESTINATION ${NPU_PACKAGE_DIR}/docs)
+install(FILES ${CMAKE_SOURCE_DIR}/python/opennpu/skeleton/op.cpp
+  DESTINATION opennpu/skeleton)

@@ -49,5 +49,8 @@ std::uint64_t used_memory();
 extern const npu_memory_table memory_table;
 extern const npu_stream_table stream_table;
 extern const npu_event_table event_table;
+extern const npu_op_table op_table;
+// The driver's environment variables; a bad value is an error with a text.
+npu_status read_settings();
 
 }  // namespace npu::null

@@ -12,7 +12,8 @@ from importlib import import_module
 COMMANDS = {
     "doctor": ("opennpu.doctor", "check torch, driver, devices, autoload, variables, one operator"),
     "ops": ("opennpu.ops", "which operators reach the driver, by which kind, on which rung"),
-    "conformance": ("opennpu.conformance", "test a driver against the contract"),
+    "driver": ("opennpu.driver", "begin a driver of your own, and test it"),
+    "conformance": ("opennpu.conformance", "the same as `driver check`"),
     "explain": ("opennpu.explain", "what an error code or an operator's fallback means"),
 }
 

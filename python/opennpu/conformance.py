@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`opennpu conformance`: does a driver keep the contract, and what to write next."""
+"""`opennpu driver check`, or `opennpu conformance`: does a driver keep the contract, and what to write next."""
 
 from __future__ import annotations
 
@@ -11,30 +11,62 @@ import sys
 import tempfile
 from pathlib import Path
 
-# {kind: models that call it}, made by benchmarks/kind_models.py.
+# {kind: share of the models' time}, made by scripts/kind_models.py.
 MODELS = Path(__file__).with_name("kind_models.json")
+CRASHED = 3  # the kit's exit status after a fatal signal, whose test it has named
 MISSING_KIT = (
-    "this package was built without the conformance kit: build it on a machine that has "
-    "GoogleTest (libgtest-dev)"
+    "this package holds no conformance kit. Install the wheel that `make wheel` makes, or run this "
+    "inside a clone of OpenNPU, where the kit is built when it is needed"
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--driver", required=True, help="host, null, a name, or the path of a .so")
+    add_options(parser)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", help="test this kind alone")
     parser.add_argument("--cases", type=int, default=3, help="random cases per code and dtype")
     parser.add_argument("--seed", type=int, default=0, help="the one case that a failure named")
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
-def kit() -> Path | None:
-    """The installed test program; torch is not imported for it."""
+def package() -> Path | None:
+    """The folder of torch_npu; torch is not imported for it."""
     spec = importlib.util.find_spec("torch_npu")
     for folder in (spec.submodule_search_locations or []) if spec else []:
-        program = Path(folder) / "bin" / "npu_conformance"
-        if program.exists():
-            return program
+        return Path(folder)
     return None
+
+
+def source_tree() -> Path | None:
+    """The clone of OpenNPU that the working folder is in."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "tests/conformance/main.cpp").exists():
+            return folder
+    return None
+
+
+def kit() -> Path | None:
+    """The test program: the package's, else the tree's own, built into build/core."""
+    folder = package()
+    if folder and (folder / "bin/npu_conformance").exists():
+        return folder / "bin/npu_conformance"
+    tree = source_tree()
+    if tree is None:
+        return None
+    configure = ["cmake", "--preset", "core", f"-DPython3_EXECUTABLE={sys.executable}"]
+    build = ["cmake", "--build", "--preset", "core", "--target", "npu_conformance"]
+    for command in ([configure] if not (tree / "build/core/build.ninja").exists() else []) + [
+        build
+    ]:
+        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            print(done.stdout[-3000:] + done.stderr[-3000:], file=sys.stderr)
+            return None
+    return tree / "build/core/tests/conformance/npu_conformance"
 
 
 def state_of(kind: dict) -> str:
@@ -43,16 +75,17 @@ def state_of(kind: dict) -> str:
     if kind["failed"]:
         return "fails"
     if kind["cases"] == 0 or kind["cases"] == kind["without_oracle"]:
-        return "not tested"
+        return "declined" if kind["declined"] else "not tested"
     return "passes"
 
 
 def next_kinds(kinds: list[dict], models: dict) -> list[dict]:
-    """What is missing or fails, by how many models call it; those that none calls come last."""
+    """What fails, then what is missing, by its share of the models' time."""
     wanted = [k for k in kinds if k["state"] in ("missing", "fails")]
-    calls = {k["name"]: len(models["kinds"].get(k["name"], [])) for k in wanted}
-    wanted.sort(key=lambda k: (k["state"] != "fails", -calls[k["name"]]))
-    return [{**k, "models": calls[k["name"]]} for k in wanted]
+    shares = models["kinds"]
+    wanted = [{**k, "time_share": shares.get(k["name"], {}).get("time", 0.0)} for k in wanted]
+    wanted.sort(key=lambda k: (k["state"] != "fails", -k["time_share"], k["name"]))
+    return wanted
 
 
 def show(found: dict) -> None:
@@ -69,14 +102,14 @@ def show(found: dict) -> None:
                 f"{k['name']:24} {k['state']:10} {codes:>7} {k['cases']:6} "
                 f"{min(k['worst'], 9999):8.2f}"
             )
-            if k["first_failure"]:
-                print(f"  {k['first_failure']}")
+            if k["first_failure"] or k["state"] == "declined":
+                print(f"  {k['first_failure'] or k['why_declined']}")
     rest = found["next"]
     print(f"\nmissing: {sum(k['state'] == 'missing' for k in rest)} of {len(found['kinds'])} kinds")
-    print(f"what to do next, by how many of {found['models']} models call it")
+    print(f"what to do next, by its share of the time of {found['models']} models")
     for k in rest[:10]:
         verb = "repair" if k["state"] == "fails" else "write"
-        print(f"  {verb:6} {k['name']:24} {k['models']:3} models")
+        print(f"  {verb:6} {k['name']:24} {100 * k['time_share']:5.1f} %")
     if not rest:
         print("  nothing: every kind is there")
 
@@ -96,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if not out.exists():
             text = ran.stderr.strip() or ran.stdout[-2000:]
-            how = f"died of signal {-ran.returncode}" if ran.returncode < 0 else "did not finish"
+            how = "was ended by the driver" if ran.returncode == CRASHED else "did not finish"
             print(f"{text}\nthe conformance kit {how}", file=sys.stderr)
             return 2
         found = json.loads(out.read_text(encoding="utf-8"))

@@ -73,7 +73,8 @@ struct Case {
 struct Outcome {
   npu_status queued = NPU_OK;
   npu_status done = NPU_OK;
-  bool declined = false;  // plan said no
+  bool declined = false;  // plan did not say yes
+  npu_verdict verdict{};  // what it said then
   std::string reason;
   std::string broken;  // a promise that was not kept, in words
   std::int64_t total = 0;
@@ -94,6 +95,9 @@ Machine subject();
 const Machine& oracle();
 
 Outcome run_case(const Machine& machine, const Case& value);
+// As the host side calls a driver: operands that `plan` wants contiguous, cast
+// or aligned are made so, in `value` too, and the call is tried again.
+Outcome run_mended(const Machine& machine, Case& value);
 
 // The same call in float64 (complex128), contiguous, nothing in place.
 Case widened(const Case& value);

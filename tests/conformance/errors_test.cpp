@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
 
 #include "kit.h"
 
@@ -236,6 +239,96 @@ TEST_F(errors, OffsetMustBeAMultipleOfFour) {
   EXPECT_NE(frame.run_unchecked(stream.get()), NPU_OK);
   clear_error();
   NPU_EXPECT_OK(stream_table().synchronize(stream.get()));
+}
+
+// ---- errors of queued work ----
+
+// A call that fails when it runs: an index far outside. False: the driver has
+// none of these kinds.
+bool make_bad_call(
+    Frame*& frame, std::vector<std::unique_ptr<Buffer>>& memory) {
+  constexpr std::uint32_t kKinds[] = {
+      NPU_KIND_INDEX_SELECT, NPU_KIND_TAKE, NPU_KIND_GATHER};
+  for (const std::uint32_t slot : kKinds) {
+    npu_op_caps caps;
+    if (!declares(slot, 0, &caps) || !has(caps.dtypes[0], NPU_F32) ||
+        !has(caps.dtypes[2], NPU_I64)) {
+      continue;
+    }
+    memory.push_back(std::make_unique<Buffer>(std::vector<float>(4, 0)));
+    memory.push_back(std::make_unique<Buffer>(std::vector<float>(4, 1)));
+    memory.push_back(
+        std::make_unique<Buffer>(std::vector<std::int64_t>{0, 1, 1000000, 2}));
+    frame = new Frame(slot);
+    frame->out(*memory[0], flat(NPU_F32, 4))
+        .in(*memory[1], flat(NPU_F32, 4))
+        .in(*memory[2], flat(NPU_I64, 4));
+    if (slot == NPU_KIND_INDEX_SELECT) {
+      frame->attrs(npu_index_select_attrs{});
+    } else if (slot == NPU_KIND_GATHER) {
+      frame->attrs(npu_gather_attrs{});
+    }
+    return true;
+  }
+  return false;
+}
+
+// Whatever is called after the work failed, somebody hears of it, and once.
+TEST_F(errors, OfQueuedWorkAreReportedOnce) {
+  Frame* made = nullptr;
+  std::vector<std::unique_ptr<Buffer>> memory;
+  if (!make_bad_call(made, memory)) {
+    NPU_NOT_DECLARED("index_select, take or gather of float32");
+  }
+  const std::unique_ptr<Frame> frame(made);
+  Event event;
+  Bytes host(16);
+  Buffer other(64);
+  using Route = std::function<npu_status(npu_stream)>;
+  const std::pair<const char*, Route> kRoutes[] = {
+      {"stream.synchronize", [](npu_stream) { return NPU_OK; }},
+      {"stream.query",
+       [](npu_stream stream) {
+         npu_status status = NPU_NOT_READY;
+         while (status == NPU_NOT_READY) {
+           status = stream_table().query(stream);
+         }
+         return status;
+       }},
+      {"device.synchronize",
+       [](npu_stream) { return device_table().synchronize(0); }},
+      {"event.synchronize",
+       [&](npu_stream stream) {
+         const npu_status status = event_table().record(event.get(), stream);
+         const npu_status waited = event_table().synchronize(event.get());
+         return status != NPU_OK ? status : waited;
+       }},
+      {"copy_to_host",
+       [&](npu_stream stream) {
+         return memory_table().copy_to_host(
+             stream, host.data(), other.data(), host.size());
+       }},
+      {"later work", [&](npu_stream stream) {
+         return memory_table().set_bytes(stream, other.data(), 1, 64);
+       }}};
+  for (const auto& [name, route] : kRoutes) {
+    npu_stream stream = nullptr;
+    NPU_ASSERT_OK(stream_table().create(0, 0, &stream));
+    clear_error();
+    const npu_status queued = op_table().run(stream, &frame->call());
+    int reported = queued != NPU_OK ? 1 : 0;
+    for (const npu_status status :
+         {route(stream),
+          stream_table().synchronize(stream),
+          stream_table().synchronize(stream),
+          stream_table().destroy(stream)}) {
+      EXPECT_TRUE(status == NPU_OK || status == NPU_E_ASYNC)
+          << name << ": " << explain(status);
+      reported += status != NPU_OK ? 1 : 0;
+    }
+    EXPECT_EQ(reported, 1) << "an index out of range, then " << name
+                           << ": reported so many times";
+  }
 }
 
 TEST_F(errors, TextIsPerThreadAndOneLine) {

@@ -59,10 +59,14 @@ class KindTest : public testing::Test {
 
  private:
   void test_dtype(std::uint32_t code, npu_dtype dtype) {
-    int drawn = 0;
-    int declined = 0;
-    std::string why;
-    for (int i = 0; i < options().cases && failures_ < kMostFailures; ++i) {
+    // Some draws are no case (more dimensions than the driver takes), some are
+    // declined: both are drawn again, not for ever.
+    constexpr int kMostDraws = 12;
+    int wanted = options().cases;
+    for (int i = 0; wanted > 0 && i < options().cases * kMostDraws; ++i) {
+      if (failures_ >= kMostFailures) {
+        return;
+      }
       const std::uint64_t seed =
           options().seed != 0 ? options().seed
                               : mix(mix(kind_.slot * 1000u + code, dtype),
@@ -72,20 +76,14 @@ class KindTest : public testing::Test {
       if (!draw_case(kind_, code, caps_, dtype, seed, value)) {
         continue;
       }
-      ++drawn;
-      const Outcome outcome = run_case(subject(), value);
+      const Outcome outcome = run_mended(subject(), value);
       if (outcome.declined) {
-        ++declined;
-        why = outcome.reason;
+        ++result_.declined;
+        result_.why_declined = outcome.reason;
         continue;
       }
+      --wanted;
       test_case(value, outcome);
-    }
-    result_.declined += declined;
-    if (drawn > 0 && declined == drawn) {
-      fail(
-          std::string(npu_code_name(kind_.slot, code)) + " in " +
-          npu_dtype_name(dtype) + " is declared, and never done: " + why);
     }
   }
 

@@ -19,6 +19,7 @@ struct KindResult {
   int cases = 0;
   int failed = 0;
   int declined = 0;
+  std::string why_declined;  // the last reason
   int without_oracle = 0;
   double worst = 0;
   std::string first_failure;

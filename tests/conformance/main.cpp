@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "crash.h"
 #include "kinds_test.h"
 #include "kit.h"
 #include "report.h"
@@ -95,6 +96,8 @@ int main(int argc, char** argv) {
   // The host driver's kernels are the oracle, those too that it does not use by
   // default.
   setenv("NPU_HOST_KERNELS", "all", 0);
+  note_test("(none: the driver was being loaded)");
+  install_crash_report();
   const std::string error = load_driver(name);
   if (!error.empty()) {
     std::fprintf(stderr, "npu_conformance: %s\n", error.c_str());

@@ -220,6 +220,105 @@ TEST(memory, PinnedMemoryBothWays) {
   NPU_EXPECT_OK(memory_table().host_free(pinned));
 }
 
+// What the driver says is over can be looked at in the next instruction: a copy
+// that ends a few microseconds later is a wrong result on a fast machine. Two
+// sources take turns, so that stale bytes are seen without clearing them.
+class AtOnce {
+ public:
+  AtOnce() {
+    NPU_EXPECT_OK(memory_table().host_alloc(kBytes, &pinned_));
+  }
+  ~AtOnce() {
+    NPU_EXPECT_OK(stream_table().synchronize(stream_.get()));
+    NPU_EXPECT_OK(memory_table().host_free(pinned_));
+  }
+  // wait(target): copies `source` to `target` and comes back when that is over.
+  template <class Wait>
+  void expect(const char* what, void* target, Wait wait) {
+    const auto* last = static_cast<volatile std::uint8_t*>(target) + kBytes - 1;
+    for (int round = 0; round < 40; ++round) {
+      wait(round % 2 == 0 ? zero_.data() : one_.data(), target);
+      const std::uint8_t found = *last;
+      ASSERT_EQ(found, round % 2) << what << " is not over, round " << round;
+    }
+  }
+  void* pinned() const {
+    return pinned_;
+  }
+  npu_stream stream() const {
+    return stream_.get();
+  }
+  void to_host(void* target, const void* source) {
+    NPU_ASSERT_OK(
+        memory_table().copy_to_host(stream_.get(), target, source, kBytes));
+  }
+
+  static constexpr std::uint64_t kBytes = 4096;
+
+ private:
+  Buffer zero_{Bytes(kBytes, 0)};
+  Buffer one_{Bytes(kBytes, 1)};
+  Stream stream_;
+  void* pinned_ = nullptr;
+};
+
+TEST(memory, CopiesToTheHostAreOverWhenTheDriverSaysSo) {
+  Bytes ordinary(AtOnce::kBytes);  // outlives copies that are late
+  AtOnce at_once;
+  const npu_stream stream = at_once.stream();
+  at_once.expect(
+      "copy_to_host to ordinary memory",
+      ordinary.data(),
+      [&](void* source, void* target) { at_once.to_host(target, source); });
+  at_once.expect(
+      "copy_to_host to pinned memory after stream.synchronize",
+      at_once.pinned(),
+      [&](void* source, void* target) {
+        at_once.to_host(target, source);
+        NPU_ASSERT_OK(stream_table().synchronize(stream));
+      });
+  Event event;
+  at_once.expect(
+      "copy_to_host to pinned memory after event.synchronize",
+      at_once.pinned(),
+      [&](void* source, void* target) {
+        at_once.to_host(target, source);
+        NPU_ASSERT_OK(event_table().record(event.get(), stream));
+        NPU_ASSERT_OK(event_table().synchronize(event.get()));
+      });
+  at_once.expect(
+      "copy_to_host to pinned memory after stream.query",
+      at_once.pinned(),
+      [&](void* source, void* target) {
+        at_once.to_host(target, source);
+        while (stream_table().query(stream) == NPU_NOT_READY) {
+        }
+      });
+}
+
+TEST(memory, CopiesOnTheDeviceAreOverWhenTheDriverSaysSo) {
+  Bytes ordinary(AtOnce::kBytes);  // outlives copies that are late
+  AtOnce at_once;
+  Buffer between(Bytes(AtOnce::kBytes, 7));
+  Stream other;
+  const auto through = [&](void* source, void* target, npu_stream reader) {
+    NPU_ASSERT_OK(memory_table().copy_on_device(
+        at_once.stream(), between.data(), source, AtOnce::kBytes));
+    if (reader != at_once.stream()) {
+      NPU_ASSERT_OK(stream_table().synchronize(at_once.stream()));
+    }
+    NPU_ASSERT_OK(memory_table().copy_to_host(
+        reader, target, between.data(), AtOnce::kBytes));
+  };
+  for (const npu_stream reader : {at_once.stream(), other.get()}) {
+    at_once.expect(
+        reader == other.get() ? "copy_on_device, seen by another stream"
+                              : "copy_on_device, seen by its stream",
+        ordinary.data(),
+        [&](void* source, void* target) { through(source, target, reader); });
+  }
+}
+
 TEST(memory, SetBytes) {
   for (const std::uint64_t bytes : kSizes) {
     Buffer a(bytes);

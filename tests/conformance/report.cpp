@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "crash.h"
 #include "kinds_test.h"
 #include "kit.h"
 
@@ -40,7 +41,8 @@ constexpr const char* kGroups[] = {
 
 class Report : public testing::EmptyTestEventListener {
  public:
-  void OnTestStart(const testing::TestInfo&) override {
+  void OnTestStart(const testing::TestInfo& info) override {
+    note_test(std::string(info.test_suite_name()) + "." + info.name());
     set_threads(1);
     clear_error();
   }
@@ -178,7 +180,7 @@ class Report : public testing::EmptyTestEventListener {
           "%s\n {\"name\": \"%s\", \"family\": \"%s\", \"declared\": %s, "
           "\"codes\": %d, \"of_codes\": %u, \"cases\": %d, \"failed\": %d, "
           "\"declined\": %d, \"without_oracle\": %d, \"worst\": %.6g, "
-          "\"first_failure\": \"%s\"}",
+          "\"why_declined\": \"%s\", \"first_failure\": \"%s\"}",
           comma,
           kind->name,
           kind->family,
@@ -190,6 +192,7 @@ class Report : public testing::EmptyTestEventListener {
           found.declined,
           found.without_oracle,
           std::min(found.worst, 1e300),
+          escaped(found.why_declined).c_str(),
           escaped(found.first_failure).c_str());
       comma = ",";
     }

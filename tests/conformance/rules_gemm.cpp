@@ -12,8 +12,19 @@ void gemm(Draw& d) {
   const std::int64_t k = d.between(1, 40);
   const Shape out = batch + Shape{m, n};
   d.set("out", out).set("a", batch + Shape{m, k}).set("b", batch + Shape{k, n});
-  d.maybe("c", out).maybe("bias", {n});
-  d.attr("epilogue", 0).attr("alpha", 2).attr("beta", 1).linear(k);
+  d.maybe("c", out).maybe("bias", {n}).maybe("pre", out);
+  constexpr double kFactors[] = {1, 2, 0.5, 0};
+  const double alpha = kFactors[d.between(0, 2)];
+  const double beta = kFactors[d.between(0, 3)];
+  const bool activates = is_floating(d.main()) && d.coin();
+  const std::int64_t epilogue =
+      activates ? d.between(1, NPU_GEMM_EPILOGUE_SILU) : 0;
+  d.attr("epilogue", number(epilogue)).attr("alpha", alpha).attr("beta", beta);
+  if (epilogue == 0) {
+    d.linear(k);
+  } else {
+    d.terms(k).cancels(number(k));  // products of numbers up to 3
+  }
 }
 
 void dot(Draw& d) {

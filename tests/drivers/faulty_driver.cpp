@@ -10,6 +10,7 @@
 //   NPU_FAULTY_DECLINE=1                 has no kinds
 //   NPU_FAULTY_TALLY=1                   notes every call that ran
 //   NPU_FAULTY_BY_CHANCE=1               says that no kernel is deterministic
+//   NPU_FAULTY_WRONG=<word>              misbehaves: the words are in wrong.h
 //
 // A test in the same process uses npu_faulty_arm and the counters below.
 #include <dlfcn.h>
@@ -17,7 +18,6 @@
 
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -26,132 +26,17 @@
 #include <string_view>
 #include <vector>
 
-#include "driver/slots.h"
+#include "fault.h"
 #include "npu/driver.h"
 #include "npu/op.h"
 #include "run_tally.h"
+#include "wrong.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 
-const npu_host_services* services = nullptr;
 const npu_driver* base = nullptr;
-
-// ---- slots by number ----
-
-enum Slot : int {
-#define NPU_SLOT_NUMBER(table, slot) k_##table##_##slot,
-  NPU_FALLIBLE_SLOTS(NPU_SLOT_NUMBER)
-#undef NPU_SLOT_NUMBER
-      kSlotCount
-};
-
-constexpr std::array<std::string_view, kSlotCount> kSlotNames = {
-#define NPU_SLOT_NAME(table, slot) #table "." #slot,
-    NPU_FALLIBLE_SLOTS(NPU_SLOT_NAME)
-#undef NPU_SLOT_NAME
-};
-
-struct StatusName {
-  std::string_view name;
-  npu_status status;
-};
-constexpr std::array<StatusName, 8> kStatuses = {{
-    {"invalid", NPU_E_INVALID},
-    {"unsupported", NPU_E_UNSUPPORTED},
-    {"out_of_memory", NPU_E_OUT_OF_MEMORY},
-    {"async", NPU_E_ASYNC},
-    {"device_lost", NPU_E_DEVICE_LOST},
-    {"timeout", NPU_E_TIMEOUT},
-    {"shutdown", NPU_E_SHUTDOWN},
-    {"internal", NPU_E_INTERNAL},
-}};
-
-// ---- the fault ----
-
-std::atomic<int> armed_slot{-1};  // cheap to look at when nothing is armed
-std::mutex fault_mutex;
-std::int64_t calls_left = 0;
-npu_status fault_status = NPU_E_INTERNAL;
-std::atomic<std::int64_t> fired{0};
-std::array<std::atomic<std::int64_t>, kSlotCount> calls{};
-
-npu_status bad_spec(const std::string& spec, const std::string& what) {
-  services->set_error(("faulty: NPU_FAULT='" + spec + "': " + what +
-                       ". Allowed: <table>.<slot>:<call>[:<status>], such as "
-                       "memory.alloc:3:out_of_memory")
-                          .c_str());
-  return NPU_E_INVALID;
-}
-
-std::vector<std::string> pieces(const std::string& spec) {
-  std::vector<std::string> result(1);
-  for (const char c : spec) {
-    if (c == ':') {
-      result.emplace_back();
-    } else {
-      result.back() += c;
-    }
-  }
-  return result;
-}
-
-npu_status arm(const std::string& spec) {
-  if (spec.empty()) {
-    armed_slot = -1;
-    return NPU_OK;
-  }
-  const std::vector<std::string> parts = pieces(spec);
-  int slot = 0;
-  while (slot < kSlotCount && kSlotNames[slot] != parts[0]) {
-    ++slot;
-  }
-  if (slot == kSlotCount) {
-    return bad_spec(spec, "no slot '" + parts[0] + "'");
-  }
-  std::int64_t number = 1;
-  if (parts.size() > 1) {
-    const char* end = parts[1].data() + parts[1].size();
-    const auto [stop, error] = std::from_chars(parts[1].data(), end, number);
-    if (error != std::errc{} || stop != end || number < 1) {
-      return bad_spec(spec, "'" + parts[1] + "' is no number from 1");
-    }
-  }
-  npu_status status = NPU_E_INTERNAL;
-  if (parts.size() > 2) {
-    status = NPU_OK;
-    for (const StatusName& known : kStatuses) {
-      status = known.name == parts[2] ? known.status : status;
-    }
-  }
-  if (status == NPU_OK || parts.size() > 3) {
-    return bad_spec(spec, "no such status");
-  }
-  const std::lock_guard<std::mutex> lock(fault_mutex);
-  calls_left = number;
-  fault_status = status;
-  armed_slot = slot;
-  return NPU_OK;
-}
-
-// NPU_OK, or the status this call must fail with.
-npu_status fault(int slot) {
-  ++calls[slot];
-  if (armed_slot.load(std::memory_order_relaxed) != slot) {
-    return NPU_OK;
-  }
-  const std::lock_guard<std::mutex> lock(fault_mutex);
-  if (armed_slot != slot || --calls_left > 0) {
-    return NPU_OK;
-  }
-  armed_slot = -1;
-  ++fired;
-  services->set_error(
-      ("faulty: " + std::string(kSlotNames[slot]) + " fails, as asked")
-          .c_str());
-  return fault_status;
-}
 
 // ---- what is alive ----
 
@@ -205,6 +90,8 @@ bool decline = false;
 bool tally_runs = false;
 bool by_chance = false;
 RunTally tally;
+Wrong wrong;
+auto& late_worker = *new LateWorker;  // its thread outlives main
 
 const npu_device_table* base_table(const npu_device_table*) {
   return base->device;
@@ -240,7 +127,9 @@ struct Forward<Member, Number> {
     if (status == NPU_OK) {
       count_live(Number);
     }
-    return status;
+    const bool swallows =
+        wrong.is("swallow") && wrong.value == kSlotNames[Number];
+    return swallows && status == NPU_E_ASYNC ? npu_status{NPU_OK} : status;
   }
 };
 
@@ -268,16 +157,93 @@ npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
   if (status == NPU_OK && by_chance) {
     out->flags &= ~NPU_CAP_DETERMINISTIC;
   }
+  const npu_kind_info* kind = npu_kind_of(slot);
+  if (status == NPU_OK && wrong.plans() && kind != nullptr) {
+    out->plan_use = kind->plan_use;
+  }
+  if (status == NPU_OK && wrong.is("ndim")) {
+    out->max_ndim = static_cast<uint32_t>(wrong.number(0));
+  }
   return status;
 }
 
-npu_status run(npu_stream stream, const npu_call* call) {
+npu_status plan(npu_device device, const npu_call* call, npu_verdict* verdict) {
   const npu_status status =
-      Forward<&npu_op_table::run, k_op_run>::call(stream, call);
+      Forward<&npu_op_table::plan, k_op_plan>::call(device, call, verdict);
+  if (status == NPU_OK) {
+    change_verdict(wrong, *call, *verdict);
+  }
+  return status;
+}
+
+// What caps exclude must not reach a kernel.
+bool too_many_dims(const npu_call& call) {
+  for (uint32_t i = 0; wrong.is("ndim") && i < call.n_out + call.n_in; ++i) {
+    if (call.tensors[i].ndim > wrong.number(0)) {
+      services->set_error("faulty: more dimensions than caps allow");
+      return true;
+    }
+  }
+  return false;
+}
+
+npu_status run(npu_stream stream, const npu_call* call) {
+  const char* const kind = npu_kind_name(call->slot);
+  if (wrong.is("segv") && wrong.value == kind) {
+    const volatile std::uintptr_t nowhere = 8;
+    *reinterpret_cast<volatile int*>(nowhere) = 1;
+  } else if (wrong.is("abort") && wrong.value == kind) {
+    std::abort();
+  } else if (too_many_dims(*call)) {
+    return NPU_E_INVALID;
+  }
+  ChangedCall changed(*call);
+  changed.apply(wrong);
+  const int64_t start = tally_runs ? thread_time() : 0;
+  const npu_status status =
+      Forward<&npu_op_table::run, k_op_run>::call(stream, changed.get());
   if (status == NPU_OK && tally_runs) {
+    tally.record_time(*call, thread_time() - start);
     tally.record(*call);
   }
   return status;
+}
+
+// Says that a copy is done, and does it later. Small ones are in time: the kit
+// reads its sentinels with them, into memory that is gone soon after.
+template <auto Member, int Number>
+npu_status late_copy(
+    npu_stream stream, void* dst, const void* src, uint64_t bytes) {
+  if (bytes < 4096) {
+    return Forward<Member, Number>::call(stream, dst, src, bytes);
+  }
+  late_worker.push(
+      [=] { Forward<Member, Number>::call(stream, dst, src, bytes); });
+  return NPU_OK;
+}
+
+template <auto Member, int Number, class... Args>
+npu_status after_late_work(Args... args) {
+  late_worker.wait();
+  return Forward<Member, Number>::call(args...);
+}
+
+void make_copies_late() {
+  memory_table.copy_to_host =
+      &late_copy<&npu_memory_table::copy_to_host, k_memory_copy_to_host>;
+  memory_table.copy_on_device =
+      &late_copy<&npu_memory_table::copy_on_device, k_memory_copy_on_device>;
+  memory_table.free = &after_late_work<
+      &npu_memory_table::free,
+      k_memory_free,
+      npu_device,
+      void*>;
+  stream_table.destroy = &after_late_work<
+      &npu_stream_table::destroy,
+      k_stream_destroy,
+      npu_stream>;
+  memory_table.host_free =
+      &after_late_work<&npu_memory_table::host_free, k_memory_host_free, void*>;
 }
 
 template <class Table>
@@ -304,8 +270,12 @@ void build_tables() {
 #undef NPU_FORWARD
   device_table.properties = &properties;
   op_table.find = &find;
+  op_table.plan = &plan;
   op_table.run = &run;
   op_table.caps = &caps;
+  if (wrong.is("late")) {
+    make_copies_late();
+  }
   driver.name = "faulty";
   driver.vendor = "OpenNPU tests";
   driver.device = &device_table;
@@ -389,6 +359,10 @@ npu_status read_settings() {
   tally_runs = notes != nullptr && std::string_view(notes) == "1";
   const char* chance = std::getenv("NPU_FAULTY_BY_CHANCE");
   by_chance = chance != nullptr && std::string_view(chance) == "1";
+  const char* word = std::getenv("NPU_FAULTY_WRONG");
+  if (!wrong.set(word != nullptr ? word : "")) {
+    return fails("NPU_FAULTY_WRONG='" + std::string(word) + "': see wrong.h");
+  }
   const char* spec = std::getenv("NPU_FAULT");
   return arm(spec != nullptr ? spec : "");
 }
@@ -438,6 +412,14 @@ NPU_EXPORT int64_t npu_faulty_live(const char* what) {
 NPU_EXPORT const char* npu_faulty_take_tally() {
   static std::string text;
   text = tally.take();
+  return text.c_str();
+}
+
+// Processor time of the kinds since the last time: lines "kind nanoseconds".
+// Valid until the next call.
+NPU_EXPORT const char* npu_faulty_take_times() {
+  static std::string text;
+  text = tally.take_times();
   return text.c_str();
 }
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which calls a driver ran: operator, kind, code and dtype.
+// Which calls a driver ran (operator, kind, code and dtype), and the time of
+// each kind.
 #pragma once
 
+#include <time.h>
+
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -26,6 +30,23 @@ class RunTally {
     line += npu_dtype_name(dtype_of(call));
     const std::lock_guard<std::mutex> lock(mutex_);
     lines_.insert(std::move(line));
+  }
+
+  // Processor time of one call.
+  void record_time(const npu_call& call, std::int64_t nanoseconds) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    times_[npu_kind_name(call.slot)] += nanoseconds;
+  }
+
+  // The lines "kind nanoseconds" noted since the last time.
+  std::string take_times() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::string text;
+    for (const auto& [kind, nanoseconds] : times_) {
+      text += kind + ' ' + std::to_string(nanoseconds) + '\n';
+    }
+    times_.clear();
+    return text;
   }
 
   // The lines "operator kind.code dtype" noted since the last time, each once.
@@ -55,4 +76,12 @@ class RunTally {
 
   std::mutex mutex_;
   std::set<std::string> lines_;
+  std::map<std::string, std::int64_t> times_;
 };
+
+// Processor time of this thread: a busy machine does not change it.
+inline std::int64_t thread_time() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}

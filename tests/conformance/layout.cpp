@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lays a Case out in memory, runs it, reads it back.
+#include "case.h"
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "crash.h"
+
+namespace npu::kit {
+namespace {
+
+// The address sanitizer has guards of its own, and sees reads too.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t kGuard = 0;
+#else
+constexpr std::size_t kGuard = 512;
+#endif
+constexpr std::uint8_t kGuardByte = 0xC3;
+
+// One operand in device memory, with what was put there.
+class Block {
+ public:
+  Block(const Machine& machine, npu_stream stream, std::size_t bytes)
+      : machine_(machine), stream_(stream), before_(bytes + 2 * kGuard) {
+    std::memset(before_.data(), kGuardByte, before_.size());
+    const npu_memory_table& memory = *machine_.driver->memory;
+    NPU_EXPECT_OK(memory.alloc(0, before_.size(), &base_));
+  }
+  ~Block() {
+    NPU_EXPECT_OK(machine_.driver->memory->free(0, base_));
+  }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  std::uint8_t* image() {
+    return before_.data() + kGuard;
+  }
+  void* data() const {
+    return static_cast<std::uint8_t*>(base_) + kGuard;
+  }
+  std::size_t bytes() const {
+    return before_.size() - 2 * kGuard;
+  }
+  void upload() {
+    NPU_EXPECT_OK(machine_.driver->memory->copy_to_device(
+        stream_, base_, before_.data(), before_.size()));
+  }
+  void download() {
+    after_.resize(before_.size());
+    NPU_EXPECT_OK(machine_.driver->memory->copy_to_host(
+        stream_, after_.data(), base_, after_.size()));
+  }
+  const std::uint8_t* result() const {
+    return after_.data() + kGuard;
+  }
+  // First byte that changed and is not marked in `written`; -1: none.
+  std::int64_t changed(const std::vector<bool>& written) const {
+    for (std::size_t i = 0; i < after_.size(); ++i) {
+      const bool inside = i >= kGuard && i - kGuard < written.size();
+      if (after_[i] != before_[i] && !(inside && written[i - kGuard])) {
+        return static_cast<std::int64_t>(i) - static_cast<std::int64_t>(kGuard);
+      }
+    }
+    return -1;
+  }
+
+ private:
+  const Machine& machine_;
+  npu_stream stream_;
+  void* base_ = nullptr;
+  Bytes before_;
+  Bytes after_;
+};
+
+View view_of(const Operand& operand) {
+  return {
+      .dtype = operand.dtype,
+      .sizes = operand.sizes,
+      .strides = operand.strides,
+      .offset = operand.offset};
+}
+
+// A list that is told by addresses and numbers alone: where sizes do not
+// matter.
+bool dense_list(const Case& value, const std::vector<Operand>& list) {
+  if (std::string(value.kind->family) != "lists") {
+    return false;
+  }
+  for (const Operand& each : list) {
+    if (!each.present() || each.host_scalar || !view_of(each).contiguous()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+class Layout {
+ public:
+  Layout(const Machine& machine, const Case& value)
+      : machine_(machine), case_(value) {
+    if (machine_.driver == &driver()) {
+      stock_.emplace();
+      stream_ = stock_->get();
+    } else {
+      // The oracle is never shut down, nor is its stream.
+      static npu_stream only = nullptr;
+      if (!only) {
+        NPU_EXPECT_OK(machine_.driver->stream->create(0, 0, &only));
+      }
+      stream_ = only;
+    }
+  }
+  ~Layout() {
+    NPU_EXPECT_OK(machine_.driver->stream->synchronize(stream_));
+  }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+
+  Outcome run();
+
+ private:
+  struct Placed {
+    const Operand* operand;
+    Block* block;  // null: host scalar
+  };
+
+  void place(const Operand& operand, npu_tensor& tensor);
+  npu_call frame(bool counting);
+  bool plan(npu_call& call, Outcome& out);
+  void execute(npu_call& call, Outcome& out);
+  void* extra(std::uint64_t bytes);
+  void read_back(Outcome& out);
+  std::int64_t read_total(Outcome& out);
+
+  const Machine& machine_;
+  Case case_;
+  std::optional<StockStream> stock_;
+  npu_stream stream_ = nullptr;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::vector<std::unique_ptr<Block>> extra_;
+  std::vector<std::unique_ptr<Bytes>> host_;
+  std::vector<Placed> placed_;
+  std::vector<npu_tensor> tensors_;
+  std::vector<std::vector<npu_tensor>> list_tensors_;
+  std::vector<std::vector<void*>> list_data_;
+  std::vector<Shape> list_numel_;
+  std::vector<npu_list> lists_;
+  void* carry_ = nullptr;
+  std::uint64_t carry_bytes_ = 0;
+};
+
+void Layout::place(const Operand& operand, npu_tensor& tensor) {
+  tensor = npu_tensor{};
+  if (!operand.present()) {
+    return;
+  }
+  const View view = view_of(operand);
+  const std::size_t element = npu_dtype_bytes(operand.dtype);
+  tensor.numel = operand.numel();
+  tensor.dtype = operand.dtype;
+  tensor.ndim = static_cast<std::uint16_t>(operand.sizes.size());
+  tensor.sizes = operand.sizes.data();
+  tensor.strides = operand.strides.data();
+  if (view.contiguous()) {
+    tensor.flags |= NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE;
+  }
+  if (operand.host_scalar) {
+    host_.push_back(std::make_unique<Bytes>(element));
+    store(operand.dtype, operand.values.at(0), host_.back()->data());
+    tensor.data = tensor.storage = host_.back()->data();
+    tensor.storage_bytes = element;
+    tensor.flags |= NPU_TENSOR_HOST_SCALAR;
+    return;
+  }
+  Block* block = nullptr;
+  if (operand.alias_of >= 0) {
+    block = placed_.at(static_cast<std::size_t>(operand.alias_of)).block;
+    tensor.flags |= NPU_TENSOR_ALIAS;
+    tensor.alias_of = static_cast<std::uint16_t>(operand.alias_of);
+  } else {
+    const auto extent = static_cast<std::size_t>(view.extent());
+    blocks_.push_back(
+        std::make_unique<Block>(machine_, stream_, extent * element));
+    block = blocks_.back().get();
+  }
+  for (std::size_t i = 0; i < operand.values.size(); ++i) {
+    const auto at = element_offset(view, static_cast<std::int64_t>(i));
+    store(
+        operand.dtype,
+        operand.values[i],
+        block->image() + static_cast<std::size_t>(at) * element);
+  }
+  tensor.storage = block->data();
+  tensor.storage_bytes = block->bytes();
+  tensor.data = static_cast<std::uint8_t*>(block->data()) +
+                static_cast<std::size_t>(operand.offset) * element;
+  placed_.push_back({&operand, block});
+}
+
+npu_call Layout::frame(bool counting) {
+  npu_call call{};
+  call.size = sizeof(call);
+  call.slot = case_.kind->slot;
+  call.code = case_.code;
+  call.flags = NPU_CALL_INDEX32 & machine_.driver->call_flags_known;
+  call.flags |= counting ? NPU_CALL_COUNT : 0u;
+  call.compute_dtype = case_.compute_dtype;
+  call.deterministic = case_.deterministic ? 1 : 0;
+  call.label = "conformance";
+  call.n_out = case_.kind->n_out;
+  call.n_in = case_.kind->n_in;
+  call.tensors = tensors_.data();
+  call.attrs = case_.attrs.empty() ? nullptr : case_.attrs.data();
+  call.attr_bytes = static_cast<std::uint32_t>(case_.attrs.size());
+  call.n_lists = static_cast<std::uint32_t>(lists_.size());
+  call.lists = lists_.data();
+  call.rng = case_.rng;
+  call.carry = carry_;
+  call.carry_bytes = carry_bytes_;
+  return call;
+}
+
+void* Layout::extra(std::uint64_t bytes) {
+  if (bytes == 0) {
+    return nullptr;
+  }
+  extra_.push_back(std::make_unique<Block>(machine_, stream_, bytes));
+  extra_.back()->upload();
+  return extra_.back()->data();
+}
+
+bool Layout::plan(npu_call& call, Outcome& out) {
+  npu_op_caps caps{};
+  caps.size = sizeof(caps);
+  const npu_op_table& op = *machine_.driver->op;
+  if (op.caps(call.slot, call.code, &caps) != NPU_OK) {
+    out.declined = true;
+    out.reason = "not declared";
+    return false;
+  }
+  if (caps.plan_use > case_.kind->plan_use) {
+    out.broken = "caps: plans depend on more than the kind allows";
+  }
+  if (caps.plan_use == NPU_PLAN_NONE) {
+    return true;
+  }
+  npu_verdict first{};
+  first.size = sizeof(first);
+  npu_verdict second = first;
+  const npu_status status = op.plan(0, &call, &first);
+  if (status != NPU_OK || op.plan(0, &call, &second) != NPU_OK) {
+    out.broken = "plan fails: " + explain(status);
+    return false;
+  }
+  if (first.answer != second.answer || first.mask != second.mask ||
+      first.workspace_bytes != second.workspace_bytes ||
+      first.host_workspace_bytes != second.host_workspace_bytes ||
+      first.carry_bytes != second.carry_bytes) {
+    out.broken = "plan gives two answers to one question";
+  }
+  if (second.plan && op.release_plan) {
+    op.release_plan(second.plan);
+  }
+  if (first.answer != NPU_VERDICT_YES) {
+    out.declined = true;
+    out.verdict = first;
+    out.reason = "plan answers " + std::to_string(first.answer) + ", reason " +
+                 std::to_string(first.reason) + " " + first.detail;
+    return false;
+  }
+  call.plan = first.plan;
+  call.workspace = extra(first.workspace_bytes);
+  call.workspace_bytes = first.workspace_bytes;
+  host_.push_back(std::make_unique<Bytes>(first.host_workspace_bytes + 1));
+  call.host_workspace =
+      first.host_workspace_bytes > 0 ? host_.back()->data() : nullptr;
+  call.host_workspace_bytes = first.host_workspace_bytes;
+  if ((call.flags & NPU_CALL_COUNT) != 0) {
+    carry_ = extra(first.carry_bytes);
+    carry_bytes_ = first.carry_bytes;
+    call.carry = carry_;
+    call.carry_bytes = carry_bytes_;
+  }
+  return true;
+}
+
+void Layout::execute(npu_call& call, Outcome& out) {
+  char text[256] = "";
+  if (npu_call_validate(&call, text, sizeof(text)) != NPU_OK) {
+    out.broken = std::string("the kit built a wrong frame: ") + text;
+    return;
+  }
+  if (!plan(call, out)) {
+    return;
+  }
+  NPU_EXPECT_OK(machine_.driver->stream->synchronize(stream_));
+  const std::int64_t owned = accounted_bytes(machine_.driver);
+  std::uint64_t free_before = 0;
+  std::uint64_t free_after = 0;
+  std::uint64_t total = 0;
+  machine_.driver->device->memory_info(0, &free_before, &total);
+  clear_error();
+  out.queued = machine_.driver->op->run(stream_, &call);
+  machine_.driver->device->memory_info(0, &free_after, &total);
+  out.done = machine_.driver->stream->synchronize(stream_);
+  out.reason = last_error();
+  if (free_before != free_after || owned != accounted_bytes(machine_.driver)) {
+    out.broken = "run took memory: " +
+                 std::to_string(
+                     static_cast<std::int64_t>(free_before) -
+                     static_cast<std::int64_t>(free_after)) +
+                 " bytes of the device, " +
+                 std::to_string(accounted_bytes(machine_.driver) - owned) +
+                 " bytes of its own";
+  }
+  if (call.plan && machine_.driver->op->release_plan) {
+    machine_.driver->op->release_plan(call.plan);
+  }
+}
+
+Outcome Layout::run() {
+  Outcome out;
+  const bool pair = (case_.kind->flags & NPU_KIND_TWO_STEP) != 0;
+  for (int step = 0; step < (pair ? 2 : 1) && out.broken.empty(); ++step) {
+    const bool counting = pair && step == 0;
+    blocks_.clear();
+    placed_.clear();
+    tensors_.assign(case_.operands.size(), npu_tensor{});
+    placed_.reserve(256);
+    for (std::size_t i = 0; i < case_.operands.size(); ++i) {
+      const Operand& operand = case_.operands[i];
+      const std::uint32_t mode = operand.info->mode;
+      const bool other_call = (mode == NPU_MODE_COUNT && !counting && pair) ||
+                              (mode == NPU_MODE_FILL && counting);
+      if (other_call || !operand.present()) {
+        // Outputs are found by number: an empty place for those not there.
+        placed_.push_back({&operand, nullptr});
+        continue;
+      }
+      place(operand, tensors_[i]);
+      if (operand.host_scalar) {
+        placed_.push_back({&operand, nullptr});
+      }
+    }
+    for (npu_tensor& tensor : tensors_) {
+      tensor.flags &= machine_.driver->tensor_flags_known;
+    }
+    list_tensors_.clear();
+    list_data_.clear();
+    list_numel_.clear();
+    lists_.clear();
+    for (const std::vector<Operand>& list : case_.lists) {
+      std::vector<npu_tensor> tensors(list.size());
+      std::vector<void*> data;
+      Shape numel;
+      npu_dtype dtype = NPU_ABSENT;
+      for (std::size_t j = 0; j < list.size(); ++j) {
+        place(list[j], tensors[j]);
+        data.push_back(tensors[j].data);
+        numel.push_back(tensors[j].numel);
+        dtype = list[j].present() ? list[j].dtype : dtype;
+      }
+      list_tensors_.push_back(std::move(tensors));
+      list_data_.push_back(std::move(data));
+      list_numel_.push_back(std::move(numel));
+      npu_list row{};
+      row.size = sizeof(row);
+      row.n = static_cast<std::uint32_t>(list.size());
+      row.dtype = dtype;
+      row.data = list_data_.back().data();
+      row.numel = list_numel_.back().data();
+      row.tensors =
+          dense_list(case_, list) ? nullptr : list_tensors_.back().data();
+      lists_.push_back(row);
+    }
+    for (const auto& block : blocks_) {
+      block->upload();
+    }
+    npu_call call = frame(counting);
+    execute(call, out);
+    if (!out.broken.empty() || out.declined) {
+      return out;
+    }
+    if (out.queued || out.done) {
+      break;  // still nothing outside the outputs may have been written
+    }
+    if (counting) {
+      out.total = read_total(out);
+      if (!out.broken.empty() || out.total == 0) {
+        return out;  // outputs are never empty: there is nothing to fill
+      }
+      case_.sized(case_, out.total);
+    }
+  }
+  read_back(out);
+  return out;
+}
+
+std::int64_t Layout::read_total(Outcome& out) {
+  for (const Placed& place : placed_) {
+    if (place.block && place.operand->info->mode == NPU_MODE_COUNT) {
+      place.block->download();
+      NPU_EXPECT_OK(machine_.driver->stream->synchronize(stream_));
+      std::int64_t total = 0;
+      std::memcpy(&total, place.block->result(), sizeof(total));
+      if (total < 0 || total > 1000000) {
+        out.broken = "count says " + std::to_string(total);
+      }
+      return total;
+    }
+  }
+  return 0;
+}
+
+void Layout::read_back(Outcome& out) {
+  for (const auto& block : blocks_) {
+    block->download();
+  }
+  for (const auto& block : extra_) {
+    block->download();
+  }
+  NPU_EXPECT_OK(machine_.driver->stream->synchronize(stream_));
+  for (const auto& block : extra_) {
+    if (block->changed(std::vector<bool>(block->bytes(), true)) >= 0) {
+      out.broken = "a byte outside the workspace was written";
+    }
+  }
+  for (const auto& block : blocks_) {
+    std::vector<bool> written(block->bytes(), false);
+    for (const Placed& place : placed_) {
+      if (place.block != block.get() || !place.operand->is_output()) {
+        continue;
+      }
+      const View view = view_of(*place.operand);
+      const std::size_t element = npu_dtype_bytes(view.dtype);
+      std::vector<Value> values;
+      for (std::int64_t i = 0; i < view.numel(); ++i) {
+        const auto at =
+            static_cast<std::size_t>(element_offset(view, i)) * element;
+        values.push_back(load(view.dtype, block->result() + at));
+        std::fill_n(
+            written.begin() + static_cast<std::ptrdiff_t>(at), element, true);
+      }
+      out.values.push_back(std::move(values));
+      out.dtypes.push_back(view.dtype);
+    }
+    const std::int64_t at = block->changed(written);
+    if (at >= 0) {
+      out.broken = "byte " + std::to_string(at) + " of a memory of " +
+                   std::to_string(block->bytes()) +
+                   " was written, and is no element of an output";
+    }
+  }
+}
+
+}  // namespace
+
+Outcome run_case(const Machine& machine, const Case& value) {
+  if (machine.driver == &driver()) {
+    note_case(value.text());
+  }
+  return Layout(machine, value).run();
+}
+
+}  // namespace npu::kit

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams of the discrete driver: a queue and a worker thread each; events.
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "discrete.h"
+
+using Clock = std::chrono::steady_clock;
+// What one record of an event stands for; waits keep the one they saw.
+using Moment = std::shared_future<Clock::time_point>;
+
+struct npu_stream_s {
+  npu_device device = 0;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<npu::discrete::Work> queue;
+  uint64_t queued = 0;
+  uint64_t done = 0;
+  bool stopping = false;
+  std::string failure;  // the first one not reported yet
+  std::thread worker;
+};
+
+struct npu_event_s {
+  uint32_t flags = 0;
+  std::mutex mutex;
+  Moment last;  // not valid: never recorded
+
+  Moment get() {
+    const std::lock_guard lock(mutex);
+    return last;
+  }
+};
+
+namespace npu::discrete {
+namespace {
+
+// Never destroyed: worker threads live until the process ends.
+auto& all_mutex = *new std::mutex;
+auto& all_streams = *new std::set<npu_stream>;
+
+void work_loop(npu_stream stream) {
+  services->stream_worker();
+  std::unique_lock lock(stream->mutex);
+  for (;;) {
+    stream->changed.wait(
+        lock, [=] { return stream->stopping || !stream->queue.empty(); });
+    if (stream->queue.empty()) {
+      return;
+    }
+    Work work = std::move(stream->queue.front());
+    stream->queue.pop_front();
+    lock.unlock();
+    if (delay_us > 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+    }
+    std::string failure;
+    work(failure);
+    work = nullptr;  // what it holds is free before anyone sees it done
+    lock.lock();
+    if (stream->failure.empty()) {
+      stream->failure = failure;
+    }
+    ++stream->done;
+    stream->changed.notify_all();
+  }
+}
+
+// Reports a failure of earlier work, once. With the stream's mutex held.
+npu_status take_failure(npu_stream stream) {
+  const std::string text = std::exchange(stream->failure, "");
+  return text.empty() ? npu_status{NPU_OK} : fail(NPU_E_ASYNC, text);
+}
+
+npu_status create(npu_device device, int32_t, npu_stream* out) {
+  return then(check_device(device, out), [=] {
+    auto* const stream = new npu_stream_s;
+    stream->device = device;
+    stream->worker = std::thread(work_loop, stream);
+    const std::lock_guard lock(all_mutex);
+    all_streams.insert(*out = stream);
+  });
+}
+
+npu_status destroy(npu_stream stream) {
+  return then(check(stream), [=] {
+    {
+      const std::scoped_lock lock(all_mutex, stream->mutex);
+      all_streams.erase(stream);
+      stream->stopping = true;
+      stream->changed.notify_all();
+    }
+    stream->worker.join();  // its queue is empty then
+    const npu_status status = take_failure(stream);
+    delete stream;
+    return status;
+  });
+}
+
+npu_status query(npu_stream stream) {
+  return then(check(stream), [=] {
+    const std::lock_guard lock(stream->mutex);
+    return stream->done < stream->queued ? npu_status{NPU_NOT_READY}
+                                         : take_failure(stream);
+  });
+}
+
+npu_status host_call(npu_stream stream, npu_host_fn fn, void* context) {
+  return then(check(stream, fn), [=] {
+    return enqueue(stream, [=](std::string&) { fn(context); });
+  });
+}
+
+// ---- events ----
+
+bool is_done(const Moment& moment) {
+  return !moment.valid() ||
+         moment.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+void wait(const Moment& moment) {
+  if (moment.valid()) {
+    moment.wait();
+  }
+}
+
+npu_status create_event(npu_device device, uint32_t flags, npu_event* out) {
+  return then(check_device(device, out), [=] {
+    *out = new npu_event_s;
+    (*out)->flags = flags;
+  });
+}
+
+npu_status record(npu_event event, npu_stream stream) {
+  return then(check(event, stream), [=] {
+    auto now = std::make_shared<std::promise<Clock::time_point>>();
+    const std::lock_guard lock(event->mutex);
+    event->last = now->get_future().share();
+    return enqueue(
+        stream, [now](std::string&) { now->set_value(Clock::now()); });
+  });
+}
+
+npu_status wait_event(npu_stream stream, npu_event event) {
+  return then(check(stream, event), [=] {
+    return enqueue(
+        stream, [moment = event->get()](std::string&) { wait(moment); });
+  });
+}
+
+npu_status elapsed_ms(npu_event start, npu_event end, double* out) {
+  return then(check(start, end, out), [=]() -> npu_status {
+    const Moment from = start->get();
+    const Moment to = end->get();
+    if ((start->flags & end->flags & NPU_EVENT_TIMING) == 0 || !from.valid() ||
+        !to.valid()) {
+      return fail(NPU_E_INVALID, "needs two recorded events with timing.");
+    }
+    if (!is_done(from) || !is_done(to)) {
+      return NPU_NOT_READY;
+    }
+    *out = std::chrono::duration<double, std::milli>(to.get() - from.get())
+               .count();
+    return NPU_OK;
+  });
+}
+
+}  // namespace
+
+npu_status enqueue(npu_stream stream, Work work) {
+  const std::lock_guard lock(stream->mutex);
+  stream->queue.push_back(std::move(work));
+  ++stream->queued;
+  stream->changed.notify_all();
+  return NPU_OK;
+}
+
+npu_device device_of(npu_stream stream) {
+  return stream->device;
+}
+
+npu_status drain(npu_stream stream) {
+  return then(check(stream), [=] {
+    std::unique_lock lock(stream->mutex);
+    const uint64_t target = stream->queued;
+    stream->changed.wait(lock, [=] { return stream->done >= target; });
+    return take_failure(stream);
+  });
+}
+
+npu_status drain_device(npu_device device) {
+  return then(check_device(device), [=] {
+    npu_status first = NPU_OK;
+    const std::lock_guard lock(all_mutex);  // none is destroyed meanwhile
+    for (npu_stream stream : all_streams) {
+      if (stream->device == device) {
+        const npu_status status = drain(stream);
+        first = first ? first : status;
+      }
+    }
+    return first;
+  });
+}
+
+// clang-format off
+const npu_stream_table stream_table = {
+    sizeof(stream_table), 0, create, destroy, drain, query, wait_event,
+    host_call, nullptr, nullptr};
+
+const npu_event_table event_table = {
+    sizeof(event_table), 0, create_event,
+    [](npu_event event) { return then(check(event), [=] { delete event; }); },
+    record,
+    [](npu_event event) {
+      return then(check(event), [=] {
+        return is_done(event->get()) ? NPU_OK : NPU_NOT_READY;
+      });
+    },
+    [](npu_event event) {
+      return then(check(event), [=] { wait(event->get()); });
+    },
+    elapsed_ms, nullptr};
+// clang-format on
+
+}  // namespace npu::discrete

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the faulty driver does wrong, or differently, when told to: each is a
+// mistake (or a right) of real drivers that the conformance kit has to catch
+// (or bear).
+//
+//   NPU_FAULTY_WRONG=<word>
+//     epilogue   gemm ignores its epilogue      beta       ... and its beta
+//     optional   optional outputs but the first are never written
+//     late       copies of bytes are over 20 us after the driver says so
+//     swallow=<table>.<slot>   that slot never reports an asynchronous error
+//     segv=<kind>, abort=<kind>   the kind's kernel ends the process
+//   Not wrong:
+//     ndim=<n>   kernels take n dimensions at most, and say so
+//     if_cast    kinds with plans want float32 where they are given halves
+//     if_contiguous   ... and contiguous operands
+//     no=<n>     ... and decline outputs of fewer than n elements
+//     quiet_no   like no=1000, without a reason: that is wrong
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "npu/kinds.h"
+
+struct Wrong {
+  std::string word;
+  std::string value;
+
+  // "word" or "word=value"; false: there is no such word.
+  bool set(const std::string& text) {
+    const std::size_t equals = text.find('=');
+    word = text.substr(0, equals);
+    value = equals == std::string::npos ? "" : text.substr(equals + 1);
+    for (const char* known :
+         {"",
+          "epilogue",
+          "beta",
+          "optional",
+          "late",
+          "swallow",
+          "segv",
+          "abort",
+          "ndim",
+          "if_cast",
+          "if_contiguous",
+          "no",
+          "quiet_no"}) {
+      if (word == known) {
+        return true;
+      }
+    }
+    return false;
+  }
+  bool is(const char* name) const {
+    return word == name;
+  }
+  // Planners that answer anything but yes.
+  bool plans() const {
+    return is("if_cast") || is("if_contiguous") || is("no") || is("quiet_no");
+  }
+  std::int64_t number(std::int64_t otherwise) const {
+    return value.empty() ? otherwise : std::atoll(value.c_str());
+  }
+};
+
+// A call that may be changed before it is forwarded.
+class ChangedCall {
+ public:
+  explicit ChangedCall(const npu_call& given)
+      : call_(given),
+        tensors_(given.tensors, given.tensors + given.n_out + given.n_in) {
+    call_.tensors = tensors_.data();
+  }
+  ChangedCall(const ChangedCall&) = delete;
+  ChangedCall& operator=(const ChangedCall&) = delete;
+
+  void apply(const Wrong& wrong) {
+    if (call_.slot == NPU_KIND_GEMM &&
+        (wrong.is("epilogue") || wrong.is("beta"))) {
+      gemm_ = npu_gemm_unpack(&call_).attrs;
+      if (wrong.is("epilogue")) {
+        gemm_.epilogue = 0;
+      } else {
+        gemm_.beta.re = 1;
+        gemm_.beta.i = 1;
+      }
+      call_.attrs = &gemm_;
+      call_.attr_bytes = sizeof(gemm_);
+    }
+    const npu_kind_info* kind = npu_kind_of(call_.slot);
+    for (std::uint32_t i = 1; wrong.is("optional") && i < call_.n_out; ++i) {
+      if (kind != nullptr && kind->operands[i].optional != 0) {
+        tensors_[i] = npu_tensor{};
+      }
+    }
+  }
+  const npu_call* get() const {
+    return &call_;
+  }
+
+ private:
+  npu_call call_;
+  std::vector<npu_tensor> tensors_;
+  npu_gemm_attrs gemm_{};
+};
+
+// Does its work 20 us after it was asked to.
+class LateWorker {
+ public:
+  void push(std::function<void()> work) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!thread_.joinable()) {
+      thread_ = std::thread([this] { loop(); });
+      thread_.detach();
+    }
+    queue_.push_back({Clock::now() + std::chrono::microseconds(20), work});
+    ++pending_;
+    changed_.notify_all();
+  }
+  // Memory that late work uses may go only then.
+  void wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return pending_ == 0; });
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Item {
+    Clock::time_point due;
+    std::function<void()> work;
+  };
+
+  void loop() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return !queue_.empty(); });
+      const Item item = queue_.front();
+      queue_.pop_front();
+      lock.unlock();
+      while (Clock::now() < item.due) {
+      }
+      item.work();
+      lock.lock();
+      --pending_;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> queue_;
+  int pending_ = 0;
+  std::thread thread_;
+};
+
+// What a picky planner says of a call that its kernels could do.
+inline void change_verdict(
+    const Wrong& wrong, const npu_call& call, npu_verdict& verdict) {
+  if (verdict.answer != NPU_VERDICT_YES) {
+    return;
+  }
+  std::uint64_t halves = 0;
+  std::uint64_t strided = 0;
+  for (std::uint32_t i = 0; i < call.n_out + call.n_in; ++i) {
+    const npu_tensor& tensor = call.tensors[i];
+    const bool half = tensor.dtype == NPU_F16 || tensor.dtype == NPU_BF16;
+    halves |= half ? std::uint64_t{1} << i : 0;
+    const bool contiguous = (tensor.flags & NPU_TENSOR_CONTIGUOUS) != 0;
+    strided |=
+        tensor.dtype != NPU_ABSENT && !contiguous ? std::uint64_t{1} << i : 0;
+  }
+  if (wrong.is("if_cast") && halves != 0) {
+    verdict.answer = NPU_VERDICT_IF_CAST;
+    verdict.mask = halves;
+    verdict.cast_dtype = NPU_F32;
+  } else if (wrong.is("if_contiguous") && strided != 0) {
+    verdict.answer = NPU_VERDICT_IF_CONTIGUOUS;
+    verdict.mask = strided;
+  } else if (
+      (wrong.is("no") || wrong.is("quiet_no")) && call.n_out > 0 &&
+      call.tensors[0].numel < wrong.number(1000)) {
+    verdict.answer = NPU_VERDICT_NO;
+    verdict.reason = wrong.is("no") ? NPU_REASON_SIZE : NPU_REASON_NONE;
+  }
+}
