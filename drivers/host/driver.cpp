@@ -82,6 +82,10 @@ npu_status count(std::int32_t* out) {
 
 npu_status open(npu_device device) {
   return entry([&] {
+    // Only now: a child of a process that merely counted devices may use them.
+    static const int watching =
+        pthread_atfork(nullptr, nullptr, [] { alive = false; });
+    static_cast<void>(watching);
     // Again at each open: a program may have put its own handler in between.
     if (settings.protect) {
       install_fault_handler();
@@ -213,7 +217,6 @@ extern "C" NPU_EXPORT npu_status npu_driver_entry(
   } catch (...) {
     return caught();
   }
-  pthread_atfork(nullptr, nullptr, [] { alive = false; });
   alive = true;
   *out = &driver;
   return NPU_OK;

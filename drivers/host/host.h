@@ -32,7 +32,7 @@ struct Settings {
 
 inline Settings settings;
 inline const npu_host_services* services = nullptr;
-// False before entry, after shutdown and in a forked child.
+// False before entry, after shutdown and in a child forked after `open`.
 inline std::atomic<bool> alive{false};
 
 // Fills `settings`; an error names the variable, its value and what is allowed.

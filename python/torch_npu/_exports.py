@@ -33,8 +33,15 @@ def _operator_later(name: str):
     return raises
 
 
+# Functions of torch_npu that are Python here.
+_FUNCTIONS = {"npu_change_data_ptr": "torch_npu.utils.combine_tensors"}
+
+
 def lazy_attribute(name: str):
     import torch
+
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
 
     if name in _SUBMODULES:
         return importlib.import_module(f"torch_npu.{name}")

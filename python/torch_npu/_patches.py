@@ -15,6 +15,8 @@ def apply() -> None:
     _allow_uninitialized_parameters()
     _patch_dlpack()
     _patch_forking_pickler()
+    _patch_deepcopy()
+    _name_byte_mask_dropout()
     _name_profiler_activity()
     _compile.refuse_inductor_on_npu()
     _compile.replay_random_numbers_on_npu()
@@ -89,3 +91,39 @@ def _rebuild_npu(on_cpu, device, requires_grad, kind):
     if issubclass(kind, torch.nn.Parameter):
         return torch.nn.Parameter(moved, requires_grad=requires_grad)
     return moved.requires_grad_(requires_grad) if requires_grad else moved
+
+
+def _patch_deepcopy() -> None:
+    """A copied storage is a plain one: its tensor gets the format of the original again."""
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        original = kind.__deepcopy__
+
+        @functools.wraps(original)
+        def deepcopy(self, memo, original=original):
+            made = original(self, memo)
+            if self.device.type == "npu" and self.layout == torch.strided:
+                _give_format(made, self)
+            return made
+
+        kind.__deepcopy__ = deepcopy
+
+
+def _give_format(made, original) -> None:
+    from torch_npu import _C
+    from torch_npu._format import get_npu_format
+
+    wanted = get_npu_format(original)
+    if made.device.type != "npu" or get_npu_format(made) == wanted:
+        return
+    _C._restore_format(made, int(wanted))
+    if get_npu_format(made) != wanted:  # the copy has no room for the padding
+        made.data = torch.ops.npu.npu_format_cast(made.data, int(wanted))
+
+
+def _name_byte_mask_dropout() -> None:
+    """Old programs find these in torch.nn."""
+    from torch_npu.contrib.function.npu_functional import dropout_with_byte_mask
+    from torch_npu.contrib.module.npu_modules import DropoutWithByteMask
+
+    torch.nn.functional.dropout_with_byte_mask = dropout_with_byte_mask
+    torch.nn.DropoutWithByteMask = DropoutWithByteMask

@@ -110,6 +110,7 @@ TEST_F(Tiny, DescribeNamesCodes) {
 
 TEST_F(Tiny, AForkedChildNeverReachesTheDriver) {
   Gemm gemm(4);
+  watch_forks();
   const pid_t child = ::fork();
   if (child == 0) {
     const bool refused =

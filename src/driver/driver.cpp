@@ -174,7 +174,6 @@ Driver* Driver::load(const std::string& path) {
             "': cannot be loaded in a forked child. Use the 'spawn' start "
             "method.");
   }
-  watch_forks();
   std::unique_ptr<Driver> driver(new Driver);
   driver->path_ = real;
   driver->open_library();

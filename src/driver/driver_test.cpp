@@ -245,6 +245,7 @@ TEST(StreamLock, OneCallAtATimePerStream) {
 
 TEST(Fork, TheChildKnowsAndMayNotLoad) {
   Driver::load(driver_path("tiny"));
+  watch_forks();
   ASSERT_FALSE(forked_child());
   const pid_t child = ::fork();
   if (child == 0) {

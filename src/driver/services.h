@@ -37,10 +37,10 @@ void set_ranges(RangePush push, RangePop pop) noexcept;
 // Bytes drivers reported as taken for themselves.
 std::int64_t accounted_bytes(npu_device device) noexcept;
 
-// True in a child forked after the first driver was loaded: no driver may be
-// called there.
+// True in a child forked after a device was used: no driver may be called
+// there. Asking which devices there are is no use.
 bool forked_child() noexcept;
-// Starts watching for forks; the loader calls it before the first driver.
+// Starts watching for forks; called before the first device is opened.
 void watch_forks() noexcept;
 
 }  // namespace npu

@@ -7,11 +7,14 @@
 
 namespace npu {
 
+void bind_affinity(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_error(pybind11::module_& m);
 void bind_fallback(pybind11::module_& m);
 void bind_host_memory(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
+void bind_memory_pools(pybind11::module_& m);
+void bind_npurt(pybind11::module_& m);
 void bind_operators(pybind11::module_& m);
 void bind_stream(pybind11::module_& m);
 void bind_tensor(pybind11::module_& m);

@@ -91,6 +91,7 @@ void bind_device(py::module_& m) {
   m.def("_is_initialized", &is_initialized);
   m.def("_in_bad_fork", &in_bad_fork);
   m.def("_device_count", [] { return static_cast<int>(device_count()); });
+  m.def("_npu_getDeviceCount", [] { return static_cast<int>(device_count()); });
   m.def("_get_device", [] { return static_cast<int>(current_device()); });
   m.def(
       "_set_device", [](int device) { set_device(index_of(device)); }, no_gil);

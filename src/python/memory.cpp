@@ -103,7 +103,8 @@ py::list segments_list() {
     entry["requested_size"] = segment.requested_size;
     entry["stream"] = segment.stream;
     entry["segment_type"] = segment.is_large ? "large" : "small";
-    entry["segment_pool_id"] = py::make_tuple(0, 0);
+    entry["segment_pool_id"] =
+        py::make_tuple(segment.pool.first, segment.pool.second);
     entry["is_expandable"] = false;
     entry["frames"] = frames_list(segment.context);
     entry["blocks"] = blocks_list(segment);

@@ -43,11 +43,14 @@ void translate(std::exception_ptr thrown) {
 
 PYBIND11_MODULE(_C, m) {
   py::register_local_exception_translator(&npu::translate);
+  npu::bind_affinity(m);
   npu::bind_device(m);
   npu::bind_error(m);
   npu::bind_fallback(m);
   npu::bind_host_memory(m);
   npu::bind_memory(m);
+  npu::bind_memory_pools(m);
+  npu::bind_npurt(m);
   npu::bind_operators(m);
   npu::bind_stream(m);
   npu::bind_tensor(m);

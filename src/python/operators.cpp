@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch_npu._C: which kinds the driver runs, and with which dtypes.
+// torch_npu._C: which kinds the driver runs, and with which dtypes; counting
+// floating point operations.
 #include <vector>
 
+#include "aten/core/flops.h"
 #include "driver/registry.h"
 #include "npu/kinds.h"
 #include "npu/validate.h"
@@ -58,6 +60,14 @@ py::list driver_kinds() {
 
 void bind_operators(py::module_& m) {
   m.def("_driver_kinds", &driver_kinds);
+  m.def("_flops_start", &flops::start);
+  m.def("_flops_stop", &flops::stop);
+  m.def("_flops_pause", &flops::pause);
+  m.def("_flops_resume", &flops::resume);
+  m.def("_flops_counts", [] {
+    const flops::Counts counts = flops::counts();
+    return py::make_tuple(counts.recorded, counts.traversed);
+  });
 }
 
 }  // namespace npu

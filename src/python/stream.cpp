@@ -10,6 +10,7 @@
 #include "python/index.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/external_stream.h"
 #include "runtime/stream.h"
 
 namespace py = pybind11;
@@ -47,6 +48,19 @@ void bind_stream(py::module_& m) {
     return reinterpret_cast<std::uintptr_t>(
         stream_handle(stream_of(id, device)));
   });
+  m.def("_external_stream_id", [](std::uintptr_t handle, int device) {
+    return external_stream_id(
+        reinterpret_cast<npu_stream>(handle), index_of(device));
+  });
+  m.def("_sync_launch_stream_id", [](int device) {
+    return sync_launch_stream(index_of(device)).id();
+  });
+  const auto current_raw_stream = [](int device) {
+    return reinterpret_cast<std::uintptr_t>(
+        current_stream_handle(device_or_current(index_of(device))));
+  };
+  m.def("_npu_getCurrentRawStream", current_raw_stream);
+  m.def("_npu_getCurrentRawStreamNoWait", current_raw_stream);
   m.def("_stream_priority", [](std::int64_t id, int device) {
     return stream_priority(stream_of(id, device));
   });

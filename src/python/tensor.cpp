@@ -2,7 +2,7 @@
 // torch_npu._C: the few functions that take a tensor, an event or a generator
 // apart.
 #include <ATen/Context.h>
-#include <ATen/ops/from_blob.h>
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/Event.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -24,11 +24,21 @@ at::Tensor weak_ref_tensor(const at::Tensor& tensor) {
       "npu: _weak_ref_tensor: expected an npu tensor, but got one on ",
       tensor.device(),
       ". Move it with .npu() first.");
-  return at::for_blob(tensor.data_ptr(), tensor.sizes())
-      .strides(tensor.strides())
-      .options(tensor.options())
-      .target_device(tensor.device())
-      .make_tensor();
+  c10::StorageImpl* const owner = tensor.storage().unsafeGetStorageImpl();
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(),
+      owner->nbytes(),
+      c10::DataPtr(owner->mutable_data(), tensor.device()),
+      /*allocator=*/nullptr,
+      /*resizable=*/false);
+  at::Tensor weak = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)),
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      tensor.dtype());
+  weak.unsafeGetTensorImpl()->set_sizes_and_strides(
+      tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  restore_format(weak, format_of(tensor));
+  return weak;
 }
 
 // torch.Event.elapsed_time takes nothing but a plain torch.Event.
@@ -52,6 +62,7 @@ void bind_tensor(py::module_& m) {
   m.def("_set_allow_internal_format", &set_allow_internal_format);
   m.def("_event_elapsed_time", &event_elapsed_time);
   m.def("_weak_ref_tensor", &weak_ref_tensor);
+  m.def("_restore_format", &restore_format);
   m.def("_default_generator", [](int device) {
     return default_generator(static_cast<c10::DeviceIndex>(device));
   });

@@ -12,6 +12,7 @@
 
 #include "driver/env.h"
 #include "driver/registry.h"
+#include "driver/services.h"
 #include "runtime/autograd_threads.h"
 #include "runtime/device_peek.h"
 #include "runtime/error.h"
@@ -116,6 +117,7 @@ Driver* loaded_driver() {
   }
   check_error_environment();
   Driver* const driver = loaded_driver();
+  watch_forks();
   const auto devices =
       use_driver([driver] { return visible_devices(*driver); });
   TORCH_CHECK(

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -27,10 +28,26 @@ class Registry {
     blocks_[base] = bytes;
     count_.store(blocks_.size());
   }
-  void remove(const void* base) {
+  bool remove(const void* base) {
     const std::unique_lock lock(mutex_);
-    blocks_.erase(base);
+    const bool known = blocks_.erase(base) != 0;
     count_.store(blocks_.size());
+    return known;
+  }
+  // False when a block overlaps [base, base + bytes).
+  bool add_new(const void* base, std::size_t bytes) {
+    const char* const end = static_cast<const char*>(base) + bytes;
+    const std::unique_lock lock(mutex_);
+    const auto next = blocks_.lower_bound(end);
+    if (next != blocks_.begin()) {
+      const auto& [before, length] = *std::prev(next);
+      if (static_cast<const char*>(before) + length > base) {
+        return false;
+      }
+    }
+    blocks_[base] = bytes;
+    count_.store(blocks_.size());
+    return true;
   }
   // The start of the block `ptr` lies in, or nullptr.
   const void* find(const void* ptr) const {
@@ -54,6 +71,12 @@ class Registry {
 };
 
 Registry& registry() {
+  static auto* const instance = new Registry;
+  return *instance;
+}
+
+// Memory of the program's own that it declared pinned.
+Registry& registered_memory() {
   static auto* const instance = new Registry;
   return *instance;
 }
@@ -145,7 +168,17 @@ at::HostAllocator* pinned_allocator() noexcept {
 }
 
 bool is_pinned(const void* ptr) noexcept {
-  return registry().find(ptr) != nullptr;
+  return registry().find(ptr) != nullptr ||
+         registered_memory().find(ptr) != nullptr;
+}
+
+bool register_host_memory(void* ptr, std::size_t bytes) {
+  return ptr != nullptr && bytes != 0 && !is_pinned(ptr) &&
+         registered_memory().add_new(ptr, bytes);
+}
+
+bool unregister_host_memory(void* ptr) {
+  return registered_memory().remove(ptr);
 }
 
 void record_pinned(const void* ptr, void* context, c10::Stream stream) {

@@ -11,6 +11,7 @@
 #include "driver/registry.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/external_stream.h"
 
 namespace npu {
 namespace {
@@ -19,6 +20,10 @@ constexpr int kPositionBits = 5;
 constexpr std::size_t kStreamsPerPool = 1u << kPositionBits;
 constexpr c10::StreamId kNormalPool = 3;
 constexpr c10::StreamId kHighPool = 4;
+constexpr c10::StreamId kSyncLaunchPool = 5;
+constexpr c10::StreamId kExternalPool = 6;
+constexpr std::size_t kPools = 4;
+constexpr std::uint32_t kSyncLaunchStreams = 4;
 constexpr std::int32_t kHighPriority = -1;
 
 struct Pool {
@@ -28,7 +33,7 @@ struct Pool {
 
 struct DeviceStreams {
   std::atomic<npu_stream> first{nullptr};  // the default stream
-  std::array<Pool, 2> pools;               // normal, high
+  std::array<Pool, kPools> pools;          // from kNormalPool on
 };
 
 // Never destroyed: streams live as long as the process.
@@ -37,7 +42,8 @@ std::mutex create_mutex;
 
 // Every id fits in a byte; thread-local space is scarce in a loaded library.
 thread_local std::array<std::uint8_t, kMaxDevices> current_ids{};
-static_assert((kHighPool << kPositionBits) + kStreamsPerPool - 1 <= UINT8_MAX);
+static_assert(
+    (kExternalPool << kPositionBits) + kStreamsPerPool - 1 <= UINT8_MAX);
 
 std::size_t position_of(c10::StreamId id) noexcept {
   return static_cast<std::size_t>(id) & (kStreamsPerPool - 1);
@@ -51,11 +57,25 @@ std::atomic<npu_stream>* find_handle(
     return &streams.first;
   }
   const c10::StreamId pool = id >> kPositionBits;
-  if (pool != kNormalPool && pool != kHighPool) {
+  if (pool < kNormalPool || pool > kExternalPool ||
+      (pool == kSyncLaunchPool && position_of(id) >= kSyncLaunchStreams)) {
     return nullptr;
   }
   const auto which = static_cast<std::size_t>(pool - kNormalPool);
   return &streams.pools[which].handles[position_of(id)];
+}
+
+// Streams of a pool come into being when they are used, external ones only
+// when somebody creates them.
+bool exists(c10::DeviceIndex device, c10::StreamId id) noexcept {
+  const std::atomic<npu_stream>* const handle = find_handle(device, id);
+  return handle != nullptr && (id >> kPositionBits != kExternalPool ||
+                               handle->load() != nullptr);
+}
+
+Pool& external_streams(c10::DeviceIndex device) {
+  return all_streams[static_cast<std::size_t>(device)]
+      .pools[kExternalPool - kNormalPool];
 }
 
 void check_stream(c10::Stream stream) {
@@ -66,7 +86,7 @@ void check_stream(c10::Stream stream) {
       pta_error(Code::kParam));
   check_device_index(stream.device_index());
   TORCH_CHECK(
-      find_handle(stream.device_index(), stream.id()) != nullptr,
+      exists(stream.device_index(), stream.id()),
       "npu: stream: ",
       stream.id(),
       " is no stream id. Make streams with torch.npu.Stream().",
@@ -129,6 +149,67 @@ c10::Stream stream_from_pool(int priority, c10::DeviceIndex device) {
       streams.pools[high ? 1 : 0].next.fetch_add(1) % streams_per_pool();
   const c10::StreamId pool = high ? kHighPool : kNormalPool;
   return make_stream((pool << kPositionBits) | position, device);
+}
+
+c10::Stream sync_launch_stream(c10::DeviceIndex device) {
+  device = checked(device);
+  Pool& pool = all_streams[static_cast<std::size_t>(device)]
+                   .pools[kSyncLaunchPool - kNormalPool];
+  const std::uint32_t position = pool.next.fetch_add(1) % kSyncLaunchStreams;
+  return make_stream((kSyncLaunchPool << kPositionBits) | position, device);
+}
+
+npu_stream create_external_stream(c10::DeviceIndex device) {
+  device = checked(device);
+  const npu_device number = driver_device(device);
+  const std::lock_guard<std::mutex> lock(create_mutex);
+  for (auto& handle : external_streams(device).handles) {
+    if (handle.load() == nullptr) {
+      npu_stream made = nullptr;
+      check_driver(
+          active_driver().stream().create(number, 0, &made), "create stream");
+      handle.store(made, std::memory_order_release);
+      return made;
+    }
+  }
+  TORCH_CHECK(
+      false,
+      "npu: stream: ",
+      kStreamsPerPool,
+      " external streams of npu:",
+      static_cast<int>(device),
+      " are open. Destroy one first.",
+      pta_error(Code::kUnavailable));
+}
+
+bool destroy_external_stream(npu_stream stream) {
+  const std::lock_guard<std::mutex> lock(create_mutex);
+  for (c10::DeviceIndex device = 0; device < kMaxDevices; ++device) {
+    for (auto& handle : external_streams(device).handles) {
+      if (stream != nullptr && handle.load() == stream) {
+        const npu_stream_table& table = active_driver().stream();
+        check_driver(table.synchronize(stream), "synchronize stream");
+        handle.store(nullptr, std::memory_order_release);
+        check_driver(table.destroy(stream), "destroy stream");
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+c10::StreamId external_stream_id(npu_stream stream, c10::DeviceIndex device) {
+  const auto& handles = external_streams(checked(device)).handles;
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    if (stream != nullptr && handles[i].load() == stream) {
+      return (kExternalPool << kPositionBits) | static_cast<c10::StreamId>(i);
+    }
+  }
+  return -1;
+}
+
+bool stream_exists(c10::Stream stream) noexcept {
+  return exists(stream.device_index(), stream.id());
 }
 
 c10::Stream stream_from_id(c10::StreamId id, c10::DeviceIndex device) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of torch_npu that programs look for."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -216,6 +217,54 @@ def test_storage_use_count():
     del y
 
 
+MODULES = [
+    "_inductor", "contrib.function.iou", "contrib.module.focus", "npu._memory_viz", "npu.aclnn",
+    "npu.aclnn.backends", "npu.amp.autocast_mode", "npu.amp.common", "npu.amp.grad_scaler",
+    "npu.amp.sharded_grad_scaler", "npu.backends", "npu.deterministic", "npu.graphs", "npu.memory",
+    "npu.npu_config", "npu.utils", "optim.npu_fused_adadelta", "optim.npu_fused_adam",
+    "optim.npu_fused_adamp", "optim.npu_fused_adamw", "optim.npu_fused_bert_adam",
+    "optim.npu_fused_lamb", "optim.npu_fused_optim_base", "optim.npu_fused_rmsprop",
+    "optim.npu_fused_rmsprop_tf", "optim.npu_fused_sgd", "testing._internal.common_utils",
+    "testing._testcase", "testing.common_utils", "utils._inductor", "utils.affinity",
+    "utils.collect_env", "utils.combine_tensors", "utils.cpp_extension", "utils.flops_count",
+    "utils.serialization", "utils.utils",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module_paths(name):
+    module = importlib.import_module(f"torch_npu.{name}")
+    missing = [n for n in getattr(module, "__all__", []) if not hasattr(module, n)]
+    assert missing == []
+
+
+def test_modules_lead_to_the_same_things():
+    npu = torch_npu.npu
+    assert npu.utils.StreamContext is npu.StreamContext
+    assert npu.graphs.NPUGraph is npu.NPUGraph
+    assert npu.npu_config.set_option is npu.set_option
+    assert npu.backends.sdp_kernel is npu.sdp_kernel
+    assert npu.amp.autocast_mode.autocast is npu.amp.autocast
+    assert npu.memory.MemPool is npu.MemPool
+    assert npu.amp.common.amp_definitely_not_available() is False
+    assert torch_npu.optim.npu_fused_lamb.NpuFusedLamb is torch_npu.optim.NpuFusedLamb
+    with pytest.warns(UserWarning, match="aclnn.version"):
+        assert npu.aclnn.version() is None
+    with pytest.raises(NotImplementedError, match="ERR00007 PTA feature not supported"):
+        npu.graphs.NPUGraph()
+
+
+def test_memory_viz_reads_our_snapshots():
+    from torch_npu.npu import _memory_viz
+
+    x = torch.ones(1000, device="npu")
+    snapshot = torch.npu.memory._snapshot()
+    assert "MiB" in _memory_viz.segsum(snapshot) and x is not None
+    block = {"frames": [{"line": 1, "filename": "f.py", "name": "g"}], "requested_size": 8}
+    assert _memory_viz._block_extra(block) == (block["frames"], 8)
+    assert _memory_viz._frame_filter("user_function", "/some/path")
+
+
 def test_weak_ref_tensor():
     x = torch.arange(6.0, device="npu").view(2, 3).t()
     weak = torch_npu._C._weak_ref_tensor(x)
@@ -223,5 +272,9 @@ def test_weak_ref_tensor():
     assert weak.device == x.device
     weak[0, 0] = 7
     assert x[0, 0].item() == 7
+    part = torch.arange(6.0, device="npu")[2:4]
+    weak = torch_npu._C._weak_ref_tensor(part)
+    assert weak.storage_offset() == 2 and weak.tolist() == [2.0, 3.0]
+    assert weak.untyped_storage().nbytes() == part.untyped_storage().nbytes()
     with pytest.raises(ValueError, match="expected an npu tensor"):
         torch_npu._C._weak_ref_tensor(torch.zeros(1))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.autocast on npu: PyTorch's cast lists, half by default."""
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -81,3 +83,76 @@ def test_training_under_autocast():
         losses.append(loss.item())
     assert losses[-1] < losses[0]
     assert all(p.grad.dtype == torch.float32 for p in model.parameters())
+
+
+def test_overflow_in_one_optimizer_skips_all():
+    layers = [torch.nn.Linear(2, 2).npu() for _ in range(3)]
+    optimizers = [
+        torch.optim.SGD(layers[0].parameters(), lr=1.0),
+        torch.optim.SGD(layers[1].parameters(), lr=1.0),
+        torch.optim.Adam(layers[2].parameters(), lr=1.0, fused=True),
+    ]
+    scaler = torch.npu.amp.GradScaler(init_scale=8.0, growth_interval=1)
+    for overflows in (False, True, False):
+        before = [layer.weight.detach().clone() for layer in layers]
+        for layer, optimizer in zip(layers, optimizers):
+            optimizer.zero_grad()
+            scaler.scale(layer(torch.ones(1, 2, device="npu")).sum()).backward()
+        if overflows:
+            layers[0].weight.grad.fill_(float("inf"))
+        scale = scaler.get_scale()
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        with pytest.raises(RuntimeError, match="already been called"):
+            scaler.step(optimizers[1])
+        scaler.update()
+        moved = [not torch.equal(a, layer.weight) for a, layer in zip(before, layers)]
+        assert moved == [not overflows] * 3
+        assert scaler.get_scale() == scale * (0.5 if overflows else 2.0)
+
+
+def test_fused_optimizer_overflow_skips_the_next():
+    layers = [torch.nn.Linear(2, 2).npu() for _ in range(2)]
+    first = torch.optim.Adam(layers[0].parameters(), fused=True)
+    second = torch.optim.SGD(layers[1].parameters(), lr=1.0)
+    scaler = torch.npu.amp.ShardedGradScaler(init_scale=4.0)
+    for layer in layers:
+        scaler.scale(layer(torch.ones(1, 2, device="npu")).sum()).backward()
+    layers[0].bias.grad.fill_(float("nan"))
+    before = layers[1].weight.detach().clone()
+    scaler.step(first)
+    scaler.step(second)
+    scaler.update()
+    assert torch.equal(layers[1].weight, before) and scaler.get_scale() == 2.0
+
+
+def test_autocast_in_float32():
+    x = torch.randn(4, 4, device="npu", dtype=torch.float16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with torch.npu.amp.autocast(dtype=torch.float32):
+            assert torch.npu.is_autocast_enabled()
+            assert (x @ x).dtype == torch.float32
+        with torch.autocast("npu", dtype=torch.float32):
+            assert torch.nn.functional.linear(x, x).dtype == torch.float32
+    assert (x @ x).dtype == torch.float16
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_of_half_in_float32(name):
+    x = torch.randn(3, 5).half()
+    function = getattr(torch, name)
+    wanted = function(x.float(), 1)
+    y = x.npu().requires_grad_()
+    got = function(y, 1, dtype=torch.float32)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got.cpu().detach(), wanted)
+    (got * torch.arange(5.0, device="npu")).sum().backward()
+    z = x.float().requires_grad_()
+    (function(z, 1) * torch.arange(5.0)).sum().backward()
+    assert y.grad.dtype == torch.float16
+    torch.testing.assert_close(y.grad.cpu(), z.grad.half(), rtol=2e-3, atol=1e-4)
+    with torch.inference_mode():
+        inside = getattr(torch.nn.functional, name)(x.npu(), dim=0, dtype=torch.float32)
+    torch.testing.assert_close(inside.cpu(), function(x.float(), 0))
+    assert getattr(x.npu(), name)(-1).dtype == torch.float16

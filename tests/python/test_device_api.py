@@ -47,7 +47,32 @@ def test_wrong_index():
         ):
             call(bad)
     with pytest.raises(AssertionError, match="Invalid device id"):
+        torch.npu.can_device_access_peer(bad, 0)
+    with pytest.raises(AssertionError, match="Invalid peer device id"):
         torch.npu.can_device_access_peer(0, bad)
+    for call in (torch.npu.memory_allocated, torch.npu.reset_peak_memory_stats):
+        with pytest.raises(RuntimeError, match=r"(?s)Invalid device argument .*ERR00001"):
+            torch.npu.init()
+            call(bad)
+
+
+def test_bad_arguments():
+    for bad, error in ((-1, ValueError), (1.5, TypeError), (True, TypeError)):
+        with pytest.raises(error, match="set_op_timeout_ms"):
+            torch.npu.set_op_timeout_ms(bad)
+    torch.npu.set_op_timeout_ms(0)
+    for call in (torch.npu.get_device_limit, torch.npu.set_device_limit):
+        with pytest.raises(ValueError, match="specified index or an integer"):
+            call(None)
+    assert torch.npu.get_device_limit(0)["cube_core_num"] > 0
+
+
+def test_get_device_index():
+    assert torch.npu._get_device_index("npu:0") == 0
+    with pytest.raises(RuntimeError, match="Invalid device string"):
+        torch.npu._get_device_index("npu0", optional=True)
+    with pytest.raises(ValueError, match="Expected a npu device"):
+        torch.npu._get_device_index(torch.device("cpu"), optional=True)
 
 
 def test_no_peer_of_itself():
@@ -60,9 +85,10 @@ def test_capability(monkeypatch):
         assert torch.npu.get_device_capability() is None
     monkeypatch.setenv("TORCH_NPU_DEVICE_CAPABILITY", "8.9")
     assert torch.npu.get_device_capability() == (8, 9)
-    monkeypatch.setenv("TORCH_NPU_DEVICE_CAPABILITY", "eight")
-    with pytest.raises(ValueError, match="TORCH_NPU_DEVICE_CAPABILITY='eight'"):
-        torch.npu.get_device_capability()
+    for bad in ("eight", "8.a", "8", "8.0.1"):
+        monkeypatch.setenv("TORCH_NPU_DEVICE_CAPABILITY", bad)
+        with pytest.warns(UserWarning, match="is not of the form major.minor"):
+            assert torch.npu.get_device_capability() is None
 
 
 def test_memory_info():

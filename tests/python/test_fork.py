@@ -63,6 +63,24 @@ assert torch.ones(2, device="npu").sum().item() == 2
     )
 
 
+def test_child_may_use_npu_when_the_parent_only_asked_what_there_is():
+    run_child(
+        FORK
+        + """
+assert torch.npu.is_available() and torch.npu.device_count() >= 1
+torch.npu.get_device_name()
+def work():
+    assert not torch.npu._is_in_bad_fork()
+    x = torch.ones(2, device="npu", requires_grad=True)
+    (x * 2 + torch.rand(2, device="npu")).sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+in_child(work)
+in_child(work)
+assert torch.ones(2, device="npu").sum().item() == 2
+"""
+    )
+
+
 @starts_threads
 @pytest.mark.parametrize("npu_used", [False, True])
 def test_cpu_backward_in_a_child(npu_used):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Storage formats: tags and padded sizes as torch_npu shows them; values never change."""
 
+import copy
 import io
 
 import pytest
@@ -297,3 +298,27 @@ def test_cast_weight(switches):
     model[1].reset_running_stats()
     torch.testing.assert_close(model(x.npu()).cpu(), want, rtol=1e-4, atol=1e-5)
     assert torch.equal(model.cpu()[3].weight, model[3].weight)
+
+
+def test_deepcopy_keeps_formats_and_offsets():
+    torch.npu.config.allow_internal_format = True
+    try:
+        x = torch_npu.npu_format_cast(torch.arange(12.0, device="npu").view(3, 4), 29)
+        layer = torch.nn.Linear(4, 4).npu()
+        layer.weight.data = torch_npu.npu_format_cast(layer.weight.data, 29)
+        twin, other = copy.deepcopy(x), copy.deepcopy(layer)
+        weak = torch_npu._C._weak_ref_tensor(x)
+    finally:
+        torch.npu.config.allow_internal_format = False
+    assert torch_npu.get_npu_format(x) == 29
+    for made in (twin, weak):
+        assert torch_npu.get_npu_format(made) == 29 and made.tolist() == x.tolist()
+        assert torch_npu.get_storage_size(made) == torch_npu.get_storage_size(x)
+    assert twin.data_ptr() != x.data_ptr() and weak.data_ptr() == x.data_ptr()
+    assert torch_npu.get_npu_format(other.weight) == 29
+    assert torch.equal(other.weight, layer.weight)
+    part = torch.arange(8.0, device="npu")[3:6]
+    made = copy.deepcopy(part)
+    assert made.storage_offset() == 3 and made.tolist() == [3.0, 4.0, 5.0]
+    tagged = torch_npu.npu_format_cast(torch.ones(2, 2, device="npu"), 1)
+    assert torch_npu.get_npu_format(copy.deepcopy(tagged)) == 1

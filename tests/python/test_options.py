@@ -57,10 +57,44 @@ def test_sync_debug_mode():
     torch.npu.set_sync_debug_mode("warn")
     assert torch.npu.get_sync_debug_mode() == 1
     torch.npu.set_sync_debug_mode(0)
-    for bad in ("loud", 3, -1):
-        with pytest.raises(RuntimeError, match="invalid value of debug_mode"):
+    for bad, allowed in (("loud", "`default`, `warn`, `error`"), (3, "0,1,2"), (-1, "0,1,2")):
+        text = f"invalid value of debug_mode, expected one of {allowed}"
+        with pytest.raises(RuntimeError, match=text):
             torch.npu.set_sync_debug_mode(bad)
     assert torch.npu.get_sync_debug_mode() == 0
+
+
+def test_precision_mode_and_lists():
+    for mode in ("allow_fp32_to_fp16", "must_keep_origin_dtype"):
+        torch.npu.set_option({"ACL_PRECISION_MODE": mode})
+    with pytest.raises(ValueError, match=r"value of ACL_PRECISION_MODE should be in .*force_fp32"):
+        torch.npu.set_option({"ACL_PRECISION_MODE": "force_fp32"})
+    torch.npu.set_option({"FORCE_ACLNN_OP_LIST": "index"})
+
+
+def test_cube_math_type():
+    kinds = torch.npu.CubeMathType
+    assert torch.npu.matmul.cube_math_type == kinds.UNDEFINED
+    torch.npu.matmul.cube_math_type = kinds.USE_HF32
+    assert torch.npu.matmul.cube_math_type is kinds.USE_HF32
+    torch.npu.matmul.cube_math_type = -1
+    with pytest.raises(ValueError, match="KEEP_DTYPE"):
+        torch.npu.matmul.cube_math_type = 9
+
+
+def test_deterministic_with_backward():
+    seen = []
+    look = torch.are_deterministic_algorithms_enabled
+    x = torch.ones(2, device="npu", requires_grad=True)
+    y = torch.npu.enable_deterministic_with_backward(x)
+    seen.append(look())
+    y = y * 2
+    y.register_hook(lambda grad: seen.append(look()))
+    y = torch.npu.disable_deterministic_with_backward(y)
+    seen.append(look())
+    y.sum().backward()
+    assert seen == [True, False, True] and look() is False
+    assert x.grad.tolist() == [2.0, 2.0]
 
 
 def test_memory_fraction_errors():

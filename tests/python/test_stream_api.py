@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.npu.Stream and Event: torch_npu's attributes on PyTorch's own."""
 
+import ctypes
 import re
+import time
 
 import pytest
 import torch
@@ -93,12 +95,104 @@ def test_external_stream_refuses_work():
     s = torch.npu.ExternalStream(0x1234)
     assert s.npu_stream == 0x1234 and s.device == torch.device("npu:0")
     for call, name in ((s.synchronize, "synchronize"), (s.query, "query")):
-        with pytest.raises(RuntimeError, match=f"NPUStream::{name}"):
+        with pytest.raises(RuntimeError, match=f"Cannot {name} .*NPUStream::{name}"):
             call()
     with pytest.raises(RuntimeError, match="NPUStream::record"):
         s.record_event()
     with pytest.raises(RuntimeError, match="external stream"):
         torch.npu.set_stream(s)
+
+
+def test_external_stream_runs_work():
+    rt = torch.npu.npurt()
+    assert rt is torch.npu.npurt()
+    handle = ctypes.c_void_p()
+    assert rt.npuStreamCreate(ctypes.addressof(handle)) == 0 and handle.value
+    s = torch.npu.ExternalStream(handle.value)
+    assert isinstance(s, torch.npu.Stream) and s.npu_stream == handle.value
+    assert s == torch.npu.ExternalStream(handle.value) and s != torch.npu.current_stream()
+    with torch.npu.stream(s):
+        assert torch.npu.current_stream().npu_stream == handle.value
+        y = torch.arange(10, device="npu") + 1
+        y.record_stream(s)
+    torch.npu.synchronize()
+    assert y.sum().item() == 55
+    assert rt.npuStreamDestroy(handle.value) == 0
+    del y
+    with pytest.raises(RuntimeError, match="no stream id"):
+        torch.npu.set_stream(s)
+    assert (torch.ones(2, device="npu") + 1).tolist() == [2.0, 2.0]
+    for bad in (rt.npuStreamCreate(0), rt.npuStreamDestroy(0), rt.npuStreamDestroy(handle.value)):
+        assert bad != 0
+
+
+def test_external_streams_run_out_with_words():
+    rt = torch.npu.npurt()
+    made = []
+    handle = ctypes.c_void_p()
+    while rt.npuStreamCreate(ctypes.addressof(handle)) == 0 and len(made) < 100:
+        made.append(handle.value)
+    assert len(made) == 32
+    assert [rt.npuStreamDestroy(value) for value in made] == [0] * 32
+
+
+def test_host_register():
+    rt = torch.npu.npurt()
+    x = torch.ones(4096, dtype=torch.uint8)
+    assert not x.is_pinned("npu")
+    assert rt.npuHostRegister(x.data_ptr(), x.numel(), 0x10000000) == 0
+    assert x.is_pinned("npu") and x[100:].is_pinned("npu")
+    assert x.npu(non_blocking=True).sum().item() == 4096
+    assert rt.npuHostRegister(x.data_ptr() + 1, 5, 2) != 0
+    assert rt.npuHostUnregister(x.data_ptr()) == 0
+    assert not x.is_pinned("npu")
+    bad = [rt.npuHostUnregister(x.data_ptr()), rt.npuHostUnregister(0)]
+    bad += [rt.npuHostRegister(0, 4096, 2), rt.npuHostRegister(x.data_ptr(), 0, 2)]
+    assert all(bad)
+
+
+def test_sync_launch_streams():
+    s = torch.npu.Stream(is_sync_launch=True)
+    again = torch.npu.Stream(
+        stream_id=s.stream_id, device_index=s.device_index, device_type=s.device_type
+    )
+    assert again == s
+    with torch.npu.stream(again):
+        assert (torch.ones(2, device="npu") * 2).sum().item() == 4
+    four = {torch.npu.SyncLaunchStream().stream_id for _ in range(9)}
+    assert len(four) == 4 and s.stream_id in four
+    for bad in (
+        {"stream_id": s.stream_id + 4, "device_index": 0, "device_type": 20},
+        {"stream_id": 99999, "device_index": 0, "device_type": 20},
+        {"stream_id": -1, "device_index": 0, "device_type": 20},
+        {"stream_id": 0, "device_index": 99, "device_type": 20},
+        {"stream_id": 0, "device_index": -1, "device_type": 20},
+        {"stream_id": 0, "device_index": 0, "device_type": 999},
+        {"stream_id": 0, "device_index": 0, "device_type": -1},
+    ):
+        with pytest.raises(RuntimeError):
+            torch.npu.Stream(**bad)
+    with pytest.raises(TypeError, match="unexpected arguments"):
+        torch.npu.Stream(color="red")
+
+
+def test_recorded_time():
+    before = time.time_ns() // 1000
+    first, second = (torch.npu.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    torch.npu._sleep(2_000_000)
+    second.record()
+    times = first.recorded_time(), second.recorded_time()
+    assert all(isinstance(t, int) for t in times) and times[1] - times[0] >= 1900
+    assert before - 1000 < times[0] < times[1] < time.time_ns() // 1000 + 1000
+
+
+def test_raw_streams():
+    from torch_npu._C import _npu_getCurrentRawStream, _npu_getCurrentRawStreamNoWait
+
+    with torch.npu.stream(torch.npu.Stream()) as _:
+        handle = torch.npu.current_stream().npu_stream
+        assert _npu_getCurrentRawStream(0) == _npu_getCurrentRawStreamNoWait(0) == handle
 
 
 def test_record_stream():

@@ -109,6 +109,32 @@ def test_ways_to_say_cuda(run_python, code):
     run_python(TRANSFER + code)
 
 
+def test_libraries_around(run_python):
+    run_python(
+        TRANSFER
+        + """
+kernel = torch.autograd.profiler_util.Kernel("forward", "cuda", 11)
+assert kernel == ("forward", "npu", 11) and kernel.device == "npu"
+from torch.utils import cpp_extension
+plain = cpp_extension.include_paths()
+for paths in (cpp_extension.include_paths, cpp_extension.library_paths):
+    found = paths(device_type="cuda")
+    assert set(paths("cpu")) <= set(found) and any("torch_npu" in path for path in found), found
+assert cpp_extension.include_paths() == plain
+assert torch._C._host_emptyCache == torch_npu._C._npu_hostEmptyCache
+assert torch._C._host_emptyCache() is None
+try:
+    torch._C._host_emptyCache(0)
+except TypeError:
+    pass
+else:
+    raise AssertionError
+with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+    assert torch.ones(3, device="cuda").sum().item() == 3
+"""
+    )
+
+
 def test_jit_still_works(run_python):
     # A file: torch.jit.script reads the source.
     run_python(

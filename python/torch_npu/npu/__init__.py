@@ -6,7 +6,7 @@ import torch as _torch
 
 from torch_npu import _C
 
-from . import _utils, amp, memory, mstx, random
+from . import _utils, aclnn, amp, backends, deterministic, memory, mstx, npu_config, random, utils
 from ._device import *
 from ._device import (
     _exchange_device,
@@ -23,20 +23,29 @@ from ._options import *
 from ._options import config, conv, matmul
 from ._precision import *
 from ._types import *
+from ._utils import _get_device_index
+from .deterministic import *
 from .memory import *
 from .random import *
 from .random import default_generators
 from .streams import *
 
-from . import _device, _fallback, _later, _options, _precision, _types, streams  # isort: skip
+from . import _device, _fallback, _later, _options, _precision, _types, graphs, streams  # isort: skip
 
 OutOfMemoryError = _torch.OutOfMemoryError
 
 __all__ = sorted({
-    "OutOfMemoryError", "amp", "config", "conv", "default_generators", "matmul", "memory", "mstx",
-    "random", "streams", *_device.__all__, *_fallback.__all__, *_later.__all__, *memory.__all__,
+    "OutOfMemoryError", "aclnn", "amp", "backends", "config", "conv", "default_generators",
+    "graphs", "matmul", "memory", "mstx", "npu_config", "npurt", "random", "streams", "utils",
+    *deterministic.__all__, *_device.__all__, *_fallback.__all__, *_later.__all__, *memory.__all__,
     *_options.__all__, *_precision.__all__, *random.__all__, *streams.__all__, *_types.__all__,
 })  # fmt: skip
+
+
+def npurt():
+    """The few functions of Ascend's runtime that programs call themselves; 0 means success."""
+    _lazy_init()
+    return _C._npurt
 
 
 def __getattr__(name: str):

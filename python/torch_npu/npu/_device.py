@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch_npu import _C
+from torch_npu.utils._error_code import ErrCode, pta_error
 
 from ._utils import Device, _checked_index, _get_device_index
 
@@ -193,20 +194,19 @@ def get_device_name(device: Device = None) -> str:
 
 
 def get_device_capability(device: Device = None) -> tuple[int, int] | None:
-    """TORCH_NPU_DEVICE_CAPABILITY="M.m" as a pair; without it None and a warning."""
+    """TORCH_NPU_DEVICE_CAPABILITY="M.m" as a pair; without it, or spelt otherwise, None and a
+    warning."""
     import warnings
 
-    text = os.environ.get("TORCH_NPU_DEVICE_CAPABILITY")
-    if not text:
-        warnings.warn("NPU does not support get_device_capability.", stacklevel=2)
-        return None
-    major, dot, minor = text.partition(".")
-    if not (dot and major.isdigit() and minor.isdigit()):
-        raise ValueError(
-            f"npu: TORCH_NPU_DEVICE_CAPABILITY={text!r} is not of the form major.minor. "
-            "Set it like 8.0, or unset it."
-        )
-    return int(major), int(minor)
+    text = os.environ.get("TORCH_NPU_DEVICE_CAPABILITY", "")
+    major, _, minor = text.partition(".")
+    if major.isdecimal() and minor.isdecimal():
+        return int(major), int(minor)
+    why = "NPU does not support get_device_capability."
+    if text:
+        why = f"TORCH_NPU_DEVICE_CAPABILITY={text!r} is not of the form major.minor, like 8.0."
+    warnings.warn(why, stacklevel=2)
+    return None
 
 
 _SOC_VERSIONS = {
@@ -228,9 +228,12 @@ def can_device_access_peer(device: Device, peer_device: Device) -> bool:
     _lazy_init()
     first = _get_device_index(device, optional=True)
     second = _get_device_index(peer_device)
-    for index in (first, second):
+    for index, which in ((first, "device"), (second, "peer device")):
         if not 0 <= index < device_count():
-            raise AssertionError(f"Invalid device id: {index}")
+            raise AssertionError(
+                f"Invalid {which} id {index}: this process sees {device_count()} npu devices"
+                + pta_error(ErrCode.PARAM)
+            )
     return _C._can_access_peer(first, second)
 
 
@@ -265,7 +268,15 @@ def ipc_collect() -> None:
 def set_op_timeout_ms(timeout: int) -> None:
     """Accepted for compatibility: operators have no time limit here."""
     if isinstance(timeout, bool) or not isinstance(timeout, int):
-        raise TypeError(f"set_op_timeout_ms: expected an int, but got {type(timeout).__name__}")
+        raise TypeError(
+            f"set_op_timeout_ms: expected an int, but got {type(timeout).__name__}"
+            + pta_error(ErrCode.TYPE)
+        )
+    if timeout < 0:
+        raise ValueError(
+            f"set_op_timeout_ms: expected a number of milliseconds from 0 on, but got {timeout}"
+            + pta_error(ErrCode.VALUE)
+        )
 
 
 # Core limits, kept and given back; the drivers share their cores themselves.
@@ -297,16 +308,23 @@ def _limits(device: int, cube_num: int, vector_num: int) -> dict[str, int]:
     }
 
 
+def _named_index(device: Device) -> int:
+    """An existing device that is named: a limit is never meant for "whichever is current"."""
+    index = _get_device_index(device)
+    _C._check_device_index(index)
+    return index
+
+
 def set_device_limit(device: Device, cube_num: int = -1, vector_num: int = -1) -> None:
     """Limits the cores a process uses on a device; once per device."""
-    index = _checked_index(device)
+    index = _named_index(device)
     if index in _device_limits:
         raise RuntimeError(f"torch.npu.set_device_limit: the limit of npu:{index} is already set.")
     _device_limits[index] = _limits(index, cube_num, vector_num)
 
 
-def get_device_limit(device: Device = None) -> dict[str, int]:
-    index = _checked_index(device)
+def get_device_limit(device: Device) -> dict[str, int]:
+    index = _named_index(device)
     return dict(_device_limits.get(index) or _cores(index))
 
 

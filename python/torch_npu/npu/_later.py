@@ -8,7 +8,6 @@ at the call and says why. docs/api.md has the table.
 from ._utils import not_yet
 
 GRAPHS = "device graphs"
-MEMORY_POOLS = "memory pools"
 RECOVERY = "fault recovery"
 
 LATER = {
@@ -24,10 +23,6 @@ LATER = {
     "register_npu_graph_handler": GRAPHS,
     "super_kernel_scope_begin": GRAPHS,
     "super_kernel_scope_end": GRAPHS,
-    "MemPool": MEMORY_POOLS,
-    "NPUPluggableAllocator": MEMORY_POOLS,
-    "change_current_allocator": MEMORY_POOLS,
-    "use_mem_pool": MEMORY_POOLS,
     "check_uce_in_memory": RECOVERY,
     "obfuscation_calculate": RECOVERY,
     "obfuscation_finalize": RECOVERY,

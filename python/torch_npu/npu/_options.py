@@ -6,13 +6,13 @@ for a driver other than Ascend's changes nothing.
 """
 
 import os
+from enum import IntEnum
 
 from torch_npu import _C
 from torch_npu.utils._error_code import ErrCode, pta_error
 
 __all__ = [
-    "are_compatible_impl_enabled", "disable_deterministic_with_backward",
-    "enable_deterministic_with_backward", "finalize_dump", "get_mm_bmm_format_nd",
+    "CubeMathType", "are_compatible_impl_enabled", "finalize_dump", "get_mm_bmm_format_nd",
     "get_sync_debug_mode", "init_dump", "is_jit_compile_false", "set_aoe", "set_compile_mode",
     "set_deterministic_level", "set_dump", "set_mm_bmm_format_nd", "set_option",
     "set_sync_debug_mode", "use_compatible_impl",
@@ -22,14 +22,7 @@ _CHOICES = {
     "ACL_OP_SELECT_IMPL_MODE": ("high_performance", "high_precision"),
     "ACL_OP_DEBUG_LEVEL": ("0", "1", "2", "3", "4"),
     "ACL_OP_COMPILER_CACHE_MODE": ("disable", "enable", "force"),
-    "ACL_PRECISION_MODE": (
-        "allow_fp32_to_fp16",
-        "must_keep_origin_dtype",
-        "force_fp32",
-        "force_fp16",
-        "allow_mix_precision",
-        "cube_fp16in_fp32out",
-    ),
+    "ACL_PRECISION_MODE": ("allow_fp32_to_fp16", "must_keep_origin_dtype"),
     "ALLOW_INTERNAL_FORMAT": ("enable", "disable"),
     "ALLOW_CONV_HF32": ("enable", "disable"),
     "ALLOW_MATMUL_HF32": ("enable", "disable"),
@@ -41,6 +34,7 @@ _FREE_TEXT = {
     "ACL_OP_COMPILER_CACHE_DIR",
     "ACL_OP_DEBUG_OPTION",
     "ACL_OPTYPELIST_FOR_IMPLMODE",
+    "FORCE_ACLNN_OP_LIST",
     "MM_BMM_ND_ENABLE",
     "autotune",
     "aoe_config",
@@ -80,7 +74,7 @@ def _check(name: str, value: str) -> None:
     elif name == "ACL_AICORE_NUM":
         from ._device import get_device_properties
 
-        most = get_device_properties().cube_core_num
+        most = max(32, get_device_properties().cube_core_num)  # a 910B has at most 32
         if not value.isdigit() or not 0 < int(value) <= most:
             raise ValueError(
                 f"value of ACL_AICORE_NUM should be in 1 to {most}, but got {value!r}"
@@ -156,9 +150,40 @@ class _Config:
     allow_internal_format = _Switch("ALLOW_INTERNAL_FORMAT")
 
 
+class CubeMathType(IntEnum):
+    """How matrix units of Ascend compute: in the tensors' dtype, or in a narrower one."""
+
+    UNDEFINED = -1
+    KEEP_DTYPE = 0
+    ALLOW_FP32_DOWN_PRECISION = 1
+    USE_FP16 = 2
+    USE_HF32 = 3
+    USE_FP32_ADD = 4
+
+
+class _CubeMathTypeOption:
+    """Checked and remembered; drivers choose their own arithmetic."""
+
+    def __init__(self):
+        self._value = CubeMathType.UNDEFINED
+
+    def __get__(self, instance, owner=None) -> CubeMathType:
+        return self._value
+
+    def __set__(self, instance, value: int) -> None:
+        try:
+            self._value = CubeMathType(value)
+        except ValueError:
+            names = ", ".join(f"{kind.name} ({kind.value})" for kind in CubeMathType)
+            raise ValueError(
+                f"matmul.cube_math_type should be one of {names}, but got {value!r}"
+                + pta_error(ErrCode.VALUE)
+            ) from None
+
+
 class _Matmul:
     allow_hf32 = _Switch("ALLOW_MATMUL_HF32")
-    cube_math_type = -1
+    cube_math_type = _CubeMathTypeOption()
 
 
 class _Conv:
@@ -186,21 +211,6 @@ def set_deterministic_level(level: int) -> None:
     torch.use_deterministic_algorithms(level > 0)
 
 
-def enable_deterministic_with_backward(tensor):
-    """Turns deterministic algorithms on; gives `tensor` back."""
-    import torch
-
-    torch.use_deterministic_algorithms(True)
-    return tensor
-
-
-def disable_deterministic_with_backward(tensor):
-    import torch
-
-    torch.use_deterministic_algorithms(False)
-    return tensor
-
-
 def use_compatible_impl(is_enable: bool) -> None:
     global _compatible_impl
     _compatible_impl = bool(is_enable)
@@ -215,9 +225,10 @@ def set_sync_debug_mode(debug_mode) -> None:
     global _sync_debug_mode
     mode = _SYNC_DEBUG_MODES.get(debug_mode, debug_mode)
     if isinstance(mode, bool) or mode not in (0, 1, 2):
+        allowed = "`default`, `warn`, `error`" if isinstance(debug_mode, str) else "0,1,2"
         raise RuntimeError(
-            "invalid value of debug_mode, expected one of `default`, `warn`, `error`, "
-            f"but got {debug_mode!r}" + pta_error(ErrCode.PARAM)
+            f"invalid value of debug_mode, expected one of {allowed}, but got {debug_mode!r}"
+            + pta_error(ErrCode.PARAM)
         )
     _sync_debug_mode = mode
 

@@ -14,7 +14,7 @@ __all__ = [
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    return [torch.float16, torch.bfloat16]
+    return [torch.float16, torch.bfloat16, torch.float32]
 
 
 def is_autocast_enabled() -> bool:

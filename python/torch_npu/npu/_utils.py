@@ -46,7 +46,9 @@ def not_yet(name: str, part: str):
     text = f"torch.npu.{name} is not in this version: it comes with {part}."
 
     def raises(*args, **kwargs):
-        raise NotImplementedError(text)
+        from torch_npu.utils._error_code import ErrCode, pta_error
+
+        raise NotImplementedError(text + pta_error(ErrCode.NOT_SUPPORT))
 
     about = {"__doc__": f"Raises NotImplementedError: comes with {part}."}
     if name[0].isupper():  # a class, so that isinstance() keeps working

@@ -11,20 +11,38 @@ from torch_npu.utils._error_code import ErrCode, pta_error
 
 from ._device import _lazy_init
 from ._memory_history import _dump_snapshot, _record_memory_history, _snapshot  # noqa: F401
+from ._memory_pools import (
+    MemPool,
+    NPUPluggableAllocator,
+    change_current_allocator,
+    get_allocator_backend,
+    use_mem_pool,
+)
 from ._memory_summary import format_summary
-from ._utils import Device, _checked_index
+from ._utils import Device, _get_device_index
 
 __all__ = [
-    "caching_allocator_alloc", "caching_allocator_delete", "empty_cache", "empty_virt_addr_cache",
-    "get_allocator_backend", "get_per_process_memory_fraction", "host_empty_cache",
-    "host_memory_stats", "host_memory_stats_as_nested_dict", "list_gpu_processes",
-    "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "memory_allocated",
-    "memory_cached", "memory_reserved", "memory_snapshot", "memory_stats",
-    "memory_stats_as_nested_dict", "memory_summary", "reset_accumulated_host_memory_stats",
-    "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
-    "reset_peak_host_memory_stats", "reset_peak_memory_stats",
-    "set_per_process_memory_fraction",
+    "MemPool", "NPUPluggableAllocator", "caching_allocator_alloc", "caching_allocator_delete",
+    "change_current_allocator", "empty_cache", "empty_virt_addr_cache", "get_allocator_backend",
+    "get_per_process_memory_fraction", "host_empty_cache", "host_memory_stats",
+    "host_memory_stats_as_nested_dict", "list_gpu_processes", "max_memory_allocated",
+    "max_memory_cached", "max_memory_reserved", "memory_allocated", "memory_cached",
+    "memory_reserved", "memory_snapshot", "memory_stats", "memory_stats_as_nested_dict",
+    "memory_summary", "reset_accumulated_host_memory_stats", "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_host_memory_stats",
+    "reset_peak_memory_stats", "set_per_process_memory_fraction", "use_mem_pool",
 ]  # fmt: skip
+
+
+def _checked_index(device: Device) -> int:
+    """The index of an existing device, in the words of PyTorch's allocators."""
+    index = _get_device_index(device, optional=True)
+    if not 0 <= index < _C._device_count():
+        raise RuntimeError(
+            f"Invalid device argument {index}: this process sees {_C._device_count()} npu devices"
+            + pta_error(ErrCode.PARAM)
+        )
+    return index
 
 
 def empty_cache() -> None:
@@ -166,10 +184,6 @@ def caching_allocator_delete(mem_ptr: int) -> None:
     _C._free_raw(mem_ptr)
 
 
-def get_allocator_backend() -> str:
-    return "native"
-
-
 def list_gpu_processes(device: Device = None) -> str:
     """Who uses the device: drivers know this process only."""
     import os
@@ -182,7 +196,7 @@ def list_gpu_processes(device: Device = None) -> str:
 def host_empty_cache() -> None:
     """Gives cached pinned memory back to the system."""
     if _C._is_initialized():
-        _C._host_empty_cache()
+        _C._npu_hostEmptyCache()
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams and events: PyTorch's own, with torch_npu's attributes and text."""
 
+import time
+
 import torch
 
 from torch_npu import _C
+from torch_npu.utils._error_code import ErrCode, pta_error
 
 from ._device import _lazy_init
 from ._utils import Device, _checked_index
@@ -15,6 +18,7 @@ __all__ = [
 
 _Base = torch.Stream  # transfer_to_npu puts another name there
 _DEVICE_TYPE = 20  # c10::DeviceType::PrivateUse1
+_NO_STREAM = 255  # an id that no pool hands out
 
 
 class Stream(torch.Stream):
@@ -23,17 +27,12 @@ class Stream(torch.Stream):
     def __new__(cls, device: Device = None, priority: int = 0, **kwargs):
         _lazy_init()
         if "stream_id" in kwargs:
-            index = kwargs.get("device_index", 0)
-            _C._check_device_index(index)
-            _C._stream_handle(kwargs["stream_id"], index)  # raises for an id that is no stream
-            return super().__new__(
-                cls,
-                stream_id=kwargs["stream_id"],
-                device_index=index,
-                device_type=kwargs.get("device_type", _DEVICE_TYPE),
-            )
-        place = torch.device("npu", _checked_index(device))
-        return super().__new__(cls, device=place, priority=priority)
+            return _known(cls, **kwargs)
+        index = _checked_index(device)
+        if kwargs.pop("is_sync_launch", False):
+            return _known(cls, _C._sync_launch_stream_id(index), index)
+        _refuse_arguments(kwargs)
+        return super().__new__(cls, device=torch.device("npu", index), priority=priority)
 
     @property
     def npu_stream(self) -> int:
@@ -75,27 +74,67 @@ class Stream(torch.Stream):
         return f"<torch_npu.npu.Stream device={self.device} npu_stream={self.npu_stream:#x}>"
 
 
+def _known(cls, stream_id: int, device_index: int = 0, device_type: int = _DEVICE_TYPE, **rest):
+    """The stream of that id; an id, device or device type that is none raises."""
+    _refuse_arguments(rest)
+    if device_type != _DEVICE_TYPE:
+        raise RuntimeError(
+            f"torch.npu.Stream: device_type {device_type} is not npu's, {_DEVICE_TYPE}"
+            + pta_error(ErrCode.PARAM)
+        )
+    _C._check_device_index(device_index)
+    _C._stream_handle(stream_id, device_index)
+    return _Base.__new__(
+        cls, stream_id=stream_id, device_index=device_index, device_type=device_type
+    )
+
+
+def _refuse_arguments(kwargs: dict) -> None:
+    if kwargs:
+        raise TypeError(f"torch.npu.Stream: unexpected arguments {sorted(kwargs)}")
+
+
 class SyncLaunchStream(Stream):
-    """A stream for work launched without a task queue; ours never have one."""
+    """One of four streams for work launched without a task queue; ours never have one."""
+
+    def __new__(cls, device: Device = None, **kwargs):
+        if "stream_id" in kwargs:
+            return super().__new__(cls, **kwargs)
+        return super().__new__(cls, device, is_sync_launch=True)
 
 
-class ExternalStream:
-    """A stream made by somebody else, known by its handle.
+class ExternalStream(Stream):
+    """A stream that is known by its handle and belongs to whoever made it.
 
-    It can be named and compared. Work cannot be put on it: the driver contract
-    only takes streams it made.
+    Work can be put on one made with torch.npu.npurt().npuStreamCreate: the driver contract only
+    takes streams of the driver itself. Waiting for it is its owner's business.
     """
 
-    def __init__(self, stream_ptr: int, device: Device = None):
-        self.npu_stream = int(stream_ptr)
-        self.device = torch.device("npu", _checked_index(device))
-        self.device_index = self.device.index
-        self.device_type = _DEVICE_TYPE
+    def __new__(cls, stream_ptr: int, device: Device = None):
+        _lazy_init()
+        index = _checked_index(device)
+        known = _C._external_stream_id(int(stream_ptr), index)
+        made = _Base.__new__(
+            cls,
+            stream_id=_NO_STREAM if known < 0 else known,
+            device_index=index,
+            device_type=_DEVICE_TYPE,
+        )
+        made._handle = int(stream_ptr)
+        return made
+
+    @property
+    def npu_stream(self) -> int:
+        return self._handle
+
+    @property
+    def priority(self) -> int:
+        return 0
 
     def _refuse(self, what: str):
         raise RuntimeError(
-            f"NPUStream::{what} is not supported for an external stream. "
-            "Use the library that made the stream."
+            f"Cannot {what} an external stream (NPUStream::{what}). Use the library that made it."
+            + pta_error(ErrCode.NOT_SUPPORT)
         )
 
     def synchronize(self):
@@ -121,9 +160,6 @@ class ExternalStream:
 
     def __hash__(self) -> int:
         return hash((self.npu_stream, self.device))
-
-    def __repr__(self) -> str:
-        return f"<torch_npu.npu.Stream device={self.device} npu_stream={self.npu_stream:#x}>"
 
 
 class Event(torch.Event):
@@ -155,10 +191,30 @@ class Event(torch.Event):
         """Milliseconds from this event to `end_event`; both timed, recorded and done."""
         return _C._event_elapsed_time(self, end_event)
 
+    def recorded_time(self) -> int:
+        """When the stream reached this event, in microseconds of a clock that all events of the
+        device share; waits for it."""
+        start, clock = _first_moment(self.device.index)
+        self.synchronize()
+        return clock + round(start.elapsed_time(self) * 1000)
+
     def __repr__(self) -> str:
         if not self.npu_event:
             return "<torch_npu.npu.Event uninitialized>"
         return f"<torch_npu.npu.Event {self.npu_event:#x}>"
+
+
+_moments: dict[int, tuple[Event, int]] = {}
+
+
+def _first_moment(device: int) -> tuple[Event, int]:
+    """An event of the device and the time of this computer's clock when it was reached."""
+    if device not in _moments:
+        event = Event(enable_timing=True)
+        event.record(default_stream(device))
+        event.synchronize()
+        _moments[device] = event, time.time_ns() // 1000
+    return _moments[device]
 
 
 class ExternalEvent(Event):
@@ -201,8 +257,11 @@ def set_stream(stream) -> None:
     """Makes `stream` current, and its device too; None changes nothing."""
     if stream is None:
         return
-    if isinstance(stream, ExternalStream):
-        stream._refuse("setCurrentStream")
+    if isinstance(stream, ExternalStream) and stream.stream_id == _NO_STREAM:
+        raise RuntimeError(
+            f"torch.npu.set_stream: {stream.npu_stream:#x} is no external stream of this driver. "
+            "Make one with torch.npu.npurt().npuStreamCreate." + pta_error(ErrCode.PARAM)
+        )
     _lazy_init()
     torch._C._accelerator_setStream(stream)
 

@@ -38,10 +38,10 @@ def _on_npu(cpu: torch.Tensor, npu_format: int, device) -> torch.Tensor:
 def create_common_tensor(item, minValue, maxValue, device=None):
     """The same random values on CPU and npu.
 
-    `item` is [numpy dtype, format, shape]; format -1 leaves the npu tensor as
-    it is made.
+    `item` is [numpy dtype, format, shape], and whatever else a test keeps with
+    them; format -1 leaves the npu tensor as it is made.
     """
-    dtype, npu_format, shape = item
+    dtype, npu_format, shape = item[:3]
     values = np.random.uniform(minValue, maxValue, shape)
     if isinstance(dtype, torch.dtype):
         cpu = torch.from_numpy(np.asarray(values)).to(dtype)

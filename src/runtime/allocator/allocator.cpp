@@ -8,6 +8,7 @@
 #include "driver/services.h"
 #include "runtime/allocator/allocator_api.h"
 #include "runtime/allocator/global.h"
+#include "runtime/allocator/memory_pools.h"
 #include "runtime/allocator/oom.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -90,10 +91,11 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   bool initialized() override {
     return is_initialized();
   }
-  // Private pools do not exist, so only the common one can be emptied.
   void emptyCache(c10::MempoolId_t pool = {0, 0}) override {
     if (pool == c10::MempoolId_t{0, 0}) {
       memory::empty_cache();
+    } else {
+      memory::empty_pool(pool);
     }
   }
   void recordStream(const c10::DataPtr& ptr, c10::Stream stream) override {

@@ -18,6 +18,15 @@ struct StreamKey {
   bool operator==(const StreamKey&) const = default;
 };
 
+// Where segments come from instead of the driver: a user's own functions.
+class SegmentSource {
+ public:
+  virtual ~SegmentSource() = default;
+  virtual npu_status alloc(
+      StreamKey stream, std::size_t bytes, void** out) = 0;
+  virtual npu_status free(StreamKey stream, void* ptr, std::size_t bytes) = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;

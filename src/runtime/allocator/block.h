@@ -90,6 +90,8 @@ struct Segment {
   std::uint64_t idle_since = 0;  // tick when live became 0
   std::size_t position = 0;      // in the device's list
   bool oversize = false;
+  StreamId stream = 0;
+  SegmentSource* source = nullptr;  // null: the driver's memory
   Context context;
 
   Block*& start(const Block& block) {

@@ -11,7 +11,8 @@ DevicePool& CachingAllocator::make_pool(int device) {
     return *found;
   }
   owned_.push_back(
-      std::make_unique<DevicePool>(device, backend_, table_, config_));
+      std::make_unique<DevicePool>(
+          device, backend_, table_, config_, source_));
   DevicePool& made = *owned_.back();
   if (history_.limit != 0) {
     made.record_history(history_.limit, history_.when, history_.context);
@@ -39,6 +40,16 @@ void CachingAllocator::empty_cache() {
   for (DevicePool* pool : all()) {
     pool->empty_cache();
   }
+}
+
+bool CachingAllocator::set_source(SegmentSource* source) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!owned_.empty()) {
+    return false;
+  }
+  source_ = source;
+  config_.caching = false;
+  return true;
 }
 
 void CachingAllocator::set_config(const Config& config) {

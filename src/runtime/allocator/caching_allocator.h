@@ -59,6 +59,9 @@ class CachingAllocator {
   }
 
   void empty_cache();
+  // Memory for all devices from `source`, uncached: it is asked for every
+  // block. False once anything was allocated.
+  bool set_source(SegmentSource* source);
   // Changes options at run time; caching itself stays as it began.
   void set_config(const Config& config);
   Config config();
@@ -81,6 +84,7 @@ class CachingAllocator {
   SegmentTable table_;
   std::mutex mutex_;
   Config config_;
+  SegmentSource* source_ = nullptr;
   History history_;
   std::array<std::atomic<DevicePool*>, kDevices> pools_{};
   std::vector<std::unique_ptr<DevicePool>> owned_;

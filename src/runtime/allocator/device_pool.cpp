@@ -12,8 +12,16 @@ namespace npu::memory {
 using Guard = std::lock_guard<SpinLock>;
 
 DevicePool::DevicePool(
-    int device, Backend& backend, SegmentTable& table, const Config& config)
-    : device_(device), backend_(backend), table_(table), config_(config) {
+    int device,
+    Backend& backend,
+    SegmentTable& table,
+    const Config& config,
+    SegmentSource* source)
+    : device_(device),
+      backend_(backend),
+      table_(table),
+      source_(source),
+      config_(config) {
   attend(kUncached, !config.caching);
 }
 
@@ -26,7 +34,8 @@ DevicePool::~DevicePool() {
   }
   for (const auto& segment : segments_) {
     table_.erase(segment->base);
-    backend_.free(device_, segment->base);
+    give_back(
+        segment->source, segment->stream, segment->base, segment->size);
   }
 }
 
@@ -34,9 +43,14 @@ void* DevicePool::allocate(StreamId stream, std::size_t bytes) {
   if (bytes >= kAbsurd) [[unlikely]] {
     out_of_memory({stream, bytes, bytes, nullptr});
   }
-  if (attention_.load(std::memory_order_relaxed) == 0) [[likely]] {
+  const unsigned attention = attention_.load(std::memory_order_relaxed);
+  PrivatePool* apart = nullptr;
+  if ((attention & kRouted) != 0) [[unlikely]] {
+    apart = routed_pool();
+  }
+  if ((attention & ~kRouted) == 0) [[likely]] {
     const Guard guard(lock_);
-    Request request{stream, bytes, config_.rounded(bytes), nullptr};
+    Request request{stream, bytes, config_.rounded(bytes), nullptr, apart};
     if (Block* block = take(request, false)) {
       hand_out(block, request);
       return block->ptr;
@@ -48,11 +62,12 @@ void* DevicePool::allocate(StreamId stream, std::size_t bytes) {
     const Guard guard(lock_);
     rounded = config_.rounded(bytes);
   }
-  return allocate_slow({stream, bytes, rounded, std::move(context)});
+  return allocate_slow({stream, bytes, rounded, std::move(context), apart});
 }
 
 std::size_t DevicePool::free(Segment* segment, void* ptr) {
-  const unsigned attention = attention_.load(std::memory_order_relaxed);
+  const unsigned attention =
+      attention_.load(std::memory_order_relaxed) & ~kRouted;
   Context context;
   if ((attention & kTracing) != 0) [[unlikely]] {
     context = context_if(Record::kAll);
@@ -152,6 +167,10 @@ Block* DevicePool::take_indexed(
 bool DevicePool::may_split(
     const Pool& pool, const Block& block, std::size_t rounded) {
   const std::size_t rest = block.size - rounded;
+  const PrivatePool* const apart = pool.owner->apart;
+  if (apart != nullptr && apart->options.no_split) {
+    return false;
+  }
   if (pool.small) {
     return rest >= kUnit;
   }

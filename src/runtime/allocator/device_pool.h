@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <deque>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -32,8 +33,13 @@ namespace npu::memory {
 
 class DevicePool {
  public:
+  // `source` null: segments are the driver's memory.
   DevicePool(
-      int device, Backend& backend, SegmentTable& table, const Config& config);
+      int device,
+      Backend& backend,
+      SegmentTable& table,
+      const Config& config,
+      SegmentSource* source = nullptr);
   // Gives all memory back; only tests destroy a pool.
   ~DevicePool();
   DevicePool(const DevicePool&) = delete;
@@ -47,6 +53,21 @@ class DevicePool {
   bool record_stream(Segment* segment, void* ptr, StreamKey stream);
 
   void empty_cache();
+
+  // Private pools; private_pool.cpp. A pool is made when it is first held and
+  // its options are those of that call.
+  void hold_pool(PoolId id, const PoolOptions& options);
+  // The last holder's release gives idle segments back; those with live blocks
+  // are given back like the common pool's.
+  void release_pool(PoolId id);
+  std::size_t pool_holders(PoolId id);
+  // From here on this thread's requests go to the pool, which is held
+  // meanwhile; routes nest and end in reverse order.
+  void begin_route(PoolId id);
+  void end_route(PoolId id);
+  // Idle segments of one private pool, also while it is held.
+  void empty_pool(PoolId id);
+
   // Caching stays as it began, a fraction set for this device as it is.
   void set_config(const Config& config);
   void set_memory_fraction(double fraction);
@@ -70,6 +91,7 @@ class DevicePool {
     std::size_t bytes;  // as asked
     std::size_t rounded;
     Context context;
+    PrivatePool* apart = nullptr;
   };
   struct Waiting {
     npu_event event;
@@ -86,6 +108,8 @@ class DevicePool {
   static constexpr unsigned kWaiting = 2;
   static constexpr unsigned kUncached = 4;
   static constexpr unsigned kFailed = 8;
+  // Not a reason to leave it, but to ask where this thread's requests go.
+  static constexpr unsigned kRouted = 16;
 
   // device_pool.cpp: blocks, under lock_.
   StreamPools& pools_of(StreamId stream) {
@@ -94,6 +118,10 @@ class DevicePool {
     return found != nullptr ? *found
            : direct         ? make_pools(stream)
                             : other_pools(stream);
+  }
+  StreamPools& pools_for(const Request& request) {
+    return request.apart == nullptr ? pools_of(request.stream)
+                                    : request.apart->of(request.stream);
   }
   StreamPools& make_pools(StreamId stream);
   StreamPools& other_pools(StreamId stream);
@@ -121,9 +149,12 @@ class DevicePool {
   Block* grow_after_release(const Request& request, std::size_t bytes);
   Block* add_segment(const Request& request, void* base, std::size_t bytes);
   void collect_garbage(std::size_t needed);
-  void release_idle(std::size_t enough);
+  void release_idle(std::size_t enough, const PrivatePool* only = nullptr);
   std::unique_ptr<Segment> detach(Segment* segment);
   void release(std::vector<std::unique_ptr<Segment>> segments);
+  SegmentSource* source_of(const Request& request) const;
+  npu_status give_back(
+      SegmentSource* source, StreamId stream, void* base, std::size_t bytes);
   void free_slow(Block* block);
   void complete(Block* block);
   void poll_events(bool wait);
@@ -132,6 +163,15 @@ class DevicePool {
   [[noreturn]] void out_of_memory(const Request& request);
   std::size_t limit();
   std::size_t total_memory();
+
+  // private_pool.cpp, under lock_ but for routed_pool.
+  PrivatePool* routed_pool() const;
+  PrivatePool* find_pool(PoolId id);
+  PrivatePool& hold(PoolId id, const PoolOptions& options);
+  bool let_go(PoolId id);
+  void flush_private_bins();
+  void forget_empty_pools();
+  Block* take_from_lenders(Request request);
 
   // device_trace.cpp
   Context context_if(Record least);
@@ -146,6 +186,7 @@ class DevicePool {
   const int device_;
   Backend& backend_;
   SegmentTable& table_;
+  SegmentSource* const source_;
 
   alignas(64) SpinLock lock_;
   std::atomic<unsigned> attention_{0};
@@ -156,6 +197,8 @@ class DevicePool {
   std::vector<std::unique_ptr<StreamPools>> pools_;
   StreamPools* direct_[kDirect] = {};
   std::unordered_map<StreamId, StreamPools*> others_;
+  std::map<PoolId, std::unique_ptr<PrivatePool>> private_;
+  std::size_t routes_ = 0;
   std::vector<std::unique_ptr<Segment>> segments_;
   Ledger ledger_;
   DeviceStats stats_;  // what the ledger does not count
@@ -209,7 +252,7 @@ inline void DevicePool::count_freed(const Block& block, bool pending) {
 }
 
 inline Block* DevicePool::take(const Request& request, bool flush) {
-  StreamPools& pools = pools_of(request.stream);
+  StreamPools& pools = pools_for(request);
   ++tick_;
   if (Block* block = pools.bins.pop(request.rounded)) {
     leave_free(*block);

@@ -16,8 +16,11 @@ void* DevicePool::allocate_slow(Request request) {
   std::unique_lock<std::mutex> driver(driver_);
   raise_deferred();
   poll_events(false);
-  const std::size_t segment =
-      config_.caching ? config_.segment_bytes(request.rounded) : request.bytes;
+  const bool whole =
+      request.apart != nullptr && request.apart->options.no_split;
+  const std::size_t segment = !config_.caching ? request.bytes
+                              : whole          ? request.rounded
+                                      : config_.segment_bytes(request.rounded);
   Block* block = nullptr;
   if (config_.caching) {
     const Guard guard(lock_);
@@ -59,6 +62,9 @@ Block* DevicePool::grow_after_release(
     if (Block* block = config_.caching ? take(request, true) : nullptr) {
       return block;
     }
+    if (Block* block = take_from_lenders(request)) {
+      return block;
+    }
     ++stats_.num_alloc_retries;
   }
   release_idle(kUnlimited);
@@ -90,7 +96,10 @@ Block* DevicePool::grow(const Request& request, std::size_t bytes) {
     }
   }
   void* base = nullptr;
-  const npu_status status = backend_.alloc(device_, bytes, &base);
+  SegmentSource* const source = source_of(request);
+  const npu_status status =
+      source == nullptr ? backend_.alloc(device_, bytes, &base)
+                        : source->alloc({device_, request.stream}, bytes, &base);
   if (status == NPU_E_OUT_OF_MEMORY) {
     return nullptr;
   }
@@ -98,6 +107,18 @@ Block* DevicePool::grow(const Request& request, std::size_t bytes) {
     backend_.fail(status, "allocator: taking memory from the driver");
   }
   return add_segment(request, base, bytes);
+}
+
+SegmentSource* DevicePool::source_of(const Request& request) const {
+  const bool own =
+      request.apart != nullptr && request.apart->options.source != nullptr;
+  return own ? request.apart->options.source : source_;
+}
+
+npu_status DevicePool::give_back(
+    SegmentSource* source, StreamId stream, void* base, std::size_t bytes) {
+  return source == nullptr ? backend_.free(device_, base)
+                           : source->free({device_, stream}, base, bytes);
 }
 
 Block* DevicePool::add_segment(
@@ -108,18 +129,23 @@ Block* DevicePool::add_segment(
   try {
     {
       const Guard guard(lock_);
-      pool = &pools_of(request.stream).of(request.rounded);
+      pool = &pools_for(request).of(request.rounded);
       block = store_.take();
       segments_.reserve(segments_.size() + 1);
     }
     segment = std::make_unique<Segment>(
         device_, pool, static_cast<std::byte*>(base), bytes);
+    segment->stream = request.stream;
+    segment->source = source_of(request);
     table_.insert(base, bytes, device_, segment.get());
   } catch (...) {
-    backend_.free(device_, base);
+    give_back(source_of(request), request.stream, base, bytes);
     throw;
   }
   const Guard guard(lock_);
+  if (request.apart != nullptr) {
+    ++request.apart->segments;
+  }
   segment->context = request.context;
   segment->position = segments_.size();
   block->segment = segment.get();
@@ -162,17 +188,23 @@ void DevicePool::collect_garbage(std::size_t needed) {
   }
 }
 
-// Gives idle segments back, longest idle first, until `enough` bytes are.
-void DevicePool::release_idle(std::size_t enough) {
+// Gives idle segments back, longest idle first, until `enough` bytes are: those
+// of the common pool and of private pools nobody holds, or those of `only`.
+void DevicePool::release_idle(std::size_t enough, const PrivatePool* only) {
   std::vector<std::unique_ptr<Segment>> victims;
   {
     const Guard guard(lock_);
     for (const auto& pools : pools_) {
       flush_bins(*pools);
     }
+    flush_private_bins();
     std::vector<Segment*> idle;
     for (const auto& segment : segments_) {
-      if (segment->live == 0) {
+      const PrivatePool* const apart = segment->pool->owner->apart;
+      const bool wanted =
+          only != nullptr ? apart == only
+                          : apart == nullptr || apart->holders == 0;
+      if (segment->live == 0 && wanted) {
         idle.push_back(segment.get());
       }
     }
@@ -188,6 +220,7 @@ void DevicePool::release_idle(std::size_t enough) {
       segment->pool->index.remove(segment->first);
       victims.push_back(detach(segment));
     }
+    forget_empty_pools();
   }
   release(std::move(victims));
 }
@@ -196,6 +229,9 @@ void DevicePool::release_idle(std::size_t enough) {
 std::unique_ptr<Segment> DevicePool::detach(Segment* segment) {
   const Pool& pool = *segment->pool;
   store_.put(segment->first);
+  if (pool.owner->apart != nullptr) {
+    --pool.owner->apart->segments;
+  }
   ++stats_.num_device_free;
   decrease(stats_.segment, pool.small, 1);
   decrease(
@@ -233,7 +269,8 @@ void DevicePool::release(std::vector<std::unique_ptr<Segment>> segments) {
   }
   for (const auto& segment : segments) {
     table_.erase(segment->base);
-    const npu_status status = backend_.free(device_, segment->base);
+    const npu_status status = give_back(
+        segment->source, segment->stream, segment->base, segment->size);
     if (status != NPU_OK && status != NPU_E_SHUTDOWN) {
       defer_failure(status, "allocator: giving memory back to the driver");
     }

@@ -29,6 +29,9 @@ SegmentInfo describe(const Segment& segment) {
   out.total_size = segment.size;
   out.stream = segment.pool->stream;
   out.is_large = !segment.pool->small;
+  if (const PrivatePool* const apart = segment.pool->owner->apart) {
+    out.pool = apart->id;
+  }
   out.context = segment.context;
   for (const Block* block = segment.first; block != nullptr;
        block = block->after) {

@@ -4,6 +4,7 @@
 
 #include "driver/registry.h"
 #include "runtime/error.h"
+#include "runtime/external_stream.h"
 #include "runtime/stream.h"
 
 namespace npu::memory {
@@ -43,6 +44,9 @@ npu_status DriverBackend::record(StreamKey stream, npu_event* out) {
   const auto index = static_cast<c10::DeviceIndex>(stream.device);
   const c10::Stream where(
       c10::Stream::UNSAFE, c10::Device(kDeviceType, index), stream.id);
+  if (!stream_exists(where)) {
+    return NPU_E_SHUTDOWN;  // destroyed, and drained before that
+  }
   const npu_event_table& table = active_driver().event();
   npu_event event = nullptr;
   {

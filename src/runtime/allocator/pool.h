@@ -10,6 +10,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
 
 #include "runtime/allocator/block.h"
 #include "runtime/allocator/config.h"
@@ -102,6 +105,7 @@ class Bins {
 };
 
 struct StreamPools;
+struct PrivatePool;
 
 // Segments never change pool: small and large blocks do not mix.
 struct Pool {
@@ -120,6 +124,7 @@ struct StreamPools {
   StreamPools(const StreamPools&) = delete;
   StreamPools& operator=(const StreamPools&) = delete;
 
+  PrivatePool* apart = nullptr;  // the private pool they belong to, if any
   Bins bins;
   Pool small;
   Pool large;
@@ -127,6 +132,37 @@ struct StreamPools {
   Pool& of(std::size_t rounded) {
     return is_small(rounded) ? small : large;
   }
+};
+
+// Names a private pool; {0, 0} is the common one.
+using PoolId = std::pair<std::uint64_t, std::uint64_t>;
+
+struct PoolOptions {
+  SegmentSource* source = nullptr;  // null: the driver's memory
+  bool use_on_oom = false;  // others may have its idle blocks before they fail
+  bool no_split = false;    // a segment per block
+};
+
+// Memory kept apart: its blocks go only to requests routed to it, and its idle
+// segments stay until nobody holds the pool.
+struct PrivatePool {
+  PrivatePool(PoolId id_, const PoolOptions& options_)
+      : id(id_), options(options_) {}
+
+  StreamPools& of(StreamId stream) {
+    std::unique_ptr<StreamPools>& found = streams[stream];
+    if (found == nullptr) {
+      found = std::make_unique<StreamPools>(stream);
+      found->apart = this;
+    }
+    return *found;
+  }
+
+  const PoolId id;
+  const PoolOptions options;
+  std::size_t holders = 0;   // MemPool objects and routes
+  std::size_t segments = 0;  // taken and not given back
+  std::map<StreamId, std::unique_ptr<StreamPools>> streams;
 };
 
 }  // namespace npu::memory

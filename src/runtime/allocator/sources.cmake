@@ -10,6 +10,7 @@ set(NPU_ALLOCATOR_CORE_SOURCES
   ${_dir}/device_trace.cpp
   ${_dir}/oom.cpp
   ${_dir}/pool.cpp
+  ${_dir}/private_pool.cpp
   ${_dir}/segment_table.cpp
   ${_dir}/trace.cpp)
 set(NPU_ALLOCATOR_SOURCES
@@ -17,7 +18,8 @@ set(NPU_ALLOCATOR_SOURCES
   ${_dir}/allocator.cpp
   ${_dir}/allocator_api.cpp
   ${_dir}/driver_backend.cpp
-  ${_dir}/global.cpp)
+  ${_dir}/global.cpp
+  ${_dir}/memory_pools.cpp)
 
 if(NPU_BUILD_TESTS AND NOT TARGET npu_allocator_test)
   enable_testing()
@@ -26,6 +28,7 @@ if(NPU_BUILD_TESTS AND NOT TARGET npu_allocator_test)
     ${NPU_ALLOCATOR_CORE_SOURCES}
     ${_dir}/caching_allocator_test.cpp
     ${_dir}/config_test.cpp
+    ${_dir}/private_pool_test.cpp
     ${_dir}/stress_test.cpp)
   target_include_directories(npu_allocator_test
     PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)

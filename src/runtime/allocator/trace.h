@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/allocator/block.h"
@@ -50,6 +51,7 @@ struct SegmentInfo {
   std::size_t active_size = 0;
   std::size_t requested_size = 0;
   StreamId stream = 0;
+  std::pair<std::uint64_t, std::uint64_t> pool{0, 0};  // {0, 0}: the common one
   bool is_large = false;
   Context context;
   std::vector<BlockInfo> blocks;

@@ -8,7 +8,7 @@ import torch
 import torch.cuda.amp
 import torch.cuda.nvtx
 
-from torch_npu import npu
+from torch_npu import _C, npu
 
 # What torch.cuda calls differently.
 _RENAMED = {
@@ -35,6 +35,7 @@ def patch() -> None:
         _fill(module, npu.amp, ["autocast", "custom_bwd", "custom_fwd", "GradScaler"])
     _fill(torch.cuda.nvtx, npu.mstx, ["mark", "range_push", "range_pop", "range_start",
                                       "range_end"])  # fmt: skip
+    torch._C._host_emptyCache = _C._npu_hostEmptyCache
     npu.Stream.cuda_stream = npu.Stream.npu_stream
     npu.Event.cuda_event = npu.Event.npu_event
 

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of PyTorch around the device: distributed, profiler."""
+"""Parts of PyTorch around the device: distributed, profiler, building extensions."""
 
 import functools
+import os
 
 import torch
+
+import torch_npu
+
+from ._devices import to_npu
+
+_ROOT = os.path.dirname(os.path.abspath(torch_npu.__file__))
 
 
 def patch() -> None:
     _patch_distributed()
     _patch_profiler()
+    _patch_extensions()
 
 
 def _patch_distributed() -> None:
@@ -43,3 +51,32 @@ def _to_hccl(backend):
 def _patch_profiler() -> None:
     activity = torch.profiler.ProfilerActivity
     activity.CUDA = activity.PrivateUse1
+    util = torch.autograd.profiler_util
+    real = util.Kernel
+
+    class Kernel(real):
+        """A kernel of a profile; one on "cuda" ran on npu."""
+
+        __slots__ = ()
+
+        def __new__(cls, name, device, duration):
+            return super().__new__(cls, name, to_npu(device), duration)
+
+    util.Kernel = Kernel
+
+
+def _patch_extensions() -> None:
+    """Extensions for "cuda" find the headers and libraries of PyTorch and of the plugin."""
+    from torch.utils import cpp_extension
+
+    def with_plugin(original, folder: str):
+        @functools.wraps(original)
+        def paths(device_type: str = "cpu", *args, **kwargs):
+            device_type = to_npu(device_type)
+            found = original(device_type, *args, **kwargs)
+            return [*found, os.path.join(_ROOT, folder)] if device_type == "npu" else found
+
+        return paths
+
+    cpp_extension.include_paths = with_plugin(cpp_extension.include_paths, "include")
+    cpp_extension.library_paths = with_plugin(cpp_extension.library_paths, "lib")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.amp.GradScaler for npu, with torch_npu's switch for a constant scale."""
+"""torch.amp.GradScaler for npu: a switch for a constant scale, and one overflow for all."""
 
 import torch
 
@@ -7,7 +7,11 @@ __all__ = ["GradScaler"]
 
 
 class GradScaler(torch.amp.GradScaler):
-    """`dynamic=False` keeps the scale as it starts; steps with inf or nan are still skipped."""
+    """`dynamic=False` keeps the scale as it starts; steps with inf or nan are still skipped.
+
+    An overflow in one optimizer's gradients skips every step until update(): the gradients of all
+    of them come from the same scaled losses.
+    """
 
     def __init__(
         self,
@@ -19,6 +23,7 @@ class GradScaler(torch.amp.GradScaler):
         enabled: bool = True,
     ):
         self._dynamic = dynamic
+        self._overflowed = False
         super().__init__(
             "npu",
             init_scale=init_scale,
@@ -28,7 +33,29 @@ class GradScaler(torch.amp.GradScaler):
             enabled=enabled,
         )
 
+    def _unscale_grads_(self, optimizer, inv_scale, found_inf, allow_fp16):
+        found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
+        self._agree(found)
+        self._overflowed |= any(flag.item() for flag in found.values())
+        return found
+
+    def _agree(self, found: dict[torch.device, torch.Tensor]) -> None:
+        """Lets processes tell each other; `found` is not zero where a gradient is inf or nan."""
+
+    def step(self, optimizer: torch.optim.Optimizer, *args, **kwargs):
+        if not (self._enabled and self._overflowed):
+            return super().step(optimizer, *args, **kwargs)
+        state = self._per_optimizer_states[id(optimizer)]
+        stage = type(state["stage"])
+        if state["stage"] is stage.STEPPED:
+            raise RuntimeError("step() has already been called since the last update().")
+        if state["stage"] is stage.READY:
+            self.unscale_(optimizer)  # update() wants to know of every optimizer
+        state["stage"] = stage.STEPPED
+        return None
+
     def update(self, new_scale=None) -> None:
+        self._overflowed = False
         if self._enabled and not self._dynamic and new_scale is None:
             new_scale = self._scale
         super().update(new_scale)

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comes with npu operators."""
+
+from torch_npu.contrib._later import later
+
+__all__ = ["DCNv2", "ModulatedDeformConv"]
+
+DCNv2 = later("DCNv2")
+ModulatedDeformConv = later("ModulatedDeformConv")

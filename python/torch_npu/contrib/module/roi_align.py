@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comes with npu operators."""
+
+from torch_npu.contrib._later import later
+
+__all__ = ["ROIAlign"]
+
+ROIAlign = later("ROIAlign")

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The module programs import device and stream functions from; they are torch.npu's."""
+
+# ruff: noqa: F401, F403
+from . import _device, _precision
+from ._device import *
+from ._device import (
+    _exchange_device,
+    _is_in_bad_fork,
+    _lazy_call,
+    _lazy_init,
+    _maybe_exchange_device,
+)
+from ._options import (
+    finalize_dump,
+    get_sync_debug_mode,
+    init_dump,
+    set_dump,
+    set_sync_debug_mode,
+)
+from ._precision import (
+    clear_npu_overflow_flag,
+    get_npu_overflow_flag,
+    is_support_inf_nan,
+    npu_check_overflow,
+)
+from ._utils import _get_device_index
+from .streams import StreamContext, current_stream, default_stream, set_stream, stream
+
+__all__ = [
+    *_device.__all__, "StreamContext", "clear_npu_overflow_flag", "current_stream",
+    "default_stream", "finalize_dump", "get_npu_overflow_flag", "get_sync_debug_mode", "init_dump",
+    "is_support_inf_nan", "npu_check_overflow", "set_dump", "set_stream", "set_sync_debug_mode",
+    "stream",
+]  # fmt: skip
