@@ -163,6 +163,9 @@ npu_status enqueue(npu_stream stream, Body&& body, bool wait = false) {
 }
 
 npu_device stream_device(npu_stream stream) noexcept;
+// Nothing is queued. An inline stream is always idle: its calls are over when
+// they return. Leaves late errors alone.
+bool is_idle(npu_stream stream);
 bool on_stream_worker() noexcept;
 npu_status synchronize_device(npu_device device);
 // Waits for all work and ends the workers.

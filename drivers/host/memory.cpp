@@ -320,6 +320,41 @@ npu_status pointer_info(const void* ptr, npu_pointer_info* out) {
   });
 }
 
+// Pages wholly inside the range: others may hold a neighbour's bytes. MADV_FREE
+// takes nothing while the system has memory, so using the range again is free.
+void discard_pages(const Block& block, char* ptr, std::uint64_t bytes) {
+#if defined(MADV_FREE)
+  if (block.mapped == 0) {
+    return;  // the heap may keep its own records there
+  }
+  const auto begin = reinterpret_cast<std::uintptr_t>(ptr);
+  const std::uint64_t head = round_up(begin, page_bytes()) - begin;
+  const std::uint64_t end = (begin + bytes) / page_bytes() * page_bytes();
+  if (begin + head < end) {
+    madvise(ptr + head, end - begin - head, MADV_FREE);
+  }
+#else
+  static_cast<void>(block), static_cast<void>(ptr), static_cast<void>(bytes);
+#endif
+}
+
+npu_status discard(npu_stream stream, void* ptr, std::uint64_t bytes) {
+  return entry(given(stream, ptr), [&]() -> npu_status {
+    if (npu_status status =
+            check_range("discard", stream_device(stream), ptr, bytes)) {
+      return status;
+    }
+    if (!is_idle(stream)) {
+      return NPU_NOT_READY;
+    }
+    Block block;
+    if (find_block(ptr, block)) {
+      discard_pages(block, static_cast<char*>(ptr), bytes);
+    }
+    return NPU_OK;
+  });
+}
+
 // With coherent memory both are allowed and have nothing to do.
 npu_status host_open(void* ptr, std::uint64_t bytes, std::uint32_t access) {
   return entry([&] {
@@ -393,6 +428,9 @@ const npu_memory_table memory_table = {
     pointer_info,
     host_open,
     host_close,
+    nullptr,  // host_register: copies need no pinned memory here
+    nullptr,
+    discard,
 };
 
 }  // namespace npu::host

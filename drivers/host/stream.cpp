@@ -253,6 +253,14 @@ npu_device stream_device(npu_stream stream) noexcept {
   return stream->device;
 }
 
+bool is_idle(npu_stream stream) {
+  if (!settings.async) {
+    return true;
+  }
+  const std::lock_guard lock(stream->mutex);
+  return stream->n_done == stream->n_queued;
+}
+
 bool on_stream_worker() noexcept {
   return is_worker;
 }

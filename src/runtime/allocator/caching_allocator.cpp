@@ -10,8 +10,12 @@ DevicePool& CachingAllocator::make_pool(int device) {
   if (DevicePool* found = slot.load(std::memory_order_relaxed)) {
     return *found;
   }
-  owned_.push_back(
-      std::make_unique<DevicePool>(device, backend_, table_, config_));
+  owned_.push_back(std::make_unique<DevicePool>(
+      device,
+      backend_,
+      table_,
+      config_,
+      backend_.discards() ? &sweeper_ : nullptr));
   DevicePool& made = *owned_.back();
   if (history_.limit != 0) {
     made.record_history(history_.limit, history_.when, history_.context);
@@ -38,6 +42,19 @@ bool CachingAllocator::record_stream(void* ptr, StreamKey stream) {
 void CachingAllocator::empty_cache() {
   for (DevicePool* pool : all()) {
     pool->empty_cache();
+  }
+}
+
+void CachingAllocator::sweep_idle() noexcept {
+  for (std::size_t device = 0; device < pools_.size(); ++device) {
+    DevicePool* pool = pools_[device].load(std::memory_order_acquire);
+    try {
+      if (pool != nullptr) {
+        pool->sweep_idle();
+      }
+    } catch (...) {
+      // Short of memory for a list, or no driver any more: another time.
+    }
   }
 }
 

@@ -25,6 +25,7 @@ void* DevicePool::allocate_slow(Request request) {
   }
   if (block == nullptr) {
     collect_garbage(segment);
+    discard_before_growth();
     block = grow(request, segment);
   }
   if (block == nullptr) {
@@ -119,12 +120,16 @@ Block* DevicePool::add_segment(
     backend_.free(device_, base);
     throw;
   }
+  if (!pool->small && sweeper_ != nullptr) {
+    sweeper_->start();
+  }
   const Guard guard(lock_);
   segment->context = request.context;
   segment->position = segments_.size();
   block->segment = segment.get();
   block->ptr = segment->base;
   block->size = bytes;
+  block->discarded = true;  // nothing was written to it yet
   segment->first = block;
   segment->start(*block) = block;
   ++stats_.num_device_alloc;

@@ -13,6 +13,12 @@ npu_device number(int device) {
   return driver_device(static_cast<c10::DeviceIndex>(device));
 }
 
+npu_stream handle_of(StreamKey stream) {
+  const auto index = static_cast<c10::DeviceIndex>(stream.device);
+  return stream_handle(c10::Stream(
+      c10::Stream::UNSAFE, c10::Device(kDeviceType, index), stream.id));
+}
+
 }  // namespace
 
 npu_status DriverBackend::alloc(int device, std::size_t bytes, void** out) {
@@ -39,10 +45,16 @@ void DriverBackend::trim(int device) noexcept {
   }
 }
 
+bool DriverBackend::discards() const noexcept {
+  return active_driver().memory().discard != nullptr;
+}
+
+npu_status DriverBackend::discard(
+    StreamKey stream, void* ptr, std::size_t bytes) {
+  return active_driver().memory().discard(handle_of(stream), ptr, bytes);
+}
+
 npu_status DriverBackend::record(StreamKey stream, npu_event* out) {
-  const auto index = static_cast<c10::DeviceIndex>(stream.device);
-  const c10::Stream where(
-      c10::Stream::UNSAFE, c10::Device(kDeviceType, index), stream.id);
   const npu_event_table& table = active_driver().event();
   npu_event event = nullptr;
   {
@@ -59,7 +71,7 @@ npu_status DriverBackend::record(StreamKey stream, npu_event* out) {
       return made;
     }
   }
-  const npu_status status = table.record(event, stream_handle(where));
+  const npu_status status = table.record(event, handle_of(stream));
   if (status != NPU_OK) {
     release(stream, event);
     return status;
