@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cat, pad, flip, roll, triangle, repeat_interleave: elements in another order.
+//
+// Reference kernels but for flip: right in every case, not fast. The host
+// device runs PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include <algorithm>
 #include <cstring>
 #include <vector>

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kind attention_grad.
 //
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
+//
 // With p as in the forward, w = p * kept, dp[k] = dot(grad, v[k]) * kept[k]:
 //   grad_v[k] = sum w * grad          delta = dot(grad, output)
 //   ds[k] = p * (dp - delta)          of the score, hence of an added mask

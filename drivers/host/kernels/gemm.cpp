@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // gemm, gemm_scaled, gemm_int8, dot: products of matrices and vectors.
+//
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -2,6 +2,9 @@
 // grid_sample and its gradients: elements read at places that need not be
 // whole.
 //
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
+//
 // A grid point names its place with the innermost spatial dim first, from -1 to
 // 1. Dims a call lacks have size 1 and place 0.
 #include <algorithm>

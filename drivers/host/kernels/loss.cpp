@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds loss and loss_grad, elementwise losses, and the family's table.
+//
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include "kernels/loss.h"
 
 #include <cmath>

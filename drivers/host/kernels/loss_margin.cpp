@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds margin and margin_grad: a class is to win by a margin.
 //
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
+//
 // multi_margin       one target class t; every other class d adds
 //                    weight[t] * max(0, margin - x[t] + x[d])^p / C.
 // multilabel_margin  targets up to the first negative one; each pair of a
