@@ -445,6 +445,9 @@ typedef struct npu_op_table {
 /* npu_driver.flags. The device is this computer's processor: host code on the
  * same bytes is as native as a kernel, so it is not a fallback. Since 1.1. */
 #define NPU_DRIVER_DEVICE_IS_CPU 1u
+/* Every kernel the driver has is to be used, also for operators that an
+ * imitated chip (default_profile) runs on the CPU. Since 1.1. */
+#define NPU_DRIVER_EVERY_KERNEL 2u
 
 /* Static data of the library; never freed. */
 typedef struct npu_driver {

@@ -40,8 +40,7 @@ npu_status cat(const npu_call& call) {
 
 // ---- pad ----
 
-// The element of a dim of `size` that stands at place i outside or inside it;
-// -1 is the constant.
+// Source index of padded position i in a dim of `size`; -1: the constant.
 std::int64_t padded_from(
     std::uint32_t code, std::int64_t i, std::int64_t size) {
   if (i >= 0 && i < size) {

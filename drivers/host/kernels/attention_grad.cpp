@@ -55,7 +55,7 @@ void attend_back(
   const double delta = dot_of(grad, output, value);
   std::fill(grad_q.begin(), grad_q.end(), 0.0);
   if (lse == -std::numeric_limits<double>::infinity()) {
-    return;  // saw nothing
+    return;  // no key was visible
   }
   const T* q = a.q.data() + a.q_heads.at(s.b, h, s.q_first + row);
   for (std::int64_t key = span.first; key < span.last; ++key) {

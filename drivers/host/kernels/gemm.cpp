@@ -376,7 +376,8 @@ npu_status gemm_scaled_caps(std::uint32_t code, npu_op_caps& out) {
   constexpr std::uint64_t kF32 = NPU_DTYPE_BIT(NPU_F32);
   constexpr std::uint64_t kScale =
       kF32 | NPU_DTYPE_BIT(NPU_F8_E8M0FNU) | NPU_DTYPE_BIT(NPU_F8_E4M3FN);
-  // Sums are float32: a float64 result would promise digits they have not.
+  // Sums are float32: a float64 result would suggest
+  // precision that is not there.
   constexpr std::uint64_t kResult = kFloatDtypes & ~NPU_DTYPE_BIT(NPU_F64);
   plain_caps(
       out,
@@ -386,7 +387,7 @@ npu_status gemm_scaled_caps(std::uint32_t code, npu_op_caps& out) {
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
-// How 4-bit weights are packed is every library's own affair.
+// Packed 4-bit weights have no common layout.
 npu_status gemm_int8_caps(std::uint32_t code, npu_op_caps& out) {
   constexpr std::uint64_t kI8 = NPU_DTYPE_BIT(NPU_I8);
   constexpr std::uint64_t kI32 = NPU_DTYPE_BIT(NPU_I32);

@@ -76,7 +76,7 @@ double slope_of(std::uint32_t code, double x, double t, double pos, double a) {
   }
 }
 
-// Logarithms of what is no probability have no meaning.
+// The logarithm of what is not in [0, 1] has no meaning here.
 template <class T>
 npu_status check_probabilities(const Loaded<T>& values, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {

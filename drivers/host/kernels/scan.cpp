@@ -278,8 +278,8 @@ npu_status scan_caps(std::uint32_t code, npu_op_caps& out) {
 }
 
 npu_status arg_reduce_caps(std::uint32_t code, npu_op_caps& out) {
-  // Which of equal elements PyTorch's median, mode and kthvalue name is no
-  // rule: only for dtypes in which elements are seldom equal.
+  // Which of several equal elements median, mode and kthvalue return is not
+  // specified: only dtypes in which elements are seldom equal.
   constexpr std::uint64_t kSeldomEqual =
       NPU_DTYPE_BIT(NPU_F32) | NPU_DTYPE_BIT(NPU_F64);
   const bool first = code == NPU_ARG_REDUCE_MAX || code == NPU_ARG_REDUCE_MIN;
