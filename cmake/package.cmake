@@ -4,7 +4,7 @@
 set(NPU_PACKAGE_DIR torch_npu)
 
 # ---- drivers that ship -------------------------------------------------------
-install(TARGETS npu_null npu_host
+install(TARGETS ${NPU_DRIVER_TARGETS}
   LIBRARY DESTINATION ${NPU_PACKAGE_DIR}/drivers)
 
 # ---- for vendors: find_package(opennpu), opennpu::contract, npu_add_driver ------

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which abilities are taken away, drawn from a hash of seed, kind and code.
+// Which kernels and capabilities are removed: chosen by a hash of seed, kind
+// and code.
 #include "decline.h"
 
 #include <cstdio>
@@ -47,7 +48,8 @@ npu_status read_decline() {
   return NPU_OK;
 }
 
-bool keeps(std::uint32_t slot, std::uint32_t code, npu_op_caps& caps) noexcept {
+bool apply_decline(
+    std::uint32_t slot, std::uint32_t code, npu_op_caps& caps) noexcept {
   const npu_kind_info* const kind = npu_kind_of(slot);
   if (decline.percent == 0 || slot == NPU_KIND_COPY || slot == NPU_KIND_FILL ||
       kind == nullptr || std::strcmp(kind->family, "random") == 0) {

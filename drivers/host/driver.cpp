@@ -23,7 +23,7 @@ npu_status fail(npu_status status, const char* format, ...) noexcept {
   return status;
 }
 
-npu_status dead() noexcept {
+npu_status shutdown_status() noexcept {
   return fail(
       NPU_E_SHUTDOWN,
       "npu: host driver: used after shutdown or in a forked child. Start "
@@ -35,7 +35,7 @@ npu_status null_argument() noexcept {
       NPU_E_INVALID, "npu: host driver: an argument is null that must not be.");
 }
 
-npu_status caught() noexcept {
+npu_status exception_status() noexcept {
   try {
     throw;
   } catch (const std::bad_alloc&) {
@@ -182,7 +182,8 @@ npu_status shutdown() {
   });
 }
 
-const npu_driver driver = {
+// `flags` depend on the settings, so entry completes them.
+npu_driver driver = {
     sizeof(driver),
     NPU_ABI,
     "host",
@@ -215,7 +216,10 @@ extern "C" NPU_EXPORT npu_status npu_driver_entry(
       return status;
     }
   } catch (...) {
-    return caught();
+    return exception_status();
+  }
+  if (settings.all_kernels) {
+    driver.flags |= NPU_DRIVER_EVERY_KERNEL;
   }
   alive = true;
   *out = &driver;

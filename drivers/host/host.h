@@ -40,20 +40,21 @@ npu_status read_settings();
 
 // ---- entry points ----
 
-npu_status dead() noexcept;
-npu_status caught() noexcept;  // inside catch (...): the exception as a status
+npu_status shutdown_status() noexcept;
+npu_status
+exception_status() noexcept;  // inside catch (...): the exception as a status
 
 // Every entry point runs through here: nothing after shutdown or fork, and no
 // exception leaves the driver.
 template <class Body>
 npu_status entry(Body&& body) noexcept {
   if (!alive.load(std::memory_order_relaxed)) {
-    return dead();
+    return shutdown_status();
   }
   try {
     return body();
   } catch (...) {
-    return caught();
+    return exception_status();
   }
 }
 
@@ -163,6 +164,9 @@ npu_status enqueue(npu_stream stream, Body&& body, bool wait = false) {
 }
 
 npu_device stream_device(npu_stream stream) noexcept;
+// Nothing is queued. An inline stream is always idle: its calls are over when
+// they return. Leaves late errors alone.
+bool is_idle(npu_stream stream);
 bool on_stream_worker() noexcept;
 npu_status synchronize_device(npu_device device);
 // Waits for all work and ends the workers.

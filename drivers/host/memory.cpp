@@ -73,7 +73,7 @@ char* map_pages(std::uint64_t bytes, std::uint64_t alignment, int access) {
   return begin + head;
 }
 
-bool take(Block& block, bool protect) {
+bool allocate_block(Block& block, bool protect) {
   const std::uint64_t whole = block.bytes + (settings.redzone ? kRedzone : 0);
   if (protect) {
     block.mapped = round_up(whole, page_bytes());
@@ -95,7 +95,7 @@ bool take(Block& block, bool protect) {
   return block.base != nullptr;
 }
 
-void give_back(const Block& block) {
+void free_block(const Block& block) {
   if (block.mapped != 0) {
     munmap(block.base, block.mapped);
   } else {
@@ -103,7 +103,7 @@ void give_back(const Block& block) {
   }
 }
 
-npu_status paint_redzone(const Block& block) {
+npu_status write_redzone(const Block& block) {
   char* end = block.base + block.bytes;
   PageGuard guard;
   if (npu_status status =
@@ -168,23 +168,23 @@ std::uint64_t charged(const Block& block) {
   return block.device < 0 ? 0 : round_up(block.bytes, kAlignment);
 }
 
-void remember(const Block& block) {
+void insert_block(const Block& block) {
   const std::unique_lock lock(map().mutex);
   map().blocks.emplace(block.base, block);
 }
 
-// Puts a new block into the map; when it fails, nothing is left of it.
-npu_status hand_out(const Block& block, void** out) {
+// Puts a new block into the map; on failure the block is freed again.
+npu_status register_block(const Block& block, void** out) {
   try {
-    remember(block);
+    insert_block(block);
   } catch (...) {
-    give_back(block);
+    free_block(block);
     if (block.device >= 0) {
       used[block.device] -= charged(block);
     }
     throw;
   }
-  const npu_status status = settings.redzone ? paint_redzone(block) : NPU_OK;
+  const npu_status status = settings.redzone ? write_redzone(block) : NPU_OK;
   *out = status == NPU_OK ? block.base : nullptr;
   return status;
 }
@@ -203,11 +203,11 @@ npu_status alloc(npu_device device, std::uint64_t bytes, void** out) {
       return out_of_memory(device, bytes);
     }
     Block block{nullptr, bytes, 0, device};
-    if (!take(block, settings.protect)) {
+    if (!allocate_block(block, settings.protect)) {
       used[device] -= charged(block);
       return out_of_memory(device, bytes);
     }
-    return hand_out(block, out);
+    return register_block(block, out);
   });
 }
 
@@ -217,18 +217,18 @@ npu_status host_alloc(std::uint64_t bytes, void** out) {
       return fail(NPU_E_INVALID, "npu: host driver: host_alloc of 0 bytes.");
     }
     Block block{nullptr, bytes, 0, -1};
-    if (bytes > (UINT64_C(1) << 47) || !take(block, false)) {
+    if (bytes > (UINT64_C(1) << 47) || !allocate_block(block, false)) {
       return fail(
           NPU_E_OUT_OF_MEMORY,
           "npu: host driver: cannot allocate %llu bytes of pinned memory.",
           static_cast<unsigned long long>(bytes));
     }
-    return hand_out(block, out);
+    return register_block(block, out);
   });
 }
 
 // Under the lock.
-void forget(const char* base) {
+void erase_block(const char* base) {
   map().blocks.erase(base);
   map().removals.fetch_add(1, std::memory_order_release);
 }
@@ -249,19 +249,19 @@ npu_status release(npu_device device, void* ptr) {
     }
     block = found->second;
     if (!settings.redzone) {
-      forget(block.base);
+      erase_block(block.base);
     }
   }
   npu_status status = NPU_OK;
   if (settings.redzone) {
     status = check_redzone(block);
     const std::unique_lock lock(map().mutex);
-    forget(block.base);
+    erase_block(block.base);
   }
   if (settings.protect && device >= 0) {
     forget_pages(block.base, block.mapped);
   }
-  give_back(block);
+  free_block(block);
   if (device >= 0) {
     used[device] -= charged(block);
   }
@@ -293,7 +293,7 @@ bool look_up(const void* ptr, Block& out) {
   return true;
 }
 
-// The block this thread asked for last: most questions are about it again.
+// The block this thread looked up last; most lookups hit it again.
 struct LastBlock {
   std::uint64_t removals = 0;
   Block block;
@@ -316,6 +316,41 @@ npu_status pointer_info(const void* ptr, npu_pointer_info* out) {
     out->device = block.device;
     out->base = block.base;
     out->bytes = block.bytes;
+    return NPU_OK;
+  });
+}
+
+// Pages wholly inside the range: others may hold a neighbour's bytes. MADV_FREE
+// takes nothing while the system has memory, so using the range again is free.
+void discard_pages(const Block& block, char* ptr, std::uint64_t bytes) {
+#if defined(MADV_FREE)
+  if (block.mapped == 0) {
+    return;  // the heap may keep its own records there
+  }
+  const auto begin = reinterpret_cast<std::uintptr_t>(ptr);
+  const std::uint64_t head = round_up(begin, page_bytes()) - begin;
+  const std::uint64_t end = (begin + bytes) / page_bytes() * page_bytes();
+  if (begin + head < end) {
+    madvise(ptr + head, end - begin - head, MADV_FREE);
+  }
+#else
+  static_cast<void>(block), static_cast<void>(ptr), static_cast<void>(bytes);
+#endif
+}
+
+npu_status discard(npu_stream stream, void* ptr, std::uint64_t bytes) {
+  return entry(given(stream, ptr), [&]() -> npu_status {
+    if (npu_status status =
+            check_range("discard", stream_device(stream), ptr, bytes)) {
+      return status;
+    }
+    if (!is_idle(stream)) {
+      return NPU_NOT_READY;
+    }
+    Block block;
+    if (find_block(ptr, block)) {
+      discard_pages(block, static_cast<char*>(ptr), bytes);
+    }
     return NPU_OK;
   });
 }
@@ -393,6 +428,9 @@ const npu_memory_table memory_table = {
     pointer_info,
     host_open,
     host_close,
+    nullptr,  // host_register: copies need no pinned memory here
+    nullptr,
+    discard,
 };
 
 }  // namespace npu::host

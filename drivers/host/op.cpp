@@ -54,7 +54,7 @@ npu_status caps(std::uint32_t slot, std::uint32_t code, npu_op_caps* out) {
     if (!settings.all_kernels && !limit_to_fast(slot, code, all)) {
       return no_kernel(slot, code);
     }
-    if (!keeps(slot, code, all)) {
+    if (!apply_decline(slot, code, all)) {
       return no_kernel(slot, code);
     }
     all.size = std::min<std::uint32_t>(out->size, sizeof(all));
@@ -121,7 +121,7 @@ npu_status run(npu_stream stream, const npu_call* call) {
       return enqueue(
           stream, [&]() -> npu_status { return run_kernel(*row, *call); });
     }
-    // What can be known now is not left to fail later.
+    // Errors that can be found now are reported now, not by the queued call.
     npu_op_caps caps;
     if (npu_status status = read_caps(row, call->slot, call->code, caps)) {
       return status;

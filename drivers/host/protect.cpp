@@ -282,7 +282,7 @@ npu_status PageGuard::open_operands(const npu_call& call) {
     status =
         open_tensor(call.tensors[i], i < call.n_out ? both : NPU_ACCESS_READ);
   }
-  // Which lists are written is the kind's business; all may be.
+  // Which lists a kind writes is not known here: all are opened for writing.
   for (std::uint32_t i = 0; i < call.n_lists && !status; ++i) {
     status = open_list(call.lists[i], both);
   }

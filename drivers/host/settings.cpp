@@ -112,16 +112,20 @@ npu_status bytes(const char* name, std::uint64_t& out) {
   return NPU_OK;
 }
 
-// RAM of the machine, or of the container this process may not outgrow.
+// RAM of the machine, or the memory limit of this process's container.
 std::uint64_t physical_memory() {
   std::uint64_t ram = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                       static_cast<std::uint64_t>(sysconf(_SC_PAGE_SIZE));
-  if (std::FILE* file = std::fopen("/sys/fs/cgroup/memory.max", "r")) {
-    unsigned long long limit = 0;
-    if (std::fscanf(file, "%llu", &limit) == 1 && limit > 0) {
-      ram = std::min<std::uint64_t>(ram, limit);
+  for (const char* path :
+       {"/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    if (std::FILE* file = std::fopen(path, "r")) {
+      unsigned long long limit = 0;
+      if (std::fscanf(file, "%llu", &limit) == 1 && limit > 0) {
+        ram = std::min<std::uint64_t>(ram, limit);
+      }
+      std::fclose(file);
     }
-    std::fclose(file);
   }
   return ram;
 }
@@ -163,13 +167,13 @@ npu_status read_isa(Isa& out) {
 npu_status read_settings() {
   Settings s;
   std::int64_t devices = 1;
-  int kernels = -1;  // not said
+  int kernels = -1;  // the variable is not set
   int access = 0;
   npu_status status = integer("NPU_HOST_DEVICES", 1, 64, devices);
   s.capacity = std::min<std::uint64_t>(
       physical_memory() / 2 / static_cast<std::uint64_t>(devices),
       UINT64_C(64) << 30);
-  // The first wrong value ends it: a later one would hide its text.
+  // Stop at the first wrong value, so that its error text is kept.
   status = status ? status : bytes("NPU_HOST_MEMORY", s.capacity);
   status = status ? status : flag("NPU_HOST_ASYNC", s.async);
   status =
@@ -188,7 +192,8 @@ npu_status read_settings() {
     return status;
   }
   s.devices = static_cast<std::int32_t>(devices);
-  // Queued work needs work to queue: rung 4 would drain the stream each time.
+  // Asynchronous streams need kernels that queue: PyTorch's CPU kernels drain
+  // the stream at every call.
   s.all_kernels = kernels < 0 ? s.async : kernels == 1;
   constexpr std::uint32_t kAccess[] = {
       NPU_HOST_ACCESS_COHERENT, NPU_HOST_ACCESS_EXPLICIT, NPU_HOST_ACCESS_NONE};

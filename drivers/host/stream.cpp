@@ -78,7 +78,7 @@ void run_one(npu_stream stream, Work& work) {
   try {
     status = work.run();
   } catch (...) {
-    status = caught();
+    status = exception_status();
   }
   if (status != NPU_OK) {
     keep_late_error(stream, status);
@@ -101,7 +101,7 @@ void work_loop(npu_stream stream) {
     stream->queue.pop_front();
     lock.unlock();
     run_one(stream, *work);
-    work.reset();  // what it holds is free before anyone sees it done
+    work.reset();  // release what it owns before it counts as done
     lock.lock();
     ++stream->n_done;
     stream->finished.notify_all();
@@ -231,7 +231,7 @@ npu_status submit(npu_stream stream, std::unique_ptr<Work> work, bool wait) {
   }
   if (stream->stopping) {
     lock.unlock();
-    return dead();
+    return shutdown_status();
   }
   stream->queue.push_back(std::move(work));
   const std::uint64_t mine = ++stream->n_queued;
@@ -251,6 +251,14 @@ npu_status run_inline(
 
 npu_device stream_device(npu_stream stream) noexcept {
   return stream->device;
+}
+
+bool is_idle(npu_stream stream) {
+  if (!settings.async) {
+    return true;
+  }
+  const std::lock_guard lock(stream->mutex);
+  return stream->n_done == stream->n_queued;
 }
 
 bool on_stream_worker() noexcept {
@@ -291,7 +299,8 @@ const npu_stream_table stream_table = {
     wait_event,
     host_call,
     priority_range,
-    nullptr,
+    nullptr,  // native_handle: the stream itself
+    nullptr,  // mailbox: kernels report through their status
 };
 
 }  // namespace npu::host

@@ -295,6 +295,15 @@ typedef struct npu_memory_table {
    * Optional, both or none. Since 1.1. */
   npu_status (*host_register)(void* ptr, uint64_t bytes);
   npu_status (*host_unregister)(void* ptr);
+
+  /* The contents of a range are not needed any more, though it stays
+   * allocated: the driver may let the system have its pages until the range is
+   * written again. Reading it before that gives unspecified bytes. Work queued
+   * on `stream` may still use the range; nobody queues more until this returns.
+   * Errors: NPU_NOT_READY, having done nothing, while such work is unfinished;
+   * the caller asks again later. Never NPU_E_ASYNC.
+   * Default: the memory stays as it is. Optional. Since 1.1. */
+  npu_status (*discard)(npu_stream stream, void* ptr, uint64_t bytes);
 } npu_memory_table;
 
 /* ---- stream
@@ -436,6 +445,9 @@ typedef struct npu_op_table {
 /* npu_driver.flags. The device is this computer's processor: host code on the
  * same bytes is as native as a kernel, so it is not a fallback. Since 1.1. */
 #define NPU_DRIVER_DEVICE_IS_CPU 1u
+/* Every kernel the driver has is to be used, also for operators that an
+ * imitated chip (default_profile) runs on the CPU. Since 1.1. */
+#define NPU_DRIVER_EVERY_KERNEL 2u
 
 /* Static data of the library; never freed. */
 typedef struct npu_driver {

@@ -64,7 +64,7 @@ NPU_AT(npu_pointer_info, reserved, 12);
 NPU_AT(npu_pointer_info, base, 16);
 NPU_AT(npu_pointer_info, bytes, 24);
 
-NPU_SIZE(npu_memory_table, 120);
+NPU_SIZE(npu_memory_table, 128);
 NPU_AT(npu_memory_table, size, 0);
 NPU_AT(npu_memory_table, reserved, 4);
 NPU_AT(npu_memory_table, alloc, 8);
@@ -81,6 +81,7 @@ NPU_AT(npu_memory_table, host_open, 88);
 NPU_AT(npu_memory_table, host_close, 96);
 NPU_AT(npu_memory_table, host_register, 104);
 NPU_AT(npu_memory_table, host_unregister, 112);
+NPU_AT(npu_memory_table, discard, 120);
 
 NPU_SIZE(npu_stream_table, 80);
 NPU_AT(npu_stream_table, size, 0);

@@ -63,6 +63,10 @@ class Driver {
   bool device_is_cpu() const noexcept {
     return (table_.flags & NPU_DRIVER_DEVICE_IS_CPU) != 0;
   }
+  // Every kernel is to be used, whatever an imitated chip lacks.
+  bool wants_every_kernel() const noexcept {
+    return (table_.flags & NPU_DRIVER_EVERY_KERNEL) != 0;
+  }
   // The profile for users who name none; "" = none.
   const char* default_profile() const noexcept {
     return table_.default_profile != nullptr ? table_.default_profile : "";

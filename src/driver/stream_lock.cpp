@@ -108,6 +108,12 @@ void wrap_memory(npu_memory_table& memory) {
     return with_lock<N>(
         s, [&] { return locked<N>().memory.set_bytes(s, dst, value, n); });
   };
+  if (memory.discard != nullptr) {
+    memory.discard = [](npu_stream s, void* ptr, uint64_t n) {
+      return with_lock<N>(
+          s, [&] { return locked<N>().memory.discard(s, ptr, n); });
+    };
+  }
 }
 
 template <int N>

@@ -376,6 +376,61 @@ TEST(memory, HostAccessAsDeclared) {
   EXPECT_EQ(a.get(), Bytes(9000, 3));
 }
 
+bool offers_discard() {
+  const npu_memory_table& memory = memory_table();
+  return memory.size > offsetof(npu_memory_table, discard) &&
+         memory.discard != nullptr;
+}
+
+// Neither end of the range lies on a page.
+TEST(memory, DiscardLeavesOtherBytesAndARangeThatCanBeWritten) {
+  if (!offers_discard()) {
+    NPU_NOT_DECLARED("memory.discard");
+  }
+  constexpr std::uint64_t kBytes = 8 << 20;
+  constexpr std::uint64_t kBegin = 1000003;
+  constexpr std::uint64_t kEnd = kBytes - 700001;
+  const Bytes content = pattern(kBytes);
+  Buffer a(content);
+  Stream stream;
+  auto* begin = static_cast<char*>(a.data()) + kBegin;
+  NPU_ASSERT_OK(memory_table().discard(stream.get(), begin, kEnd - kBegin));
+  Bytes now = a.get();
+  EXPECT_TRUE(std::equal(now.begin(), now.begin() + kBegin, content.begin()));
+  EXPECT_TRUE(
+      std::equal(now.begin() + kEnd, now.end(), content.begin() + kEnd));
+  const Bytes second = pattern(kBytes, 2);
+  a.put(second.data(), kBytes);
+  EXPECT_EQ(a.get(), second);
+}
+
+TEST(memory, DiscardDoesNotOvertakeQueuedWork) {
+  if (!offers_discard()) {
+    NPU_NOT_DECLARED("memory.discard");
+  }
+  constexpr std::uint64_t kBytes = 8 << 20;
+  const Bytes content = pattern(kBytes);
+  Buffer from(content);
+  Buffer to(kBytes);
+  Stream stream;
+  const auto sleep = [](void*) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  };
+  NPU_ASSERT_OK(stream_table().host_call(stream.get(), sleep, nullptr));
+  NPU_ASSERT_OK(memory_table().copy_on_device(
+      stream.get(), to.data(), from.data(), kBytes));
+  const npu_status status =
+      memory_table().discard(stream.get(), to.data(), kBytes);
+  if (status != NPU_NOT_READY) {
+    NPU_EXPECT_OK(status);
+    NPU_EXPECT_OK(stream_table().query(stream.get()));
+    return;
+  }
+  stream.synchronize();
+  EXPECT_EQ(to.get(), content);
+  NPU_EXPECT_OK(memory_table().discard(stream.get(), to.data(), kBytes));
+}
+
 TEST(memory, ManyThreadsAtOnce) {
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t) {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cat, pad, flip, roll, triangle, repeat_interleave: elements in another order.
+//
+// Reference kernels but for flip: right in every case, not fast. The host
+// device runs PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -37,8 +40,7 @@ npu_status cat(const npu_call& call) {
 
 // ---- pad ----
 
-// The element of a dim of `size` that stands at place i outside or inside it;
-// -1 is the constant.
+// Source index of padded position i in a dim of `size`; -1: the constant.
 std::int64_t padded_from(
     std::uint32_t code, std::int64_t i, std::int64_t size) {
   if (i >= 0 && i < size) {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kind attention, and the family's table.
+//
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include "kernels/attention.h"
 
 namespace npu::host {

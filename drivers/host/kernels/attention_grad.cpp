@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kind attention_grad.
 //
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
+//
 // With p as in the forward, w = p * kept, dp[k] = dot(grad, v[k]) * kept[k]:
 //   grad_v[k] = sum w * grad          delta = dot(grad, output)
 //   ds[k] = p * (dp - delta)          of the score, hence of an added mask
@@ -52,7 +55,7 @@ void attend_back(
   const double delta = dot_of(grad, output, value);
   std::fill(grad_q.begin(), grad_q.end(), 0.0);
   if (lse == -std::numeric_limits<double>::infinity()) {
-    return;  // saw nothing
+    return;  // no key was visible
   }
   const T* q = a.q.data() + a.q_heads.at(s.b, h, s.q_first + row);
   for (std::int64_t key = span.first; key < span.last; ++key) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds conv, conv_grad_input and conv_grad_weight.
 //
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
+//
 // One relation serves all of them, transposed or not. A "wide" tensor (what a
 // convolution reads) and a "narrow" one (what it writes) are tied by
 //   wide position = narrow position * stride - padding + tap * dilation

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kChunk = 512;  // elements; buffers stay in the L1 cache
 
-// A dtype as the machine sees it: a unit, behind a packed form or not.
+// A dtype as the machine type it is computed with, and its packed form if any.
 struct Form {
   int unit = -1;
   int packed = -1;

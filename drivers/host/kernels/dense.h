@@ -50,7 +50,7 @@ inline bool is_plain(const npu_tensor& tensor, npu_dtype dtype) noexcept {
          !(tensor.flags & (NPU_TENSOR_CONJ | NPU_TENSOR_NEG));
 }
 
-// An operand to read: the tensor's own memory where it will do.
+// An operand to read: the tensor's own memory where possible.
 template <class T>
 class Loaded {
  public:
@@ -91,7 +91,7 @@ class Loaded {
   npu_status status_ = NPU_OK;
 };
 
-// An output: written in place where that will do, else stored by store().
+// An output: written in place where possible, else stored by store().
 template <class T>
 class Stored {
  public:

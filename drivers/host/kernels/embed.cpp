@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // embedding_grad, embedding_bag and its gradients, embedding_renorm.
+//
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include <algorithm>
 #include <cmath>
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // gemm, gemm_scaled, gemm_int8, dot: products of matrices and vectors.
+//
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -373,7 +376,8 @@ npu_status gemm_scaled_caps(std::uint32_t code, npu_op_caps& out) {
   constexpr std::uint64_t kF32 = NPU_DTYPE_BIT(NPU_F32);
   constexpr std::uint64_t kScale =
       kF32 | NPU_DTYPE_BIT(NPU_F8_E8M0FNU) | NPU_DTYPE_BIT(NPU_F8_E4M3FN);
-  // Sums are float32: a float64 result would promise digits they have not.
+  // Sums are float32: a float64 result would suggest
+  // precision that is not there.
   constexpr std::uint64_t kResult = kFloatDtypes & ~NPU_DTYPE_BIT(NPU_F64);
   plain_caps(
       out,
@@ -383,7 +387,7 @@ npu_status gemm_scaled_caps(std::uint32_t code, npu_op_caps& out) {
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
-// How 4-bit weights are packed is every library's own affair.
+// Packed 4-bit weights have no common layout.
 npu_status gemm_int8_caps(std::uint32_t code, npu_op_caps& out) {
   constexpr std::uint64_t kI8 = NPU_DTYPE_BIT(NPU_I8);
   constexpr std::uint64_t kI32 = NPU_DTYPE_BIT(NPU_I32);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// grid_sample and its gradients: elements read at places that need not be
-// whole.
+// grid_sample and its gradients: elements read at coordinates between
+// the samples.
+//
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 //
 // A grid point names its place with the innermost spatial dim first, from -1 to
 // 1. Dims a call lacks have size 1 and place 0.
@@ -23,7 +26,7 @@ struct Coordinate {
   T slope;
 };
 
-// Which sample is the nearest hangs on the last bit of a place, so it is
+// Which sample is the nearest depends on the last bit of a coordinate, so it is
 // rounded as PyTorch does: in a volume after each step, in an image once at the
 // end.
 template <class T>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // gather, index, index_select, take: elements read through indices.
+//
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include "kernels/index.h"
 
 #include <cstring>

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // scatter, index_put, index_update, put: elements written through indices.
 //
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
+//
 // Where an element is written twice, the later index wins: what is split among
 // threads never writes to one place from two of them.
 #include <cstring>

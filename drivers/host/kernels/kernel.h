@@ -31,6 +31,7 @@ struct KernelRow {
 // The families' tables. std::span, so that a table knows its length.
 extern const std::span<const KernelRow> kArrangeKernels;
 extern const std::span<const KernelRow> kAttentionKernels;
+extern const std::span<const KernelRow> kColumnsKernels;
 extern const std::span<const KernelRow> kConvKernels;
 extern const std::span<const KernelRow> kEmbedKernels;
 extern const std::span<const KernelRow> kGemmKernels;

@@ -94,7 +94,7 @@ double scalar_of(const npu_multi_map_args& args, std::int64_t i) {
 }
 
 npu_status run_loops(ListMap map, const npu_multi_map_args& args) {
-  const MapLine line = list_table().map[map][list_type(args.out->dtype)];
+  const ListMapFn line = list_table().map[map][list_type(args.out->dtype)];
   return parallel_stretches(
       *args.out, [&](std::int64_t i, std::int64_t at, std::int64_t n) {
         line(

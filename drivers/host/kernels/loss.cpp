@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds loss and loss_grad, elementwise losses, and the family's table.
+//
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include "kernels/loss.h"
 
 #include <cmath>
@@ -73,7 +76,7 @@ double slope_of(std::uint32_t code, double x, double t, double pos, double a) {
   }
 }
 
-// Logarithms of what is no probability have no meaning.
+// The logarithm of what is not in [0, 1] has no meaning here.
 template <class T>
 npu_status check_probabilities(const Loaded<T>& values, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {

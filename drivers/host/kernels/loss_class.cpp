@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds nll and cross_entropy, and backward: losses over classes.
 //
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
+//
 // The classes are dimension 1 of (N, C, ...), or the only dimension. A sample
 // is one position of all other dimensions; it has one target.
 #include <cmath>

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds ctc and ctc_grad: connectionist temporal classification.
 //
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
+//
 // A target of S labels becomes a path of 2 S + 1 places, blanks around and
 // between the labels. alpha(t, s) is the log-probability of all ways to be at
 // place s after step t, beta(t, s) that of all ways to go on from there; both

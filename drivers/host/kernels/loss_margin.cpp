@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kinds margin and margin_grad: a class is to win by a margin.
+// Kinds margin and margin_grad: losses that ask for a margin between
+// classes.
+//
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 //
 // multi_margin       one target class t; every other class d adds
 //                    weight[t] * max(0, margin - x[t] + x[d])^p / C.

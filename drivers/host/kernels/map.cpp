@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds unary, unary_with, binary, compare and ternary: finds the row of the
-// code, brings operands into the compute type, stores results.
+// code, converts operands to the compute type, stores results.
 #include "kernels/map.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr npu_scalar kNoScalars[4] = {};
 
-// Every operand is there in the type of the line, one element after another.
+// Every operand is contiguous and has the dtype the line computes with.
 bool is_direct(const MapCall& map) {
   const std::int64_t numel = map.operands[0]->numel;
   for (int i = 0; i < map.count(); ++i) {
@@ -154,15 +154,32 @@ npu_dtype dtype_computed(const npu_call& call, const npu_tensor* in) {
                                           : npu_dtype{NPU_ABSENT};
 }
 
-// The commonest call, in few steps: every operand of the frame is there as the
-// line needs it, and there is work for one thread. False when it is another.
+// What a result of `unit` is rounded to when the call computes in `dtype`;
+// NPU_ABSENT when storing it as `out` is enough. Half types are computed in
+// float and integers in int64, but what does not fit the dtype must not show in
+// a wider output.
+npu_dtype rounding(npu_dtype unit, npu_dtype dtype, npu_dtype out) {
+  npu_dtype narrow = NPU_ABSENT;
+  if (unit == NPU_F32) {
+    narrow = dtype == NPU_C32 ? npu_dtype{NPU_F16} : dtype;
+  } else if (unit == NPU_C64 || unit == NPU_I64) {
+    narrow = dtype;
+  }
+  const bool narrower =
+      narrow != NPU_ABSENT && element_bytes(narrow) < element_bytes(unit);
+  return narrower && narrow != out ? narrow : npu_dtype{NPU_ABSENT};
+}
+
+// Fast path: all operands are contiguous and have the dtypes of the line, with
+// few enough elements for one thread. False: not such a call.
 bool run_plain(
     const npu_call& call,
     const MapRow& row,
     const npu_scalar* scalars,
     npu_status& status) {
   const int type = compute_type(call.compute_dtype);
-  if (type < 0 || !row.line[type] || row.out2[type] != NPU_ABSENT ||
+  if (type < 0 || call.compute_dtype != kComputeDtype[type] ||
+      !row.line[type] || row.out2[type] != NPU_ABSENT ||
       call.n_in != static_cast<std::uint32_t>(row.n_in)) {
     return false;
   }
@@ -217,11 +234,14 @@ npu_status run_row(
     if (!map.operands[i] && i != 1) {
       return refuse(call, "an operand is absent");
     }
+    if (is_out && map.operands[i]) {
+      map.rounds_to[i] = rounding(results[i], dtype, map.operands[i]->dtype);
+    }
   }
   if (!map.operands[1] && map.n_out != 2) {
     return refuse(call, "an operand is absent");
   }
-  return is_direct(map) ? run_direct(map) : run_strided(map);
+  return !map.rounds() && is_direct(map) ? run_direct(map) : run_strided(map);
 }
 
 npu_status unary(const npu_call& call) {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise kernels: what one line of a table needs.
 //
-// An operator is one struct with a function `apply`, written with NPU_MAP and
-// its sisters, and one line `map_row<code, operator, dtypes>()` in a table.
-// Operands of any dtype and stride are brought into a compute type a few
-// hundred elements at a time, the operator runs over them, and the result is
-// converted into the output's dtype (map.cpp). Half types are computed in
-// float, all integers in int64: sums and products wrap as they should when
-// they are stored.
+// An operator is one formula (formulas.h) and one line
+// `map_row<code, formula, dtypes>()` in a table. Operands of any dtype and
+// stride are converted to a compute type a few hundred elements at a time, the
+// formula runs over them, and the result is converted to the output's dtype
+// (map.cpp). Half types are computed in float and all integers in int64; results
+// are rounded, or wrap, to the call's compute dtype when they are stored.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +17,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/isa/map.h"
+#include "kernels/formulas.h"
 #include "kernels/kernel.h"
 
 namespace npu::host {
@@ -89,24 +88,6 @@ inline constexpr npu_dtype kComputeDtype[kComputeTypes] = {
     NPU_F32, NPU_F64, NPU_C64, NPU_C128, NPU_I64, NPU_BOOL};
 
 template <class T>
-struct IsComplex : std::false_type {};
-template <class T>
-struct IsComplex<std::complex<T>> : std::true_type {};
-template <class T>
-inline constexpr bool kIsComplex = IsComplex<T>::value;
-
-template <class T>
-struct RealPart {
-  using type = T;
-};
-template <class T>
-struct RealPart<std::complex<T>> {
-  using type = T;
-};
-template <class T>
-using Real = typename RealPart<T>::type;
-
-template <class T>
 constexpr npu_dtype dtype_of() noexcept {
   return std::is_same_v<T, float>          ? NPU_F32
          : std::is_same_v<T, double>       ? NPU_F64
@@ -119,87 +100,12 @@ constexpr npu_dtype dtype_of() noexcept {
 
 // ---- lines ----
 
-template <class T>
-T scalar_as(const npu_scalar& value) noexcept {
-  const bool exact =
-      value.kind != NPU_SCALAR_FLOAT && value.kind != NPU_SCALAR_COMPLEX;
-  if constexpr (kIsComplex<T>) {
-    return T(static_cast<Real<T>>(value.re), static_cast<Real<T>>(value.im));
-  } else if constexpr (std::is_same_v<T, bool>) {
-    return exact ? value.i != 0 : value.re != 0 || value.im != 0;
-  } else if constexpr (std::is_integral_v<T>) {
-    return exact ? static_cast<T>(value.i) : static_cast<T>(value.re);
-  } else {
-    return static_cast<T>(value.re);
-  }
-}
-
-// The scalars of a call in the compute type; has(k): it was given.
-template <class T>
-struct Scalars {
-  T a, b, c, d;
-  const npu_scalar* raw;
-
-  explicit Scalars(const npu_scalar* s) noexcept
-      : a(scalar_as<T>(s[0])),
-        b(scalar_as<T>(s[1])),
-        c(scalar_as<T>(s[2])),
-        d(scalar_as<T>(s[3])),
-        raw(s) {}
-  bool has(int k) const noexcept {
-    return raw[k].kind != NPU_SCALAR_NONE;
-  }
-};
-
-// An operator without scalars ignores `s`.
-#define NPU_MAP(name, type, arguments, ...)                                  \
-  struct name {                                                              \
-    template <class T>                                                       \
-    [[gnu::always_inline]] static type apply(                                \
-        NPU_MAP_ARGUMENTS arguments, [[maybe_unused]] const Scalars<T>& s) { \
-      return static_cast<type>(__VA_ARGS__);                                 \
-    }                                                                        \
-  };
-#define NPU_MAP_ARGUMENTS(...) __VA_ARGS__
-
-// name(x), name(x, y), name(x, y, z): results of the compute type.
-#define NPU_MAP1(name, ...) NPU_MAP(name, T, (T x), __VA_ARGS__)
-#define NPU_MAP2(name, ...) NPU_MAP(name, T, (T x, T y), __VA_ARGS__)
-#define NPU_MAP3(name, ...) NPU_MAP(name, T, (T x, T y, T z), __VA_ARGS__)
 // Integers divided by zero are an error.
 #define NPU_MAP_DIVIDES(name, ...)         \
   NPU_MAP2(name##Unchecked, __VA_ARGS__)   \
   struct name : name##Unchecked {          \
     static constexpr bool kDivides = true; \
   };
-
-template <class Op, class T>
-constexpr int arity() noexcept {
-  using S = const Scalars<T>&;
-  if constexpr (requires(T x, S s) { Op::apply(x, s); }) {
-    return 1;
-  } else if constexpr (requires(T x, S s) { Op::apply(x, x, s); }) {
-    return 2;
-  } else {
-    return 3;
-  }
-}
-
-// What apply returns; a pair when there are two outputs.
-template <class Op, class T>
-auto apply_at(
-    const T* x, const T* y, const T* z, std::int64_t i, const Scalars<T>& s) {
-  if constexpr (arity<Op, T>() == 1) {
-    return Op::apply(x[i], s);
-  } else if constexpr (arity<Op, T>() == 2) {
-    return Op::apply(x[i], y[i], s);
-  } else {
-    return Op::apply(x[i], y[i], z[i], s);
-  }
-}
-template <class Op, class T>
-using Result = decltype(apply_at<Op, T>(
-    nullptr, nullptr, nullptr, 0, std::declval<const Scalars<T>&>()));
 
 template <class T>
 struct IsPair : std::false_type {};
@@ -208,31 +114,26 @@ struct IsPair<std::pair<A, B>> : std::true_type {};
 
 npu_status zero_division() noexcept;  // the error of an integer divided by zero
 
-// `ivdep` because an output that is an input is the same element.
 template <class Op, class T>
 npu_status map_line(const MapLine& line, std::int64_t n) {
   using R = Result<Op, T>;
-  const Scalars<T> s(line.scalars);
   const T* x = static_cast<const T*>(line.in[0]);
   const T* y = static_cast<const T*>(line.in[1]);
-  const T* z = static_cast<const T*>(line.in[2]);
   if constexpr (requires { Op::kDivides; } && std::is_integral_v<T>) {
     if (std::find(y, y + n, T(0)) != y + n) {
       return zero_division();
     }
   }
   if constexpr (IsPair<R>::value) {
+    const Scalars<T> s(line.scalars);
+    const T* z = static_cast<const T*>(line.in[2]);
     auto* out = static_cast<typename R::first_type*>(line.out[0]);
     auto* out2 = static_cast<typename R::second_type*>(line.out[1]);
     for (std::int64_t i = 0; i < n; ++i) {
       std::tie(out[i], out2[i]) = apply_at<Op, T>(x, y, z, i, s);
     }
   } else {
-    R* out = static_cast<R*>(line.out[0]);
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) {
-      out[i] = apply_at<Op, T>(x, y, z, i, s);
-    }
+    run_line<Op, T>(line, n);
   }
   return NPU_OK;
 }
@@ -254,7 +155,10 @@ namespace map_detail {
 template <class Op, class T>
 constexpr void set(MapRow& row, int type) {
   using R = Result<Op, T>;
-  row.line[type] = map_line<Op, T>;
+  // Lines with loops per instruction set are put in by map.cpp.
+  if constexpr (!kHasIsaLoops<Op> || !kIsFloat<T>) {
+    row.line[type] = map_line<Op, T>;
+  }
   if constexpr (IsPair<R>::value) {
     row.out[type] = dtype_of<typename R::first_type>();
     row.out2[type] = dtype_of<typename R::second_type>();

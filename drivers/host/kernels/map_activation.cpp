@@ -5,6 +5,8 @@
 namespace npu::host {
 namespace {
 
+using namespace formula;
+
 template <class T>
 constexpr T kBeta = T(0.79788456080286535588);  // sqrt(2 / pi)
 template <class T>
@@ -78,7 +80,6 @@ T logit_gradient(T y, const Scalars<T>& s) {
 
 NPU_MAP1(Sigmoid, sigmoid(x))
 NPU_MAP1(LogSigmoid, std::min(T(0), x) - std::log1p(std::exp(-std::abs(x))))
-NPU_MAP1(Relu, x < T(0) ? T(0) : x)
 NPU_MAP1(Relu6, x<T(0) ? T(0) : x> T(6) ? T(6) : x)
 NPU_MAP1(Gelu, x* gelu_cdf(x))
 NPU_MAP1(GeluTanh, T(0.5) * x * (1 + gelu_tanh_of(x)))
@@ -113,9 +114,6 @@ constexpr MapRow kUnary[] = {
 
 // ---- backward: x is the gradient, y the input or the result ----
 
-NPU_MAP2(SigmoidGrad, multiply(x, conjugate(multiply(T(1) - y, y))))
-NPU_MAP2(TanhGrad, multiply(x, conjugate(T(1) - multiply(y, y))))
-NPU_MAP2(ThresholdGrad, y <= s.a ? T(0) : x)
 NPU_MAP2(GeluGrad, x* gelu_gradient(y))
 NPU_MAP2(GeluTanhGrad, x* gelu_tanh_gradient(y))
 NPU_MAP2(SiluGrad, multiply(x, conjugate(silu_gradient(y))))
@@ -123,7 +121,6 @@ NPU_MAP2(MishGrad, x* mish_gradient(y))
 NPU_MAP2(HardsigmoidGrad, y > -3 && y < 3 ? x / 6 : T(0))
 NPU_MAP2(HardswishGrad, y <= -3 ? T(0) : y < 3 ? x * (y / 3 + T(0.5)) : x)
 NPU_MAP2(LogSigmoidGrad, x* log_sigmoid_gradient(y))
-NPU_MAP2(LeakyReluGrad, y > 0 ? x : x * s.a)
 NPU_MAP2(EluGrad, x* elu_gradient(y, s))
 NPU_MAP2(HardtanhGrad, y <= s.a || y >= s.b ? T(0) : x)
 NPU_MAP2(HardshrinkGrad, y >= -s.a && y <= s.a ? T(0) : x)

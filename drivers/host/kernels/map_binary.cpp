@@ -6,11 +6,7 @@
 namespace npu::host {
 namespace {
 
-// A factor that is not given is 1.
-template <class T>
-T factor(const Scalars<T>& s) {
-  return s.has(0) ? s.a : T(1);
-}
+using namespace formula;
 
 // ---- division ----
 
@@ -142,18 +138,12 @@ T ldexp_of(T x, T y) {
 
 // ---- operators ----
 
-NPU_MAP2(Add, multiply_add(factor(s), y, x))
-NPU_MAP2(Sub, multiply_add(negate(factor(s)), y, x))
-NPU_MAP2(Mul, multiply(x, y))
-NPU_MAP2(Div, divide(x, y))
 NPU_MAP_DIVIDES(DivTrunc, div_trunc_of(x, y))
 NPU_MAP_DIVIDES(DivFloor, div_floor_of(x, y))
 NPU_MAP_DIVIDES(Fmod, fmod_of(x, y))
 NPU_MAP_DIVIDES(Remainder, remainder_of(x, y))
 NPU_MAP2(Pow, power(x, y))
 NPU_MAP2(Atan2, std::atan2(x, y))
-NPU_MAP2(Maximum, greater(x, y))
-NPU_MAP2(Minimum, lesser(x, y))
 NPU_MAP2(Fmax, is_nan(x) || x < y ? y : x)
 NPU_MAP2(Fmin, is_nan(x) || y < x ? y : x)
 NPU_MAP2(Hypot, std::hypot(x, y))
@@ -181,16 +171,7 @@ NPU_MAP(
     std::complex<T>,
     (T x, T y),
     std::complex<T>(x* std::cos(y), x* std::sin(y)))
-NPU_MAP2(Lerp, interpolate(x, y, s.a))
 NPU_MAP2(MaskedScale, y == T(0) ? T(0) : multiply(x, s.a))
-NPU_MAP2(SquaredDifference, multiply(subtract(x, y), subtract(x, y)))
-
-NPU_MAP(Eq, bool, (T x, T y), x == y)
-NPU_MAP(Ne, bool, (T x, T y), x != y)
-NPU_MAP(Lt, bool, (T x, T y), x < y)
-NPU_MAP(Le, bool, (T x, T y), x <= y)
-NPU_MAP(Gt, bool, (T x, T y), x > y)
-NPU_MAP(Ge, bool, (T x, T y), x >= y)
 
 constexpr std::uint64_t kNumberBits = kRealBits | kComplexBits | kC32Bit;
 constexpr std::uint64_t kOrderedBits = kBoolBit | kRealBits;
@@ -236,7 +217,7 @@ constexpr MapRow kBinary[] = {
     map_row<NPU_BINARY_LOGICAL_XOR, LogicalXor, kLogicBits>(),
     map_row<NPU_BINARY_COMPLEX, MakeComplex, kFloatBits>(),
     map_row<NPU_BINARY_POLAR, Polar, kWideBits>(),
-    map_row<NPU_BINARY_LERP, Lerp, kFloatBits | kComplexBits>(),
+    map_row<NPU_BINARY_LERP, LerpScalar, kFloatBits | kComplexBits>(),
     map_row<NPU_BINARY_MASKED_SCALE, MaskedScale, kElementary>(),
     map_row<NPU_BINARY_SQUARED_DIFFERENCE, SquaredDifference, kNumberBits>(),
 };

@@ -16,10 +16,16 @@ struct MapCall {
   int n_in;
   const npu_tensor* operands[kMaxOperands];  // outputs first
   npu_dtype units[kMaxOperands];
+  // The compute dtype of the call, where it is narrower than the line's and the
+  // output is not of that dtype: results are rounded to it first.
+  npu_dtype rounds_to[2];
   const npu_scalar* scalars;
 
   int count() const {
     return n_out + n_in;
+  }
+  bool rounds() const {
+    return rounds_to[0] != NPU_ABSENT || rounds_to[1] != NPU_ABSENT;
   }
 };
 

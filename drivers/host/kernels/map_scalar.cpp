@@ -7,6 +7,8 @@
 namespace npu::host {
 namespace {
 
+using namespace formula;
+
 template <class T>
 T clamp_of(T x, const Scalars<T>& s) {
   const T raised = s.has(0) && !is_nan(x) && !(x > s.a) ? s.a : x;
@@ -88,7 +90,6 @@ T fake_quantize_of(T x, const Scalars<T>& s) {
 
 NPU_MAP1(Clamp, clamp_of(x, s))
 NPU_MAP1(Threshold, x <= s.a ? s.b : x)
-NPU_MAP1(LeakyRelu, x > 0 ? x : x * s.a)
 NPU_MAP1(Elu, x > 0 ? s.b * x : s.b * s.a * std::expm1(x * s.c))
 NPU_MAP1(Celu, x > 0 ? x : s.a * std::expm1(x / s.a))
 NPU_MAP1(Hardshrink, x >= -s.a && x <= s.a ? T(0) : x)
@@ -100,7 +101,6 @@ NPU_MAP1(RoundDecimals, round_decimals_of(x, s))
 NPU_MAP1(NanToNum, nan_to_num_of(x, s))
 NPU_MAP1(Logit, logit_of(x, s))
 NPU_MAP1(Polygamma, s.a == 1 ? trigamma(x) : polygamma(s.a, x))
-NPU_MAP1(Affine, add(multiply(x, s.a), s.b))
 NPU_MAP1(FakeQuantize, fake_quantize_of(x, s))
 
 constexpr std::uint64_t kPowerBits = kRealBits | kComplexBits | kPromotes;

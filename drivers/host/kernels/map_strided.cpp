@@ -35,8 +35,7 @@ void repeat(char* to, const char* element, std::size_t bytes, std::int64_t n) {
 }
 
 // Calls for one thread whose operands need no conversion: along the last
-// dimension their elements follow each other, or there is one for all. What
-// broadcasting and numbers make of most small calls.
+// dimension each is contiguous, or constant (broadcast, or a host scalar).
 class SmallMap {
  public:
   // False: not such a call.
@@ -114,7 +113,7 @@ class SmallMap {
     return map_->fn(line, n);
   }
 
-  // To the beginning of the next line.
+  // Moves to the beginning of the next line.
   void advance(std::int64_t* at) {
     for (int d = ndim_ - 2; d >= 0; --d) {
       const bool carry = ++at[d] == sizes_[d];
@@ -175,6 +174,28 @@ class Port {
                           imaginary_.set(mine, theirs, false);
   }
 
+  // Of an output: results are rounded to `narrow` before they are stored.
+  bool set_rounding(npu_dtype unit, npu_dtype narrow) {
+    rounds_ = narrow != NPU_ABSENT;
+    if (!rounds_) {
+      return true;
+    }
+    const npu_dtype part = part_dtype(unit);
+    const npu_dtype wide = part == NPU_ABSENT ? unit : part;
+    const npu_dtype thin = part == NPU_ABSENT ? narrow : part_dtype(narrow);
+    thin_bytes_ = static_cast<std::int64_t>(element_bytes(thin));
+    return narrow_.set(thin, wide, false) && widen_.set(wide, thin, false);
+  }
+  void round(char* units, std::int64_t n) const {
+    if (!rounds_) {
+      return;
+    }
+    alignas(64) char thin[kChunk * 8];
+    n *= unit_has_part_ ? 2 : 1;
+    narrow_.line(thin, thin_bytes_, units, unit_part_bytes_, n);
+    widen_.line(units, unit_part_bytes_, thin, thin_bytes_, n);
+  }
+
   bool is_constant() const {
     return std::all_of(
         strides_, strides_ + ndim_, [](std::int64_t s) { return s == 0; });
@@ -182,9 +203,9 @@ class Port {
   std::int64_t stride(int d) const {  // in bytes
     return d < ndim_ ? strides_[d] * bytes_ : 0;
   }
-  // The elements themselves, when they lie there as the line needs them.
+  // The elements themselves, when they are contiguous and need no conversion.
   char* direct(std::int64_t offset, std::int64_t stride) const {
-    return plain_ && stride == bytes_ ? data_ + offset : nullptr;
+    return plain_ && !rounds_ && stride == bytes_ ? data_ + offset : nullptr;
   }
 
   void load(char* to, std::int64_t offset, std::int64_t stride, std::int64_t n)
@@ -243,14 +264,18 @@ class Port {
   const std::int64_t* strides_ = nullptr;
   int ndim_ = 0;
   bool plain_ = false;
+  bool rounds_ = false;
   bool has_part_ = false;
   bool unit_has_part_ = false;
   std::int64_t bytes_ = 0;
   std::int64_t unit_bytes_ = 0;
   std::int64_t part_bytes_ = 0;
   std::int64_t unit_part_bytes_ = 0;
+  std::int64_t thin_bytes_ = 0;
   Conversion real_;
   Conversion imaginary_;
+  Conversion narrow_;
+  Conversion widen_;
 };
 
 // ---- all others ----
@@ -274,7 +299,9 @@ class StridedMap {
       const npu_tensor& t = *map_.operands[i];
       const bool scalar = (t.flags & NPU_TENSOR_HOST_SCALAR) != 0;
       if ((!scalar && t.ndim != out.ndim) ||
-          !ports_[i].set(t, map_.units[i], i >= map_.n_out)) {
+          !ports_[i].set(t, map_.units[i], i >= map_.n_out) ||
+          (i < map_.n_out &&
+           !ports_[i].set_rounding(map_.units[i], map_.rounds_to[i]))) {
         return fail(
             NPU_E_UNSUPPORTED,
             "npu: host driver: operand %d is %s with %d dimensions, the "
@@ -350,6 +377,7 @@ class StridedMap {
     }
     for (int i = 0; i < map_.n_out; ++i) {
       if (!out[i] && map_.operands[i]) {
+        ports_[i].round(buffers[i], n);
         ports_[i].store(
             buffers[i], place.offset[i], ports_[i].stride(inner), n);
       }
@@ -393,7 +421,7 @@ class StridedMap {
 
 npu_status run_strided(const MapCall& map) {
   SmallMap small;
-  return small.set(map) ? small.run() : StridedMap(map).run();
+  return !map.rounds() && small.set(map) ? small.run() : StridedMap(map).run();
 }
 
 }  // namespace npu::host

@@ -5,6 +5,8 @@
 namespace npu::host {
 namespace {
 
+using namespace formula;
+
 template <class T>
 bool is_close(T x, T y, const Scalars<T>& s) {
   using R = std::conditional_t<kIsFloat<Real<T>>, Real<T>, double>;
@@ -24,12 +26,7 @@ bool is_close(T x, T y, const Scalars<T>& s) {
   }
 }
 
-NPU_MAP3(Where, x != T(0) ? y : z)
-NPU_MAP3(Addcmul, multiply_add(multiply(s.a, y), z, x))
-NPU_MAP3(Addcdiv, add(x, divide(multiply(s.a, y), z)))
-NPU_MAP3(Lerp, interpolate(x, y, z))
 NPU_MAP3(Clamp, lesser(greater(x, y), z))
-NPU_MAP3(MulAdd, add(multiply(x, y), z))
 NPU_MAP(IsClose, bool, (T x, T y), is_close(x, y, s))
 
 // Gradients of an input and of a weight, of one half and of the other.

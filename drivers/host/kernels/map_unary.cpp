@@ -5,6 +5,8 @@
 namespace npu::host {
 namespace {
 
+using namespace formula;
+
 // ---- where the standard library lacks a complex form ----
 
 template <class T>
@@ -37,11 +39,6 @@ T log2_of(T x) {
   } else {
     return std::log2(x);
   }
-}
-
-template <class T>
-T sign_of(T x) {
-  return static_cast<T>((T(0) < x) - (x < T(0)));
 }
 
 template <class T>
@@ -113,19 +110,12 @@ std::pair<T, std::int32_t> frexp_of(T x) {
 
 // ---- operators ----
 
-NPU_MAP(Abs, Real<T>, (T x), absolute(x))
-NPU_MAP1(Neg, negate(x))
-NPU_MAP1(Sign, sign_of(x))
 NPU_MAP1(Sgn, sgn_of(x))
 NPU_MAP1(Ceil, rounded(x, [](auto v) { return std::ceil(v); }))
 NPU_MAP1(Floor, rounded(x, [](auto v) { return std::floor(v); }))
 NPU_MAP1(Round, rounded(x, [](auto v) { return std::nearbyint(v); }))
 NPU_MAP1(Trunc, rounded(x, [](auto v) { return std::trunc(v); }))
 NPU_MAP1(Frac, x - std::trunc(x))
-NPU_MAP1(Sqrt, std::sqrt(x))
-NPU_MAP1(Rsqrt, divide(T(1), std::sqrt(x)))
-NPU_MAP1(Reciprocal, divide(T(1), x))
-NPU_MAP1(Square, multiply(x, x))
 NPU_MAP1(Exp, std::exp(x))
 NPU_MAP1(Exp2, exp2_of(x))
 NPU_MAP1(Expm1, expm1_of(x))

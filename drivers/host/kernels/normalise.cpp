@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds weight_norm and weight_norm_grad, and the family's table.
+//
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include <cmath>
 
 #include "kernels/normalise.h"

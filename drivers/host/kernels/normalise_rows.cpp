@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds that normalise rows: layer_norm, rms_norm, group_norm, and backward.
 //
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
+//
 // All are one shape: rows of `length` elements, x^ = (x - mean) * rstd, out =
 // x^ * weight + bias. A row of layer_norm and rms_norm has a weight per
 // element; a row of group_norm (one group of one image) has one per channel.

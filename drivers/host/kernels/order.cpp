@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds sort, topk and unique.
+//
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include <numeric>
 #include <vector>
 

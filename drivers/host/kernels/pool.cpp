@@ -1,54 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// pool, fractional_pool, unpool, im2col, col2im and the gradients.
+// pool, fractional_pool, unpool and the gradients.
 //
-// Everything before the spatial dims is a batch of planes, and every plane has
-// three dims here: those a call lacks have size 1.
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "kernels/index.h"
+#include "kernels/planes.h"
 
 namespace npu::host {
 namespace {
-
-using Triple = std::array<std::int64_t, 3>;
-
-Triple spatial_sizes(const npu_tensor& tensor, std::int64_t spatial) {
-  Triple sizes{1, 1, 1};
-  for (std::int64_t k = 0; k < spatial; ++k) {
-    sizes[static_cast<std::size_t>(k)] =
-        tensor.sizes[tensor.ndim - spatial + k];
-  }
-  return sizes;
-}
-
-std::int64_t volume(const Triple& t) {
-  return t[0] * t[1] * t[2];
-}
-
-// body(plane, place, coordinates) for every element of `planes` planes; a plane
-// belongs to one thread.
-template <class Body>
-npu_status for_planes(
-    std::int64_t planes, const Triple& sizes, std::int64_t cost, Body body) {
-  const std::int64_t work = volume(sizes) * std::max<std::int64_t>(cost, 1);
-  return parallel(
-      planes, kGrain / (work + 1) + 1, [&](std::int64_t p, std::int64_t end) {
-        for (; p < end; ++p) {
-          std::int64_t place = 0;
-          for (std::int64_t i = 0; i < sizes[0]; ++i) {
-            for (std::int64_t j = 0; j < sizes[1]; ++j) {
-              for (std::int64_t k = 0; k < sizes[2]; ++k) {
-                body(p, place++, Triple{i, j, k});
-              }
-            }
-          }
-        }
-      });
-}
 
 // ---- windows ----
 
@@ -356,105 +319,6 @@ npu_status unpool(const npu_call& call) {
   });
 }
 
-// ---- im2col, col2im ----
-
-// Columns of an image: column (channel, offset in the kernel), row (place of
-// the kernel). body(column element, image element or -1).
-struct Columns {
-  npu_im2col_attrs attrs;
-  Triple image;
-  Triple places;  // of the kernel
-
-  Columns(const npu_im2col_attrs& a, const Triple& sizes)
-      : attrs(a), image(sizes) {
-    for (std::size_t d = 0; d < 3; ++d) {
-      places[d] = (image[d] + 2 * attrs.padding[d] -
-                   attrs.dilation[d] * (attrs.kernel[d] - 1) - 1) /
-                      attrs.stride[d] +
-                  1;
-    }
-  }
-  Triple kernel() const {
-    return {attrs.kernel[0], attrs.kernel[1], attrs.kernel[2]};
-  }
-  // One thread has a whole channel.
-  template <class Body>
-  npu_status walk(std::int64_t channels, Body body) const {
-    const std::int64_t n = volume(places);
-    const std::int64_t size = volume(image);
-    const std::int64_t offsets = volume(kernel());
-    return for_planes(
-        channels,
-        kernel(),
-        n,
-        [&](std::int64_t c, std::int64_t offset, const Triple& in_kernel) {
-          std::int64_t column = (c * offsets + offset) * n;
-          for (std::int64_t i = 0; i < n; ++i) {
-            const std::int64_t at = place(i, in_kernel);
-            body(column++, at < 0 ? -1 : c * size + at);
-          }
-        });
-  }
-
- private:
-  std::int64_t place(std::int64_t i, const Triple& in_kernel) const {
-    const Triple at{
-        i / (places[1] * places[2]), i / places[2] % places[1], i % places[2]};
-    std::int64_t result = 0;
-    for (std::size_t d = 0; d < 3; ++d) {
-      const std::int64_t x = at[d] * attrs.stride[d] - attrs.padding[d] +
-                             in_kernel[d] * attrs.dilation[d];
-      if (x < 0 || x >= image[d]) {
-        return -1;
-      }
-      result = result * image[d] + x;
-    }
-    return result;
-  }
-};
-
-npu_status im2col(const npu_call& call) {
-  const npu_im2col_args args = npu_im2col_unpack(&call);
-  const Columns columns(
-      args.attrs, spatial_sizes(*args.in, args.attrs.spatial));
-  return with_number(args.in->dtype, [&](auto type) -> npu_status {
-    using T = decltype(type);
-    const Loaded<T> in(args.in);
-    const Stored<T> out(args.out, Stored<T>::kAsIs);
-    if (in.status()) {
-      return in.status();
-    }
-    columns.walk(
-        args.in->numel / volume(columns.image),
-        [&](std::int64_t column, std::int64_t at) {
-          out[column] = at < 0 ? T(0) : in[at];
-        });
-    return out.store();
-  });
-}
-
-npu_status col2im(const npu_call& call) {
-  const npu_col2im_args args = npu_col2im_unpack(&call);
-  const auto attrs = std::bit_cast<npu_im2col_attrs>(args.attrs);
-  const Columns columns(attrs, spatial_sizes(*args.out, attrs.spatial));
-  return with_number(args.in->dtype, [&](auto type) -> npu_status {
-    using T = decltype(type);
-    const Loaded<T> in(args.in);
-    const Stored<T> out(args.out, Stored<T>::kZero);
-    if (in.status()) {
-      return in.status();
-    }
-    columns.walk(
-        args.out->numel / volume(columns.image),
-        [&](std::int64_t column, std::int64_t at) {
-          if (at >= 0) {
-            out[at] += in[column];
-          }
-        });
-    return out.store();
-  });
-}
-
 // ---- rows ----
 
 std::uint64_t pool_dtypes(std::uint32_t code) {
@@ -488,12 +352,6 @@ npu_status by_indices_caps(std::uint32_t code, npu_op_caps& out) {
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
-npu_status columns_caps(std::uint32_t code, npu_op_caps& out) {
-  constexpr std::uint64_t kDtypes = kUsualDtypes & ~kIntDtypes;
-  plain_caps(out, NPU_DTYPES_SAME, {kDtypes, kDtypes});
-  return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
-}
-
 constexpr KernelRow kRows[] = {
     {NPU_KIND_POOL, pool_caps, nullptr, pool},
     {NPU_KIND_POOL_GRAD, pool_grad_caps, nullptr, pool_grad},
@@ -503,8 +361,6 @@ constexpr KernelRow kRows[] = {
      nullptr,
      fractional_pool_grad},
     {NPU_KIND_UNPOOL, by_indices_caps, nullptr, unpool},
-    {NPU_KIND_IM2COL, columns_caps, nullptr, im2col},
-    {NPU_KIND_COL2IM, columns_caps, nullptr, col2im},
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
-// Slopes from the results.
+// Derivatives, from the functions' results.
 double sigmoid_slope(double y) {
   return y * (1 - y);
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // upsample and its gradient: every output element is a weighted sum of a few
 // input elements per dim (its taps).
+//
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include <algorithm>
 #include <array>
 #include <bit>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds scan and arg_reduce.
+//
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -275,8 +278,8 @@ npu_status scan_caps(std::uint32_t code, npu_op_caps& out) {
 }
 
 npu_status arg_reduce_caps(std::uint32_t code, npu_op_caps& out) {
-  // Which of equal elements PyTorch's median, mode and kthvalue name is no
-  // rule: only for dtypes in which elements are seldom equal.
+  // Which of several equal elements median, mode and kthvalue return is not
+  // specified: only dtypes in which elements are seldom equal.
   constexpr std::uint64_t kSeldomEqual =
       NPU_DTYPE_BIT(NPU_F32) | NPU_DTYPE_BIT(NPU_F64);
   const bool first = code == NPU_ARG_REDUCE_MAX || code == NPU_ARG_REDUCE_MIN;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // masked_select, masked_scatter, nonzero: positions found by looking at values.
 //
+// Reference kernels: right in every case, not fast. The host device runs
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
+//
 // Elements are taken in chunks of a fixed size. A count call leaves the number
 // found in each chunk in the carry, so that the fill can write all chunks at
 // once; without a carry they are counted again.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gamma, zeta, error function and their kin, each written once for a type wider
+// Gamma, zeta, error and related functions, each written once for a type wider
 // than its argument's.
 #include <math.h>
 
@@ -196,7 +196,7 @@ W gamma_part_large(W a, W x, bool upper) {
       W(-1) / 540, W(-1) / 288, W(1) / 378, W(-77) / 77760};
   constexpr W kThird[] = {W(25) / 6048, W(-139) / 51840};
   const W away = minus_log1p((x - a) / a);
-  if (a * away > W(12000)) {  // exp of it is no number of any type
+  if (a * away > W(12000)) {  // exp of it underflows in every type
     return (x < a) == upper ? W(1) : W(0);
   }
   const W eta = std::copysign(std::sqrt(2 * away), x - a);

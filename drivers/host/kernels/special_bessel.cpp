@@ -47,7 +47,7 @@ template <class W>
 W bessel_i1e_of(W x) {
   return std::isnan(x) ? x : scaled_i(1, x);
 }
-// Of infinity: no number, infinity times zero, as PyTorch has it.
+// NaN at infinity (infinity times zero), as in PyTorch.
 template <class W>
 W bessel_i0_of(W x) {
   return std::exp(std::abs(x)) * bessel_i0e_of(x);
@@ -159,7 +159,7 @@ long double c_function(
     long double x, double (*)(double), long double (*f)(long double)) {
   return f(x);
 }
-// PyTorch has no number for them at infinity.
+// NaN at infinity, as in PyTorch.
 template <class W>
 W bessel_j0_of(W x) {
   return std::isinf(x) ? kNan<W> : c_function(x, ::j0, ::j0l);
@@ -185,7 +185,7 @@ W spherical_j0_of(W x) {
 // Through Bessel functions of order 1/3; near zero by its own series.
 template <class W>
 W airy_ai_of(W x) {
-  if (!std::isfinite(x)) {  // as PyTorch has it, also for +infinity
+  if (!std::isfinite(x)) {  // as in PyTorch, also for +infinity
     return kNan<W>;
   }
   const W third = W(1) / 3;

@@ -25,7 +25,7 @@ Degree degree_of(T degree) {
 // p(k + 1) = next(k, p(k), p(k - 1)) from p(0) = 1 and p(1) = first.
 template <class T, class Next>
 T recurrence(Degree degree, T first, Next next) {
-  constexpr Degree kMostSteps = 1 << 24;  // a degree nobody means must not hang
+  constexpr Degree kMostSteps = 1 << 24;  // bounds the time for absurd degrees
   if (degree < 1) {
     return degree < 0 ? T(0) : T(1);
   }
@@ -112,7 +112,7 @@ T chebyshev_w_of(T x, Degree degree, Degree low) {
   return chebyshev_recurrence(x, degree, x + x + 1);
 }
 
-// Beyond this degree PyTorch gives no number.
+// Beyond this degree PyTorch gives NaN.
 template <class T>
 constexpr Degree kMostHermite = sizeof(T) == 4 ? 128 : 512;
 

@@ -41,6 +41,13 @@ class Backend {
   // Memory the driver keeps for itself and can make again.
   virtual void trim(int device) noexcept = 0;
 
+  // Whether memory can be let go while it stays allocated (memory.discard).
+  virtual bool discards() const noexcept = 0;
+  // Contents of a free block that its stream no longer needs. NPU_NOT_READY:
+  // the stream is busy, nothing was done.
+  virtual npu_status discard(
+      StreamKey stream, void* ptr, std::size_t bytes) = 0;
+
   // An event that is done when what is queued on `stream` is.
   virtual npu_status record(StreamKey stream, npu_event* out) = 0;
   virtual npu_status query(npu_event event) = 0;

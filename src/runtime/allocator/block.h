@@ -38,9 +38,12 @@ struct Block {
   Block* next = nullptr;  // in a bin or a list of the free index
   Block* prev = nullptr;
   std::unique_ptr<std::vector<StreamKey>> uses;  // record_stream
+  std::uint64_t idle_since = 0;                  // tick when it became free
   int events = 0;                                // not yet done, when pending
   State state = State::kIndexed;
-  bool oversize = false;  // counted so when it was handed out
+  bool discarded = false;        // its contents were, since it became free
+  bool being_discarded = false;  // nobody may take or merge it meanwhile
+  bool oversize = false;         // counted so when it was handed out
   Context context;
 
   bool is_split() const {
@@ -48,6 +51,9 @@ struct Block {
   }
   bool is_free() const {
     return state == State::kBinned || state == State::kIndexed;
+  }
+  bool can_merge() const {
+    return state == State::kIndexed && !being_discarded;
   }
 };
 

@@ -12,7 +12,12 @@ DevicePool& CachingAllocator::make_pool(int device) {
   }
   owned_.push_back(
       std::make_unique<DevicePool>(
-          device, backend_, table_, config_, source_));
+          device,
+          backend_,
+          table_,
+          config_,
+          source_,
+          backend_.discards() ? &sweeper_ : nullptr));
   DevicePool& made = *owned_.back();
   if (history_.limit != 0) {
     made.record_history(history_.limit, history_.when, history_.context);
@@ -50,6 +55,19 @@ bool CachingAllocator::set_source(SegmentSource* source) {
   source_ = source;
   config_.caching = false;
   return true;
+}
+
+void CachingAllocator::sweep_idle() noexcept {
+  for (std::size_t device = 0; device < pools_.size(); ++device) {
+    DevicePool* pool = pools_[device].load(std::memory_order_acquire);
+    try {
+      if (pool != nullptr) {
+        pool->sweep_idle();
+      }
+    } catch (...) {
+      // Short of memory for a list, or no driver any more: another time.
+    }
+  }
 }
 
 void CachingAllocator::set_config(const Config& config) {

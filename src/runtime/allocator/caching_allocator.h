@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -18,8 +19,13 @@ class CachingAllocator {
  public:
   static constexpr int kDevices = 64;
 
-  CachingAllocator(Backend& backend, const Config& config)
-      : backend_(backend), config_(config) {}
+  CachingAllocator(
+      Backend& backend,
+      const Config& config,
+      std::chrono::milliseconds sweep_period = std::chrono::seconds(1))
+      : backend_(backend),
+        config_(config),
+        sweeper_(sweep_period, [this] { sweep_idle(); }) {}
 
   void* allocate(StreamKey stream, std::size_t bytes) {
     return pool(stream.device).allocate(stream.id, bytes);
@@ -62,6 +68,8 @@ class CachingAllocator {
   // Memory for all devices from `source`, uncached: it is asked for every
   // block. False once anything was allocated.
   bool set_source(SegmentSource* source);
+  // What the sweeper does once a period. Note [Idle memory].
+  void sweep_idle() noexcept;
   // Changes options at run time; caching itself stays as it began.
   void set_config(const Config& config);
   Config config();
@@ -88,6 +96,7 @@ class CachingAllocator {
   History history_;
   std::array<std::atomic<DevicePool*>, kDevices> pools_{};
   std::vector<std::unique_ptr<DevicePool>> owned_;
+  Sweeper sweeper_;  // last: its thread ends before the pools do
 };
 
 }  // namespace npu::memory

@@ -16,11 +16,13 @@ DevicePool::DevicePool(
     Backend& backend,
     SegmentTable& table,
     const Config& config,
-    SegmentSource* source)
+    SegmentSource* source,
+    Sweeper* sweeper)
     : device_(device),
       backend_(backend),
       table_(table),
       source_(source),
+      sweeper_(sweeper),
       config_(config) {
   attend(kUncached, !config.caching);
 }
@@ -196,6 +198,8 @@ Block* DevicePool::carve(Pool& pool, Block* block, std::size_t rounded) {
   block->size = rounded;
   segment->start(*rest) = rest;
   rest->state = Block::State::kIndexed;
+  rest->discarded = block->discarded;
+  rest->idle_since = block->idle_since;
   enter_free(*rest);
   pool.index.insert(rest);
   return block;
@@ -204,14 +208,12 @@ Block* DevicePool::carve(Pool& pool, Block* block, std::size_t rounded) {
 // `block` is in no list and not counted as free.
 void DevicePool::merge(Block* block) {
   FreeIndex& index = block->segment->pool->index;
-  if (Block* left = block->before;
-      left != nullptr && left->state == Block::State::kIndexed) {
+  if (Block* left = block->before; left != nullptr && left->can_merge()) {
     leave_free(*left);
     index.remove(left);
     block = absorb(left, block);
   }
-  if (Block* right = block->after;
-      right != nullptr && right->state == Block::State::kIndexed) {
+  if (Block* right = block->after; right != nullptr && right->can_merge()) {
     leave_free(*right);
     index.remove(right);
     block = absorb(block, right);
@@ -223,6 +225,8 @@ void DevicePool::merge(Block* block) {
 
 Block* DevicePool::absorb(Block* left, Block* right) {
   left->size += right->size;
+  left->discarded = left->discarded && right->discarded;
+  left->idle_since = std::max(left->idle_since, right->idle_since);
   left->after = right->after;
   if (left->after != nullptr) {
     left->after->before = left;

@@ -27,6 +27,7 @@
 #include "runtime/allocator/segment_table.h"
 #include "runtime/allocator/spin_lock.h"
 #include "runtime/allocator/stats.h"
+#include "runtime/allocator/sweeper.h"
 #include "runtime/allocator/trace.h"
 
 namespace npu::memory {
@@ -34,12 +35,14 @@ namespace npu::memory {
 class DevicePool {
  public:
   // `source` null: segments are the driver's memory.
+  // `sweeper`: started with the first large segment; may be null.
   DevicePool(
       int device,
       Backend& backend,
       SegmentTable& table,
       const Config& config,
-      SegmentSource* source = nullptr);
+      SegmentSource* source = nullptr,
+      Sweeper* sweeper = nullptr);
   // Gives all memory back; only tests destroy a pool.
   ~DevicePool();
   DevicePool(const DevicePool&) = delete;
@@ -68,6 +71,8 @@ class DevicePool {
   // Idle segments of one private pool, also while it is held.
   void empty_pool(PoolId id);
 
+  // Discards what was free since the call before. Note [Idle memory].
+  void sweep_idle();
   // Caching stays as it began, a fraction set for this device as it is.
   void set_config(const Config& config);
   void set_memory_fraction(double fraction);
@@ -172,6 +177,10 @@ class DevicePool {
   void flush_private_bins();
   void forget_empty_pools();
   Block* take_from_lenders(Request request);
+  // device_pool_idle.cpp: under driver_.
+  void discard_before_growth();
+  void discard_idle(std::uint64_t tick, std::size_t keep);
+  std::vector<Block*> choose_idle(std::uint64_t tick, std::size_t keep);
 
   // device_trace.cpp
   Context context_if(Record least);
@@ -187,10 +196,12 @@ class DevicePool {
   Backend& backend_;
   SegmentTable& table_;
   SegmentSource* const source_;
+  Sweeper* const sweeper_;
 
   alignas(64) SpinLock lock_;
   std::atomic<unsigned> attention_{0};
   std::uint64_t tick_ = 0;
+  std::uint64_t sweep_tick_ = 0;  // tick_ at the last sweep
   Config config_;
   BlockStore store_;
   static constexpr StreamId kDirect = 256;  // ids in practice are below
@@ -266,6 +277,7 @@ inline void DevicePool::hand_out(Block* block, const Request& request) {
   block->requested = request.bytes;
   block->rounded = request.rounded;
   block->next = nullptr;
+  block->discarded = false;
   block->oversize = block->size >= config_.max_split_size;
   ++block->segment->live;
   count_allocated(*block);
@@ -274,6 +286,7 @@ inline void DevicePool::hand_out(Block* block, const Request& request) {
 // The block is free from here on: into its bin, or merged.
 inline void DevicePool::put_back(Block* block) {
   Segment* segment = block->segment;
+  block->idle_since = tick_;
   if (--segment->live == 0) {
     segment->idle_since = tick_;
   }

@@ -28,6 +28,7 @@ void* DevicePool::allocate_slow(Request request) {
   }
   if (block == nullptr) {
     collect_garbage(segment);
+    discard_before_growth();
     block = grow(request, segment);
   }
   if (block == nullptr) {
@@ -142,6 +143,9 @@ Block* DevicePool::add_segment(
     give_back(source_of(request), request.stream, base, bytes);
     throw;
   }
+  if (!pool->small && sweeper_ != nullptr) {
+    sweeper_->start();
+  }
   const Guard guard(lock_);
   if (request.apart != nullptr) {
     ++request.apart->segments;
@@ -151,6 +155,7 @@ Block* DevicePool::add_segment(
   block->segment = segment.get();
   block->ptr = segment->base;
   block->size = bytes;
+  block->discarded = true;  // nothing was written to it yet
   segment->first = block;
   segment->start(*block) = block;
   ++stats_.num_device_alloc;

@@ -14,6 +14,15 @@ npu_device number(int device) {
   return driver_device(static_cast<c10::DeviceIndex>(device));
 }
 
+c10::Stream stream_of(StreamKey stream) {
+  const auto index = static_cast<c10::DeviceIndex>(stream.device);
+  return {c10::Stream::UNSAFE, c10::Device(kDeviceType, index), stream.id};
+}
+
+npu_stream handle_of(StreamKey stream) {
+  return stream_handle(stream_of(stream));
+}
+
 }  // namespace
 
 npu_status DriverBackend::alloc(int device, std::size_t bytes, void** out) {
@@ -40,11 +49,20 @@ void DriverBackend::trim(int device) noexcept {
   }
 }
 
+bool DriverBackend::discards() const noexcept {
+  return active_driver().memory().discard != nullptr;
+}
+
+npu_status DriverBackend::discard(
+    StreamKey stream, void* ptr, std::size_t bytes) {
+  if (!stream_exists(stream_of(stream))) {
+    return NPU_E_SHUTDOWN;  // destroyed, and drained before that
+  }
+  return active_driver().memory().discard(handle_of(stream), ptr, bytes);
+}
+
 npu_status DriverBackend::record(StreamKey stream, npu_event* out) {
-  const auto index = static_cast<c10::DeviceIndex>(stream.device);
-  const c10::Stream where(
-      c10::Stream::UNSAFE, c10::Device(kDeviceType, index), stream.id);
-  if (!stream_exists(where)) {
+  if (!stream_exists(stream_of(stream))) {
     return NPU_E_SHUTDOWN;  // destroyed, and drained before that
   }
   const npu_event_table& table = active_driver().event();
@@ -63,7 +81,7 @@ npu_status DriverBackend::record(StreamKey stream, npu_event* out) {
       return made;
     }
   }
-  const npu_status status = table.record(event, stream_handle(where));
+  const npu_status status = table.record(event, handle_of(stream));
   if (status != NPU_OK) {
     release(stream, event);
     return status;

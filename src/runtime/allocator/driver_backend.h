@@ -19,6 +19,8 @@ class DriverBackend final : public Backend {
   npu_status memory_info(
       int device, std::uint64_t* free, std::uint64_t* total) override;
   void trim(int device) noexcept override;
+  bool discards() const noexcept override;
+  npu_status discard(StreamKey stream, void* ptr, std::size_t bytes) override;
   npu_status record(StreamKey stream, npu_event* out) override;
   npu_status query(npu_event event) override;
   npu_status synchronize(npu_event event) override;

@@ -5,10 +5,13 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "driver/status.h"
 #include "runtime/allocator/backend.h"
@@ -65,6 +68,23 @@ class FakeBackend final : public Backend {
   void trim(int) noexcept override {
     ++trims;
   }
+  bool discards() const noexcept override {
+    return can_discard;
+  }
+  npu_status discard(StreamKey stream, void* ptr, std::size_t bytes) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (busy_streams.count(stream.id) != 0) {
+      return NPU_NOT_READY;
+    }
+    if (during_discard) {
+      during_discard();
+    }
+    if (scribble) {
+      std::memset(ptr, 0xDD, bytes);
+    }
+    discards_.push_back({ptr, bytes});
+    return NPU_OK;
+  }
   npu_status record(StreamKey, npu_event* out) override {
     if (fail_record != NPU_OK) {
       return fail_record;
@@ -101,6 +121,21 @@ class FakeBackend final : public Backend {
     return used_;
   }
 
+  struct Range {
+    void* ptr;
+    std::size_t bytes;
+    bool operator==(const Range&) const = default;
+  };
+  // Ranges discarded since the last question.
+  std::vector<Range> take_discards() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(discards_, {});
+  }
+
+  bool can_discard = false;
+  bool scribble = false;  // discarded bytes really change
+  std::set<StreamId> busy_streams;
+  std::function<void()> during_discard;
   std::atomic<int> allocs{0};
   std::atomic<int> frees{0};
   std::atomic<int> bad_frees{0};
@@ -119,6 +154,7 @@ class FakeBackend final : public Backend {
   std::uintptr_t last_event_ = 0;
   std::map<void*, std::size_t> live_;
   std::set<npu_event> pending_;
+  std::vector<Range> discards_;
 };
 
 }  // namespace npu::memory

@@ -11,7 +11,7 @@ constexpr int kLook = 32;
 // Blocks of at least max_split_size are never cut, so a small request must
 // not have them, and a large one only when little is wasted.
 bool usable(const Block& block, std::size_t rounded, const Config& config) {
-  if (block.size < rounded) {
+  if (block.size < rounded || block.being_discarded) {
     return false;
   }
   if (block.size < config.max_split_size) {

@@ -43,7 +43,8 @@ class Bins {
   Block* pop(std::size_t rounded) {
     const std::size_t at = slot(rounded);
     Block* block = heads_[at];
-    if (block == nullptr || block->rounded != rounded) {
+    if (block == nullptr || block->rounded != rounded ||
+        block->being_discarded) {
       return nullptr;
     }
     heads_[at] = block->next;

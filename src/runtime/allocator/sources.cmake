@@ -6,12 +6,14 @@ set(NPU_ALLOCATOR_CORE_SOURCES
   ${_dir}/caching_allocator.cpp
   ${_dir}/config.cpp
   ${_dir}/device_pool.cpp
+  ${_dir}/device_pool_idle.cpp
   ${_dir}/device_pool_slow.cpp
   ${_dir}/device_trace.cpp
   ${_dir}/oom.cpp
   ${_dir}/pool.cpp
   ${_dir}/private_pool.cpp
   ${_dir}/segment_table.cpp
+  ${_dir}/sweeper.cpp
   ${_dir}/trace.cpp)
 set(NPU_ALLOCATOR_SOURCES
   ${NPU_ALLOCATOR_CORE_SOURCES}
@@ -29,6 +31,7 @@ if(NPU_BUILD_TESTS AND NOT TARGET npu_allocator_test)
     ${_dir}/caching_allocator_test.cpp
     ${_dir}/config_test.cpp
     ${_dir}/private_pool_test.cpp
+    ${_dir}/idle_test.cpp
     ${_dir}/stress_test.cpp)
   target_include_directories(npu_allocator_test
     PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)

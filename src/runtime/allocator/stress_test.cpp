@@ -107,8 +107,18 @@ void work(CachingAllocator& allocator, Exchange& exchange, unsigned seed) {
   }
 }
 
-void run(bool caching, const char* options) {
+// Discards idle blocks all the time, until the workers are done.
+void sweep_until(std::atomic<bool>& done, CachingAllocator& allocator) {
+  while (!done) {
+    allocator.sweep_idle();
+    std::this_thread::yield();
+  }
+}
+
+void run(bool caching, const char* options, bool discards = false) {
   FakeBackend backend(48 * kMiB);
+  backend.can_discard = discards;
+  backend.scribble = discards;
   backend.all_done = true;  // events are done when asked
   Config config;
   parse_config(options, "test", config);
@@ -119,9 +129,14 @@ void run(bool caching, const char* options) {
   for (unsigned i = 0; i < 4; ++i) {
     threads.emplace_back([&, i] { work(allocator, exchange, 17 * i + 1); });
   }
+  std::atomic<bool> done{false};
+  std::thread sweeper([&] { sweep_until(done, allocator); });
   for (std::thread& thread : threads) {
     thread.join();
   }
+  done = true;
+  sweeper.join();
+  EXPECT_EQ(!backend.take_discards().empty(), discards);
   std::mt19937 random(5);
   Held held{};
   while (exchange.take(random, held)) {
@@ -157,6 +172,11 @@ TEST(Stress, CachedWithOptions) {
   run(true,
       "max_split_size_mb:21,garbage_collection_threshold:0.6,"
       "roundup_power2_divisions:4");
+}
+
+// A live block that is discarded loses its marks.
+TEST(Stress, CachedWithIdleBlocksDiscarded) {
+  run(true, "", true);
 }
 
 TEST(Stress, Uncached) {

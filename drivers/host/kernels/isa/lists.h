@@ -12,43 +12,42 @@ namespace npu::host {
 // Storage dtypes with loops: float16, bfloat16, float32, float64.
 enum ListType : int { kListF16, kListBF16, kListF32, kListF64, kListTypes };
 
-// name, reads y, reads z, result. x, y, z are elements and a the scalar.
-// Orders of operations are PyTorch's.
-#define NPU_LIST_MAPS(OP)                                     \
-  OP(neg, false, false, -x)                                   \
-  OP(abs, false, false, abs_of(x))                            \
-  OP(sqrt, false, false, sqrt_of(x))                          \
-  OP(rsqrt, false, false, C(1) / sqrt_of(x))                  \
-  OP(reciprocal, false, false, C(1) / x)                      \
-  OP(square, false, false, x* x)                              \
-  OP(sign, false, false, x > 0 ? C(1) : x < 0 ? C(-1) : C(0)) \
-  OP(add, true, false, fused_of(a, y, x))                     \
-  OP(sub, true, false, fused_of(-a, y, x))                    \
-  OP(mul, true, false, x* y)                                  \
-  OP(div, true, false, x / y)                                 \
-  OP(maximum, true, false, (x > y || x != x ? x : y))         \
-  OP(minimum, true, false, (x < y || x != x ? x : y))         \
-  OP(lerp, true, false, lerp_of(x, y, a))                     \
-  OP(add_scalar, false, false, x + a)                         \
-  OP(sub_scalar, false, false, x - a)                         \
-  OP(mul_scalar, false, false, x* a)                          \
-  OP(div_scalar, false, false, x / a)                         \
-  OP(maximum_scalar, false, false, (x > a || x != x ? x : a)) \
-  OP(minimum_scalar, false, false, (x < a || x != x ? x : a)) \
-  OP(addcmul, true, true, fused_of(a* y, z, x))               \
-  OP(addcdiv, true, true, x + a * y / z)                      \
-  OP(lerp_tensor, true, true, lerp_of(x, y, z))               \
-  OP(fill, false, false, a)
+// name, formula (formulas.h), whether the scalar stands for y.
+#define NPU_LIST_MAPS(OP)           \
+  OP(neg, Neg, false)               \
+  OP(abs, Abs, false)               \
+  OP(sqrt, Sqrt, false)             \
+  OP(rsqrt, Rsqrt, false)           \
+  OP(reciprocal, Reciprocal, false) \
+  OP(square, Square, false)         \
+  OP(sign, Sign, false)             \
+  OP(add, Add, false)               \
+  OP(sub, Sub, false)               \
+  OP(mul, Mul, false)               \
+  OP(div, Div, false)               \
+  OP(maximum, Maximum, false)       \
+  OP(minimum, Minimum, false)       \
+  OP(lerp, LerpScalar, false)       \
+  OP(add_scalar, PlainAdd, true)    \
+  OP(sub_scalar, PlainSub, true)    \
+  OP(mul_scalar, Mul, true)         \
+  OP(div_scalar, Div, true)         \
+  OP(maximum_scalar, Maximum, true) \
+  OP(minimum_scalar, Minimum, true) \
+  OP(addcmul, Addcmul, false)       \
+  OP(addcdiv, Addcdiv, false)       \
+  OP(lerp_tensor, Lerp, false)      \
+  OP(fill, Fill, false)
 
 enum ListMap : int {
-#define NPU_LIST_ENUM(name, y, z, result) kMap_##name,
+#define NPU_LIST_ENUM(name, formula, scalar_is_y) kMap_##name,
   NPU_LIST_MAPS(NPU_LIST_ENUM)
 #undef NPU_LIST_ENUM
       kListMaps
 };
 
 // out may be x, y or z.
-using MapLine = void (*)(
+using ListMapFn = void (*)(
     void* out,
     const void* x,
     const void* y,
@@ -93,7 +92,7 @@ using StepFn = void (*)(const StepLine& line, std::int64_t n);
 using UnscaleLine = bool (*)(void* x, float scale, std::int64_t n);
 
 struct ListTable {
-  MapLine map[kListMaps][kListTypes];
+  ListMapFn map[kListMaps][kListTypes];
   FoldLine fold[kListFolds][kListTypes];
   StepFn adam[kListTypes];
   StepFn sgd[kListTypes];

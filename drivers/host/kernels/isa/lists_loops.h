@@ -4,9 +4,8 @@
 #include <type_traits>
 
 #include "kernels/dtype.h"
+#include "kernels/formulas.h"
 #include "kernels/isa/lists.h"
-
-#define NPU_LIST_FN [[gnu::always_inline]] inline
 
 namespace npu::host {
 namespace {
@@ -15,64 +14,38 @@ namespace {
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-NPU_LIST_FN float sqrt_of(float x) {
-  return __builtin_sqrtf(x);
-}
-NPU_LIST_FN double sqrt_of(double x) {
-  return __builtin_sqrt(x);
-}
-NPU_LIST_FN float abs_of(float x) {
-  return __builtin_fabsf(x);
-}
-NPU_LIST_FN double abs_of(double x) {
-  return __builtin_fabs(x);
-}
-
-// a * b + c with one rounding, as PyTorch's CPU loops do it.
-NPU_LIST_FN float fused_of(float a, float b, float c) {
-  return __builtin_fmaf(a, b, c);
-}
-NPU_LIST_FN double fused_of(double a, double b, double c) {
-  return __builtin_fma(a, b, c);
-}
-
-// From the nearer end, as PyTorch does it.
-template <class C>
-NPU_LIST_FN C lerp_of(C x, C y, C weight) {
-  return abs_of(weight) < C(0.5) ? fused_of(weight, y - x, x)
-                                 : fused_of(weight - C(1), y - x, y);
-}
-
 // ---- maps ----
 
 // Elements are independent: an output that is an input is no dependence
 // between turns of the loop.
-#define NPU_LIST_LOOP(name, kReadsY, kReadsZ, result)           \
-  template <class T>                                            \
-  void map_##name(                                              \
-      void* out_bytes,                                          \
-      const void* x_bytes,                                      \
-      [[maybe_unused]] const void* y_bytes,                     \
-      [[maybe_unused]] const void* z_bytes,                     \
-      [[maybe_unused]] double scalar,                           \
-      std::int64_t n) {                                         \
-    using C = Wide<T>;                                          \
-    T* out = static_cast<T*>(out_bytes);                        \
-    const T* xs = static_cast<const T*>(x_bytes);               \
-    [[maybe_unused]] const T* ys =                              \
-        static_cast<const T*>(kReadsY ? y_bytes : x_bytes);     \
-    [[maybe_unused]] const T* zs =                              \
-        static_cast<const T*>(kReadsZ ? z_bytes : x_bytes);     \
-    [[maybe_unused]] const C a = static_cast<C>(scalar);        \
-    _Pragma("GCC ivdep") for (std::int64_t i = 0; i < n; ++i) { \
-      [[maybe_unused]] const C x = static_cast<C>(xs[i]);       \
-      [[maybe_unused]] const C y = static_cast<C>(ys[i]);       \
-      [[maybe_unused]] const C z = static_cast<C>(zs[i]);       \
-      out[i] = T(result);                                       \
-    }                                                           \
+template <class T, class Op, bool kScalarIsY>
+void map(
+    void* out_bytes,
+    const void* x_bytes,
+    const void* y_bytes,
+    const void* z_bytes,
+    double scalar,
+    std::int64_t n) {
+  using C = Wide<T>;
+  T* out = static_cast<T*>(out_bytes);
+  const T* x = static_cast<const T*>(x_bytes);
+  [[maybe_unused]] const T* y = static_cast<const T*>(y_bytes);
+  [[maybe_unused]] const T* z = static_cast<const T*>(z_bytes);
+  const Scalars<C> s(static_cast<C>(scalar));
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    if constexpr (kScalarIsY) {
+      out[i] = T(Op::apply(static_cast<C>(x[i]), s.a, s));
+    } else if constexpr (arity<Op, C>() == 1) {
+      out[i] = T(Op::apply(static_cast<C>(x[i]), s));
+    } else if constexpr (arity<Op, C>() == 2) {
+      out[i] = T(Op::apply(static_cast<C>(x[i]), static_cast<C>(y[i]), s));
+    } else {
+      out[i] = T(Op::apply(
+          static_cast<C>(x[i]), static_cast<C>(y[i]), static_cast<C>(z[i]), s));
+    }
   }
-NPU_LIST_MAPS(NPU_LIST_LOOP)
-#undef NPU_LIST_LOOP
+}
 
 // ---- folds ----
 
@@ -81,43 +54,43 @@ constexpr int kLanes = 16;
 
 struct FoldSum {
   static constexpr double kStart = 0;
-  NPU_LIST_FN static double value(double x) {
+  NPU_MAP_FN static double value(double x) {
     return x;
   }
-  NPU_LIST_FN static double join(double a, double b) {
+  NPU_MAP_FN static double join(double a, double b) {
     return a + b;
   }
 };
 struct FoldAbs : FoldSum {
-  NPU_LIST_FN static double value(double x) {
-    return abs_of(x);
+  NPU_MAP_FN static double value(double x) {
+    return absolute(x);
   }
 };
 struct FoldSquare : FoldSum {
-  NPU_LIST_FN static double value(double x) {
+  NPU_MAP_FN static double value(double x) {
     return x * x;
   }
 };
 struct FoldCount : FoldSum {
-  NPU_LIST_FN static double value(double x) {
+  NPU_MAP_FN static double value(double x) {
     return x != 0 ? 1.0 : 0.0;
   }
 };
 struct FoldMax {
   static constexpr double kStart = -__builtin_inf();
-  NPU_LIST_FN static double value(double x) {
+  NPU_MAP_FN static double value(double x) {
     return x;
   }
-  NPU_LIST_FN static double join(double a, double b) {
+  NPU_MAP_FN static double join(double a, double b) {
     return b > a || b != b ? b : a;
   }
 };
 struct FoldAbsMin {
   static constexpr double kStart = __builtin_inf();
-  NPU_LIST_FN static double value(double x) {
-    return abs_of(x);
+  NPU_MAP_FN static double value(double x) {
+    return absolute(x);
   }
-  NPU_LIST_FN static double join(double a, double b) {
+  NPU_MAP_FN static double join(double a, double b) {
     return b < a || b != b ? b : a;
   }
 };
@@ -189,7 +162,7 @@ struct Gradient {
         scale(static_cast<C>(line.grad_scale)),
         sign(line.maximize ? C(-1) : C(1)) {}
 
-  NPU_LIST_FN C take(std::int64_t i) const {
+  NPU_MAP_FN C take(std::int64_t i) const {
     C g = static_cast<C>(data[i]);
     if constexpr (kScaled) {
       g = g / scale;
@@ -222,7 +195,7 @@ void adam_loop(const StepLine& line, std::int64_t n) {
     C p = static_cast<C>(param[i]) * shrink;
     C g = grad.take(i);
     g = decays ? g + p * decay : g;
-    const C m = lerp_of(static_cast<C>(mean[i]), g, weight);
+    const C m = interpolate(static_cast<C>(mean[i]), g, weight);
     const C v = beta2 * static_cast<C>(square[i]) + rest2 * g * g;
     mean[i] = T(m);
     square[i] = T(v);
@@ -232,7 +205,7 @@ void adam_loop(const StepLine& line, std::int64_t n) {
       under = v > before || v != v ? v : before;
       most[i] = T(under);
     }
-    p = p - step_size * m / (sqrt_of(under) / root2 + eps);
+    p = p - step_size * m / (square_root(under) / root2 + eps);
     param[i] = T(p);
   }
 }
@@ -304,7 +277,7 @@ void adagrad_loop(const StepLine& line, std::int64_t n) {
     g = decays ? g + p * decay : g;
     const C s = static_cast<C>(sum[i]) + g * g;
     sum[i] = T(s);
-    param[i] = T(p - lr * g / (sqrt_of(s) + eps));
+    param[i] = T(p - lr * g / (square_root(s) + eps));
   }
 }
 
@@ -338,7 +311,11 @@ namespace NPU_ISA {
 
 #define NPU_LIST_ROW(fn) \
   { fn<F16>, fn<BF16>, fn<float>, fn<double> }
-#define NPU_LIST_MAP_ROW(name, y, z, result) NPU_LIST_ROW(map_##name),
+#define NPU_LIST_MAP_ROW(name, Op, scalar_is_y) \
+  {map<F16, formula::Op, scalar_is_y>,          \
+   map<BF16, formula::Op, scalar_is_y>,         \
+   map<float, formula::Op, scalar_is_y>,        \
+   map<double, formula::Op, scalar_is_y>},
 #define NPU_LIST_FOLD_ROW(Fold) \
   { fold<F16, Fold>, fold<BF16, Fold>, fold<float, Fold>, fold<double, Fold> }
 

@@ -3,20 +3,9 @@
 // per set. The rest is compiled once (kernels/map.h).
 #pragma once
 
-#include <cstdint>
-
-#include "npu/kinds.h"
-#include "npu/op.h"
+#include "kernels/formulas.h"
 
 namespace npu::host {
-
-// n elements in the compute type, contiguous. An output may be an input.
-struct MapLine {
-  void* out[2];
-  const void* in[3];
-  const npu_scalar* scalars;  // four of them
-};
-using MapLineFn = npu_status (*)(const MapLine& line, std::int64_t n);
 
 // One loop for float and one for double.
 struct MapLoop {
