@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+pytestmark = pytest.mark.machines
+
 
 def inputs(device, dtype=torch.float32, kv_heads=4, length=12):
     g = torch.Generator().manual_seed(0)

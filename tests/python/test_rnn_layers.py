@@ -6,6 +6,8 @@ import copy
 import pytest
 import torch
 
+pytestmark = pytest.mark.machines
+
 
 def results(model, x, state=None):
     x = x.detach().requires_grad_()
