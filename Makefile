@@ -12,6 +12,14 @@ PIP_FLAGS  ?=
 VENV       ?= .venv
 JOBS       ?= $(shell nproc)
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+# One name for one compiler: the cache takes g++ and c++ for two.
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ifeq ($(origin CXX),default)
+CXX := g++
+endif
+export CC CXX
 # A copy of the tree finds in the compiler cache what this one compiled.
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
@@ -23,7 +31,7 @@ PY := $(VENV)/bin/python
 endif
 PIP := $(PY) -m pip install -q --disable-pip-version-check $(PIP_FLAGS)
 
-.PHONY: help setup build demo test test-full test-modes test-core test-sanitizers test-asan-fuzz test-asan-optools test-tsan-optools test-asan-torch test-python test-docs test-wheel wheel bench bench-kernels seen-operators format lint doctor clean
+.PHONY: help setup build build-core demo test test-full test-modes test-core test-sanitizers test-asan-fuzz test-asan-optools test-tsan-optools test-asan-torch test-python test-docs test-wheel wheel bench bench-kernels seen-operators format lint doctor clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -40,10 +48,15 @@ build/.setup: scripts/system_packages.sh requirements-dev.txt
 	@$(PIP) -r requirements-dev.txt
 	@touch $@
 
+ifdef BUILT
+# By scripts/stages.sh, which runs after it.
+build:
+else
 build: setup ## compile and install into the environment
 	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PIP) --no-build-isolation --no-deps --force-reinstall .
 	@$(PIP) --no-build-isolation --no-deps ./compat
 	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PIP) --no-build-isolation --no-deps --force-reinstall ./optools
+endif
 
 demo: build ## train a small GPT on npu:0
 	@$(PY) -m examples.train_gpt
@@ -51,14 +64,21 @@ demo: build ## train a small GPT on npu:0
 doctor: build ## check torch, driver, devices, autoload, one operator
 	@$(PY) -m opennpu doctor
 
-test: build lint test-core test-sanitizers test-asan-fuzz test-asan-optools test-python ## everything
+# Every stage with what it took, in wall and CPU seconds; docs/testing.md says what each is for.
+STAGES := lint test-core test-sanitizers test-asan-fuzz test-asan-optools test-python
+test: build ## everything, in the time of docs/testing.md; each stage with what it took, the ten slowest tests
+	@scripts/stages.sh $(MAKE) $(STAGES)
 
-test-core: setup ## the torch-free half: contract, loader, drivers, conformance kit
-	@cmake --preset core -DPython3_EXECUTABLE=$(abspath $(PY)) >/dev/null
+# The drivers that were installed are the ones tested: nothing is compiled twice.
+DRIVERS = $(shell $(PY) -c 'import importlib.util, pathlib; print(pathlib.Path(importlib.util.find_spec("torch_npu").origin).parent / "drivers")')
+build-core: build
+	@cmake --preset core -DPython3_EXECUTABLE=$(abspath $(PY)) -DNPU_DRIVERS_FROM=$(DRIVERS) >/dev/null
 	@cmake --build --preset core -j $(JOBS)
+
+test-core: build-core ## the torch-free half: contract, loader, drivers, conformance kit
 	@ctest --preset core -j $(JOBS)
 
-test-sanitizers: setup ## the same under ASAN+UBSAN and under TSAN
+test-sanitizers: build-core ## the same under ASAN+UBSAN and, what threads share, under TSAN
 	@for preset in asan tsan; do \
 	  cmake --preset $$preset -DPython3_EXECUTABLE=$(abspath $(PY)) >/dev/null && \
 	  cmake --build --preset $$preset -j $(JOBS) && ctest --preset $$preset -j $(JOBS) || exit 1; done
@@ -80,16 +100,18 @@ test-asan-torch: setup ## the fuzz test with adapters, runtime and driver under 
 	@cmake --build --preset asan-torch -j $(JOBS) --target install >/dev/null
 	@scripts/fuzz_under_asan.sh $(PY) $(CURDIR)/build/asan-torch/drivers/libnpu_host.so $(CURDIR)/build/asan-torch/site
 
-test-python: build ## pytest: every folder of tests/ that holds Python
-	@$(PY) -m pytest -q -n $(JOBS) tests
+# Long tests start first, and a worker without work takes some of another's.
+PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
+test-python: build build-core ## pytest: every folder of tests/ that holds Python; says which were the ten slowest
+	@$(PYTEST) --durations=10 --durations-min=0 tests
 
 test-docs: build ## the code blocks of README and docs/tools.md print what they show (in test-python too)
 	@$(PY) -m pytest -q tests/docs
 
-test-full: build test-asan-torch ## test-python with every OpInfo sample, and a long fuzz
-	@OPENNPU_TEST_FULL=1 $(PY) -m pytest -q -n $(JOBS) tests
+test-full: build build-core test-asan-torch test-tsan-optools test-modes ## test-python with every OpInfo sample, a long fuzz, what is left out of make test
+	@OPENNPU_TEST_FULL=1 $(PYTEST) --durations=10 --durations-min=0 tests
 
-# Each mode is the same tests on a device that behaves differently.
+# Each mode is the same tests on a device, or on a machine, that behaves differently.
 MODES := devices async protect together
 MODE_devices  := NPU_HOST_DEVICES=8
 MODE_protect  := NPU_HOST_PROTECT=1
@@ -97,8 +119,15 @@ MODE_protect  := NPU_HOST_PROTECT=1
 ASYNC         := NPU_HOST_ASYNC=1 NPU_HOST_DELAY_US=50
 MODE_async    := $(ASYNC) NPU_HOST_KERNELS=fast
 MODE_together := $(MODE_devices) $(ASYNC) $(MODE_protect)
-test-modes: build ## tests marked `modes` under 8 devices, async, protect, all together
-	@$(foreach mode,$(MODES),echo "== $(mode): $(MODE_$(mode))" && $(MODE_$(mode)) $(PY) -m pytest -q -n $(JOBS) -m modes tests/python || exit 1;)
+# Machines: PyTorch's kernels, MKL's and oneDNN's choose other instructions, or other splits of the work.
+MACHINES      := default avx2 one-thread three-threads
+MODE_default  := ATEN_CPU_CAPABILITY=default NPU_HOST_ISA=baseline
+MODE_avx2     := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 NPU_HOST_ISA=avx2
+MODE_one-thread    := OMP_NUM_THREADS=1
+MODE_three-threads := OMP_NUM_THREADS=3
+test-modes: build ## tests marked `modes` under 8 devices, async, protect; those marked `machines` on imitated machines
+	@$(foreach mode,$(MODES),echo "== $(mode): $(MODE_$(mode))" && $(MODE_$(mode)) $(PYTEST) -m modes tests/python || exit 1;)
+	@$(foreach mode,$(MACHINES),echo "== $(mode): $(MODE_$(mode))" && $(MODE_$(mode)) $(PYTEST) -m machines tests/python || exit 1;)
 
 wheel: setup ## fill dist/ with opennpu, opennpu-tools and the torch_npu metadata
 	@mkdir -p dist

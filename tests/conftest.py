@@ -20,3 +20,8 @@ def share_the_cores() -> None:
 
 
 share_the_cores()
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Minutes first: at the end there is only small work left to share between the workers."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -10,12 +10,12 @@
 namespace npu::compose {
 namespace {
 
-struct Row {
+struct Recipe {
   std::uint32_t slot;
   Decomposition fn;
 };
 
-constexpr Row kRows[] = {
+constexpr Recipe kRows[] = {
     {NPU_KIND_FLIP, flip},
     {NPU_KIND_ROLL, roll},
     {NPU_KIND_ISIN, isin},
@@ -34,8 +34,8 @@ constexpr Row kRows[] = {
 };
 
 Decomposition find(std::uint32_t slot) noexcept {
-  const Row* row =
-      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) {
+  const Recipe* row =
+      std::find_if(std::begin(kRows), std::end(kRows), [&](const Recipe& r) {
         return r.slot == slot;
       });
   return row != std::end(kRows) ? row->fn : nullptr;

@@ -73,7 +73,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
-[[maybe_unused]] const bool registered = [] {
+[[maybe_unused]] const bool hooks_registered = [] {
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   return true;
 }();

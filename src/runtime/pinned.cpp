@@ -159,7 +159,8 @@ void free_pinned(void* context) {
   }
 }
 
-const at::HostAllocatorRegistry<kDeviceType> registered(&instance());
+const at::HostAllocatorRegistry<kDeviceType> host_allocator_registered(
+    &instance());
 
 }  // namespace
 

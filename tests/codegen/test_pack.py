@@ -3,10 +3,9 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import interpreter
 import pytest
 from pack_build import compile_pack, generate
 
@@ -98,11 +97,9 @@ def built(tmp_path_factory):
 
 
 def test_every_section_runs(built, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, str(built / "libpack.so"), str(built)],
+    done = interpreter.run(
+        ["-c", RUN, str(built / "libpack.so"), str(built)],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ RUN = ["README.md", "README.zh-CN.md", "docs/tools.md"]
 TRANSLATED = {"docs/tools.md": "docs/zh-CN/tools.md"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.version.cuda is not None, reason="shows the npu device's output")
 @pytest.mark.parametrize("name", RUN)
 def test_blocks_do_what_is_shown(name, tmp_path):

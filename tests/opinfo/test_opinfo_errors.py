@@ -3,20 +3,17 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import interpreter
 import pytest
 
 
 @pytest.mark.parametrize("kernels", ["fast", "all"])
 def test_wrong_inputs_are_refused_as_on_cpu(kernels):
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("errors.py"))],
+    done = interpreter.run(
+        [Path(__file__).with_name("errors.py")],
         env={**os.environ, "NPU_HOST_KERNELS": kernels, "NPU_FALLBACK": "silent"},
-        capture_output=True,
-        text=True,
         timeout=900,
     )
     assert done.returncode == 0, done.stderr[-3000:]

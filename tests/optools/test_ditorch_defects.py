@@ -10,6 +10,7 @@ import sys
 from collections import namedtuple
 from pathlib import Path
 
+import interpreter
 import op_tools
 import pytest
 import torch
@@ -344,9 +345,7 @@ def test_17_importing_prints_and_pollutes_the_environment():
     quiet = "import op_tools, op_tools.utils, op_tools.base_hook, op_tools.op_runner"
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OP_TOOLS_DEVICE": "cpu"}
     for text, said in ((quiet, ""), (code, None)):
-        done = subprocess.run(
-            [sys.executable, "-c", text], env=environment, capture_output=True, text=True
-        )
+        done = interpreter.run(["-c", text], env=environment)
         assert done.returncode == 0, done.stderr
         assert said is None or done.stdout + done.stderr == said
 

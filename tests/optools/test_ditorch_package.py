@@ -5,10 +5,9 @@ Each test runs a program of its own: ditorch changes a process.
 """
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import interpreter
 import pytest
 import torch
 from optools_devices import DEVICES
@@ -31,11 +30,9 @@ def environment(target, **more):
 def run(target, program, *arguments, **variables):
     """In a file, in the test's folder: torch.jit.script reads a function's source."""
     Path("program.py").write_text(program)
-    done = subprocess.run(
-        [sys.executable, "program.py", *map(str, arguments)],
+    done = interpreter.run(
+        ["program.py", *map(str, arguments)],
         env=environment(target, **variables),
-        capture_output=True,
-        text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -46,11 +43,9 @@ def run(target, program, *arguments, **variables):
 def test_cuda_scripts_run_unmodified(target, script):
     path = ROOT / "examples" / "cuda" / f"{script}.py"
     assert "ditorch" not in path.read_text()
-    done = subprocess.run(
-        [sys.executable, "-m", "ditorch", str(path)],
+    done = interpreter.run(
+        ["-m", "ditorch", str(path)],
         env=environment(target),
-        capture_output=True,
-        text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -299,11 +294,9 @@ def test_mock_disabled(target):
 )
 def test_malformed_variables_are_named(variable, value, said):
     target = TARGETS[-1]
-    done = subprocess.run(
-        [sys.executable, "-c", "import torch, ditorch"],
+    done = interpreter.run(
+        ["-c", "import torch, ditorch"],
         env=environment(target, **{variable: value}),
-        capture_output=True,
-        text=True,
     )
     assert done.returncode != 0 and variable in done.stderr and said in done.stderr
 
@@ -326,12 +319,11 @@ if __name__ == "__main__":
 def test_spawned_processes_are_enabled_too(target, tmp_path):
     script = tmp_path / "spawning.py"
     script.write_text(SPAWN)
-    done = subprocess.run(
-        [sys.executable, "-m", "ditorch", str(script)],
+    done = interpreter.run(
+        ["-m", "ditorch", str(script)],
         env=environment(target),
-        capture_output=True,
-        text=True,
         timeout=240,
+        exact=True,  # spawn runs the main module again
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED" in done.stdout
@@ -451,10 +443,8 @@ print("shown as", torch.ones(1, device="cuda").device.type)
 
 def test_no_script_and_a_missing_one():
     for arguments, rc, said in (([], 2, "ditorch script.py"), (["nowhere.py"], 1, "nowhere.py")):
-        done = subprocess.run(
-            [sys.executable, "-m", "ditorch", *arguments],
+        done = interpreter.run(
+            ["-m", "ditorch", *arguments],
             env=environment("cpu"),
-            capture_output=True,
-            text=True,
         )
         assert done.returncode == rc and said in done.stdout + done.stderr

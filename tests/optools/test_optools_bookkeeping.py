@@ -2,12 +2,11 @@
 """What the core counts, keeps and guards: limits, queues, memory, numbers of operators."""
 
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 import time
 
+import interpreter
 import op_tools
 import pytest
 import torch
@@ -17,11 +16,9 @@ from optools_helpers import capture_of_calls
 
 def run_alone(body, **env):
     """In a process of its own, where no tool ran before. Its output."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(body)],
+    done = interpreter.run(
+        ["-c", textwrap.dedent(body)],
         env=dict(os.environ, OP_TOOLS_DEVICE="cpu") | env,
-        capture_output=True,
-        text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import interpreter
 import op_tools
 import pytest
 import torch
@@ -223,10 +224,8 @@ print("trained", total)
 @pytest.mark.parametrize("limit", [70_000, 1_500_000, 2_000_001])
 def test_a_full_disk_stops_the_capture_and_nothing_else(limit):
     """RLIMIT_FSIZE: writing a file beyond a size fails, in the middle of a write."""
-    run = subprocess.run(
-        [sys.executable, "-c", LIMITED.format(limit=limit)],
-        capture_output=True,
-        text=True,
+    run = interpreter.run(
+        ["-c", LIMITED.format(limit=limit)],
         timeout=120,
     )
     assert run.returncode == 0, run.stderr
@@ -265,9 +264,7 @@ def test_no_space_left(tmp_path):
     try:
         env = dict(os.environ, OP_CAPTURE_DIR=str(disk), OP_CAPTURE_MIN_FREE_MB="0")
         code = LIMITED.replace("resource.setrlimit", "(lambda *_: 0)").format(limit=0)
-        run = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120
-        )
+        run = interpreter.run(["-c", code], env=env, timeout=120)
         assert run.returncode == 0, run.stderr
         assert run.stderr.count("OpCapture: stopped capturing") == 1
         assert "No space left on device" in run.stderr

@@ -3,9 +3,8 @@
 
 import json
 import os
-import subprocess
-import sys
 
+import interpreter
 import op_tools
 import pytest
 import torch
@@ -285,9 +284,7 @@ def test_import_of_gradients_and_refusal_of_code(capsys, monkeypatch):
 
 def test_python_dash_m():
     folder = model_capture()
-    run = subprocess.run(
-        [sys.executable, "-m", "op_tools", "ls", folder, "--limit", "2"],
-        capture_output=True,
-        text=True,
+    run = interpreter.run(
+        ["-m", "op_tools", "ls", folder, "--limit", "2"],
     )
     assert run.returncode == 0 and len(run.stdout.splitlines()) == 2, run.stderr

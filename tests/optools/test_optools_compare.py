@@ -5,12 +5,11 @@ import csv
 import gc
 import glob
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 import weakref
 
+import interpreter
 import op_tools
 import pytest
 import torch
@@ -391,11 +390,9 @@ SCRIPT = """
 def test_exit_code_of_a_program_that_never_stops_the_tool(bad, tmp_path):
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(SCRIPT.format(bad=bad)))
-    result = subprocess.run(
-        [sys.executable, str(script)],
+    result = interpreter.run(
+        [str(script)],
         env={**os.environ, "OP_AUTOCOMPARE_RAISE": "1"},
-        capture_output=True,
-        text=True,
         cwd=tmp_path,
     )
     assert "through" in result.stdout

@@ -2,11 +2,10 @@
 """A tool that fails, or whose disk does, says so: the program that is watched goes on."""
 
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
+import interpreter
 import op_tools
 import pytest
 import torch
@@ -17,10 +16,8 @@ pytestmark = pytest.mark.usefixtures("on_cpu")
 
 
 def run(program):
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
+    return interpreter.run(
+        ["-c", textwrap.dedent(program)],
         timeout=240,
     )
 

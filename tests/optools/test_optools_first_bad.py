@@ -3,9 +3,8 @@
 
 import os
 import re
-import subprocess
-import sys
 
+import interpreter
 import pytest
 from op_tools import captures, judging, reproducer, script_runs
 from op_tools.bisecting import bisect
@@ -78,7 +77,7 @@ def test_a_wrong_kernel_of_the_cpu(script, capsys, monkeypatch):
     monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
     code, text = hunt(capsys, script, "cpu", "gelu", "-o", "found")
     path = expect_gelu(code, text)
-    run = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    run = interpreter.run([path])
     assert run.returncode == 0, run.stderr
     with open(path, encoding="utf-8") as file:
         assert "op_tools" not in file.read()

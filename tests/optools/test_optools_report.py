@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 
+import interpreter
 import op_tools
 import pytest
 import torch
@@ -253,7 +254,7 @@ def test_a_reproducer_stands_alone(capsys, bad_gelu):
     (name,) = os.listdir("reproducers")
     script = os.path.join("reproducers", name, "reproduce.py")
     assert "op_tools" not in read(script)
-    run = subprocess.run([sys.executable, script, "cpu"], capture_output=True, text=True)
+    run = interpreter.run([script, "cpu"])
     assert run.returncode == 0, run.stderr
     # Here the kernel is right: what was captured is not what it gives.
     far = [float(re.search(r"at most (\S+) from", line)[1]) for line in run.stdout.splitlines()]
@@ -325,7 +326,7 @@ def test_reproducers_of_a_whole_step(capsys):
     ):
         record = next(captures.open(folder).select(op=re.escape(op)))
         script = f"all/{reproducer.folder_name(record)}/reproduce.py"
-        run = subprocess.run([sys.executable, script], capture_output=True, text=True)
+        run = interpreter.run([script])
         assert run.returncode == 0, run.stderr
         said = [line for line in run.stdout.splitlines() if "captured" in line]
         assert said and all("at most 0 from" in line for line in said), run.stdout

@@ -4,10 +4,10 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import interpreter
 import op_tools
 import pytest
 import torch
@@ -209,9 +209,7 @@ def test_the_script_itself(device, monkeypatch, tmp_path):
         (["-m", "op_tools.run_op_from_data"], tmp_path),
     ):
         arguments = [str(tmp_path), "--run_times", "1", "--device", device]
-        done = subprocess.run(
-            [sys.executable, *command, *arguments], cwd=where, capture_output=True, text=True
-        )
+        done = interpreter.run([*command, *arguments], cwd=where)
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"{count()} cases, {count()} agree" in done.stdout
 

@@ -3,19 +3,16 @@
 
 import os
 import re
-import subprocess
-import sys
 
+import interpreter
 from op_tools import selftest
 
 
 def run(tmp_path, autoload):
-    return subprocess.run(
-        [sys.executable, "-m", "op_tools.selftest"],
+    return interpreter.run(
+        ["-m", "op_tools.selftest"],
         cwd=tmp_path,
         env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload},
-        capture_output=True,
-        text=True,
         timeout=600,
     )
 

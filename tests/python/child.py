@@ -3,29 +3,22 @@
 
 import os
 import subprocess
-import sys
 import textwrap
 
-
-def start_child(code, *args, **env):
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), *args],
-        env={**os.environ, **env},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+import interpreter
 
 
-def run_child(code, *args, timeout=180, **env):
+def start_child(code, *args, exact=False, **env):
+    arguments = ["-c", textwrap.dedent(code), *args]
+    return interpreter.start(arguments, env={**os.environ, **env}, exact=exact)
+
+
+def run_child(code, *args, timeout=180, exact=False, **env):
     """What the script printed; fails with its stderr when it does not exit with 0."""
-    process = start_child(code, *args, **env)
+    arguments = ["-c", textwrap.dedent(code), *args]
     try:
-        out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-        raise AssertionError(f"the child hangs\n{out}\n{err}") from None
-    assert process.returncode == 0, f"exit {process.returncode}\n{out}\n{err}"
-    return out
+        done = interpreter.run(arguments, env={**os.environ, **env}, timeout=timeout, exact=exact)
+    except subprocess.TimeoutExpired as error:
+        raise AssertionError(f"the child hangs\n{error.stdout}\n{error.stderr}") from None
+    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout

@@ -2,29 +2,22 @@
 """Every test sees the npu backend; a child process is one call away."""
 
 import os
-import subprocess
-import sys
 
+import interpreter
 import pytest
 import torch
 import torch_npu  # noqa: F401
 
 
 @pytest.fixture
-def run_python(tmp_path):
-    """Runs `code` in a fresh interpreter, outside the source folder; keywords are variables."""
+def run_python(tmp_path, request):
+    """Runs `code` in a process of its own, outside the source folder; keywords are variables."""
+    exact = getattr(request.module, "EXACT_INTERPRETER", False)
 
     def run(code: str, check: bool = True, timeout: int = 120, **variables):
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         env.update(variables)
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=tmp_path,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        done = interpreter.run(["-c", code], cwd=tmp_path, env=env, timeout=timeout, exact=exact)
         if check:
             assert done.returncode == 0, done.stdout + done.stderr
         return done

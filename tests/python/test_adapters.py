@@ -7,6 +7,8 @@ runs in child processes with NPU_HOST_KERNELS=all, so that small and large calls
 
 import pytest
 
+pytestmark = pytest.mark.machines
+
 PREAMBLE = """
 import warnings, torch, torch_npu
 from torch_npu import _C

@@ -4,11 +4,10 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import bad_input
+import interpreter
 import pytest
 import torch
 
@@ -18,11 +17,9 @@ _outcomes = {}
 def outcomes(kernels: str) -> dict:
     """All cases in one process, which they must not bring down."""
     if kernels not in _outcomes:
-        done = subprocess.run(
-            [sys.executable, str(Path(bad_input.__file__))],
+        done = interpreter.run(
+            [str(Path(bad_input.__file__))],
             env={**os.environ, "NPU_HOST_KERNELS": kernels, "NPU_FALLBACK": "silent"},
-            capture_output=True,
-            text=True,
             timeout=900,
         )
         assert done.returncode == 0, done.stderr

@@ -4,9 +4,9 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+import interpreter
 import opennpu
 import pytest
 
@@ -14,11 +14,9 @@ FAULTS = json.loads((Path(opennpu.__file__).parent / "faults.json").read_text(en
 
 
 def opennpu_command(*arguments: str, **env: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "opennpu", *arguments],
+    return interpreter.run(
+        ["-m", "opennpu", *arguments],
         env={**os.environ, **env},
-        capture_output=True,
-        text=True,
         timeout=120,
     )
 

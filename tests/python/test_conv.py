@@ -5,6 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+pytestmark = pytest.mark.machines
+
 CASES = {
     "1d": (F.conv1d, (2, 4, 9), (6, 4, 3), {}),
     "2d": (F.conv2d, (2, 4, 8, 9), (6, 4, 3, 3), {"padding": 1, "stride": 2}),

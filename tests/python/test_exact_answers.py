@@ -11,6 +11,8 @@ from fractions import Fraction
 import torch, torch_npu
 from torch_npu import _C
 
+pytestmark = pytest.mark.machines
+
 A = Fraction(-3, 4)
 
 def weight(x):

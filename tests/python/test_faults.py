@@ -6,9 +6,8 @@ The driver under test forwards to the host driver and fails the slot it is told 
 """
 
 import os
-import subprocess
-import sys
 
+import interpreter
 import pytest
 from child import run_child
 from faulty import faulty_environment
@@ -103,11 +102,9 @@ def test_a_device_that_does_not_open_says_so_at_first_use(slot: str) -> None:
 
 def test_the_driver_names_what_it_was_told_wrongly() -> None:
     script = "import torch, torch_npu; torch.ones(1, device='npu')"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
+    done = interpreter.run(
+        ["-c", script],
         env={**os.environ, **faulty_environment(), "NPU_FAULT": "memory.eat:1"},
-        capture_output=True,
-        text=True,
     )
     assert done.returncode == 1
     assert "memory.eat" in done.stderr

@@ -4,6 +4,8 @@
 import pytest
 import torch
 
+pytestmark = pytest.mark.machines
+
 SHAPES = [(3, 5), (), (70001,), (0,), (2, 1, 4), (33,)]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 UNARY = (

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fork: a child of a process that used npu is told so; all others work."""
 
+import functools
+
+import child
 import pytest
 import torch_npu  # noqa: F401
-from child import run_child
 from gpu import starts_threads
+
+# What is judged here is forks: the interpreter that forks is none itself.
+run_child = functools.partial(child.run_child, exact=True)
 
 FORK = """
 import os, sys, torch, torch_npu

@@ -8,6 +8,8 @@ import torch
 import torch_npu
 from torch_npu import optim as npu_optim
 
+pytestmark = pytest.mark.machines
+
 SIZES = [(7, 3), (5,), (), (40, 300), (0,)]
 OPTIMIZERS = {
     "adam": (torch.optim.Adam, dict(lr=1e-2)),

@@ -274,6 +274,7 @@ if "OPENNPU_FUZZ_SEED" in os.environ:
     test_programs = hypothesis.seed(int(os.environ["OPENNPU_FUZZ_SEED"]))(test_programs)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(ALL_KERNELS, reason="this is the process that has them all")
 def test_programs_with_all_kernels():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]

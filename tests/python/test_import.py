@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch_npu
 
+# Judges what `import torch` and `import torch_npu` do in an interpreter that has loaded neither.
+EXACT_INTERPRETER = True
 PACKAGE = Path(torch_npu.__file__).parent
 SOURCE = Path(__file__).parents[2] / "python"
 BY_PIP = any(

@@ -16,6 +16,7 @@ MODES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_ladder_in_another_mode(mode):
     # Pool accounting is rung 4's alone: with copies a result passes through host memory.

@@ -8,6 +8,8 @@ others where src/compose knows how, and the CPU rung does the rest.
 
 import pytest
 
+pytestmark = pytest.mark.machines
+
 PREAMBLE = """
 import torch, torch_npu
 import torch.nn.functional as F

@@ -5,6 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+pytestmark = pytest.mark.machines
+
 
 @pytest.mark.parametrize("shape", [(6, 3), (4, 3, 5), (4, 3, 2, 5)], ids=str)
 def test_pieces_make_a_whole_batch_norm(shape):

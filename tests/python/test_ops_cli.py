@@ -4,17 +4,15 @@
 import json
 import os
 import subprocess
-import sys
 
+import interpreter
 import pytest
 
 
 def ops(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "opennpu", "ops", *arguments],
+    return interpreter.run(
+        ["-m", "opennpu", "ops", *arguments],
         env={k: v for k, v in os.environ.items() if not k.startswith("NPU_")},
-        capture_output=True,
-        text=True,
         timeout=120,
     )
 

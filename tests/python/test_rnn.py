@@ -6,6 +6,8 @@ import copy
 import pytest
 import torch
 
+pytestmark = pytest.mark.machines
+
 
 def outputs_and_grads(model, x, state=None):
     model.zero_grad()

@@ -6,6 +6,8 @@ import copy
 import pytest
 import torch
 
+pytestmark = pytest.mark.machines
+
 
 def results(model, x, state=None):
     x = x.detach().requires_grad_()
@@ -64,7 +66,9 @@ def test_half_types():
         with torch.no_grad():
             got = copy.deepcopy(model).npu()(x.npu())[0]
             assert got.dtype == dtype
-            torch.testing.assert_close(got.cpu(), model(x)[0])
+            # Not against the CPU's: where oneDNN has no float16 it rounds every intermediate to half.
+            exact = copy.deepcopy(model).double()(x.double())[0]
+            assert (got.cpu().double() - exact).abs().max() <= torch.finfo(dtype).eps
 
 
 def test_double_backward():

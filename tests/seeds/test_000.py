@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """seeds/000, "an operator that is not supported": the same warning, and the right result."""
 
+import interpreter
 import os
 import re
 import subprocess
@@ -31,12 +32,10 @@ ERROR = (
 
 def run(tmp_path, **variables):
     code = SNIPPET.replace("FILE", repr(str(tmp_path / "solution.pt")))
-    return subprocess.run(
-        [sys.executable, "-c", code],
+    return interpreter.run(
+        ["-c", code],
         cwd=tmp_path,
         env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
         timeout=120,
     )
 

@@ -5,6 +5,7 @@ What it prints is of August 2024: OP_TOOLS_VERBOSE and OP_CAPTURE_FORMAT ask for
 them the same usages give the tools' own short output, which is tested beside them.
 """
 
+import interpreter
 import os
 import re
 import subprocess
@@ -254,12 +255,10 @@ def test_fallback_lists(device, old, monkeypatch, capsys, variable, falls):
 def run_script(device, *flags):
     """As the seed runs it: from the folder that holds op_tools."""
     (folder,) = (f for f in ditorch_folders.find(os.getcwd()) if "/torch.Tensor.div/" in f)
-    done = subprocess.run(
-        [sys.executable, "op_tools/run_op_from_data.py", folder, *flags, "--device", device],
+    done = interpreter.run(
+        ["op_tools/run_op_from_data.py", folder, *flags, "--device", device],
         cwd=SOURCES,
         env={**os.environ, "OP_TOOLS_VERBOSE": ""},
-        capture_output=True,
-        text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -317,11 +316,9 @@ def test_cuda_code_after_two_lines(device):
     env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1" if device == "npu" else "0"}
     if torch.backends.cuda.is_built():  # a GPU, or a plugin nobody loads, would be chosen or missed
         env["DITORCH_DEVICE"] = device
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_LINES.replace("DEVICE", repr(device))],
+    done = interpreter.run(
+        ["-c", TWO_LINES.replace("DEVICE", repr(device))],
         env=env,
-        capture_output=True,
-        text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """seeds/003, "verifying the API": the guide's test_add.py, byte for byte, run as it says."""
 
+import interpreter
 import os
 import subprocess
 import sys
@@ -13,12 +14,10 @@ PRINTED = Path(__file__).with_name("003_test_add.txt").read_text(encoding="utf-8
 
 def run(tmp_path, code, **variables):
     (tmp_path / "test_add.py").write_text(code, encoding="utf-8")
-    return subprocess.run(
-        [sys.executable, "test_add.py"],
+    return interpreter.run(
+        ["test_add.py"],
         cwd=tmp_path,
         env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
         timeout=300,
     )
 

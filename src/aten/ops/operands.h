@@ -83,4 +83,13 @@ inline c10::ScalarType statistics_type(
                                                       : input.scalar_type();
 }
 
+inline bool is_index(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kLong || tensor.scalar_type() == at::kInt;
+}
+
+// Sizes of a traced program need not be numbers yet.
+inline bool is_symbolic(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
+
 }  // namespace npu

@@ -25,16 +25,6 @@ bool is_double(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble;
 }
 
-void check_floating(const char* name, const at::Tensor& self) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      at::isFloatingType(self.scalar_type()),
-      "\"",
-      name,
-      "\" not implemented for '",
-      c10::toString(self.scalar_type()),
-      "'");
-}
-
 // Draws into `self`, of any layout. `p`, when defined, is one parameter per
 // element, expanded to self's sizes.
 void draw(

@@ -16,16 +16,6 @@ using OptGenerator = std::optional<at::Generator>;
 // Whatever the number of attempts, a call owns this many words.
 constexpr std::int64_t kWords = 1024;
 
-void check_floating(const char* name, const at::Tensor& self) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      at::isFloatingType(self.scalar_type()),
-      "\"",
-      name,
-      "\" not implemented for '",
-      c10::toString(self.scalar_type()),
-      "'");
-}
-
 // One draw per element of p (and q, of the same sizes and dtype); contiguous
 // whatever the layout of p, as on the CPU.
 at::Tensor draw(

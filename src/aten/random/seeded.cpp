@@ -150,4 +150,14 @@ at::Tensor laid_out_like(const at::Tensor& tensor, const at::Tensor& like) {
   return out;
 }
 
+void check_floating(const char* name, const at::Tensor& self) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      at::isFloatingType(self.scalar_type()),
+      "\"",
+      name,
+      "\" not implemented for '",
+      c10::toString(self.scalar_type()),
+      "'");
+}
+
 }  // namespace npu

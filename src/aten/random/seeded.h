@@ -41,6 +41,9 @@ npu_rng reserve_random(
     c10::DeviceIndex device,
     std::int64_t words);
 
+// Refuses other dtypes in the words of PyTorch's kernel `name`.
+void check_floating(const char* name, const at::Tensor& self);
+
 // `tensor` itself when dense, else a contiguous stand-in of its sizes.
 at::Tensor dense_or_stand_in(const at::Tensor& tensor);
 // `tensor` expanded to `like`'s sizes, in `like`'s memory order.

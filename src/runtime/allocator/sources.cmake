@@ -24,7 +24,6 @@ set(NPU_ALLOCATOR_SOURCES
   ${_dir}/memory_pools.cpp)
 
 if(NPU_BUILD_TESTS AND NOT TARGET npu_allocator_test)
-  enable_testing()
   find_package(GTest REQUIRED)
   add_executable(npu_allocator_test
     ${NPU_ALLOCATOR_CORE_SOURCES}

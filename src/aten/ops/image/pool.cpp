@@ -413,7 +413,7 @@ npu_reason adaptive_avg_grad(
 }
 
 constexpr std::uint32_t kPool = NPU_KIND_POOL;
-constexpr std::uint32_t kGrad = NPU_KIND_POOL_GRAD;
+constexpr std::uint32_t kPoolGrad = NPU_KIND_POOL_GRAD;
 
 void add_windows(torch::Library& m) {
   using namespace at::cpu;
@@ -427,21 +427,29 @@ void add_windows(torch::Library& m) {
       avg_pool_grad<at::meta::structured_avg_pool3d_backward, 3>;
   add<Op<"avg_pool2d", kPool, kAvg, &avg_pool2d, avg2>>(m);
   add<Op<"avg_pool2d.out", kPool, kAvg, &avg_pool2d_outf, avg2>>(m);
-  add<Op<"avg_pool2d_backward", kGrad, kAvg, &avg_pool2d_backward, avg2_grad>>(
-      m);
+  add<
+      Op<"avg_pool2d_backward",
+         kPoolGrad,
+         kAvg,
+         &avg_pool2d_backward,
+         avg2_grad>>(m);
   add<
       Op<"avg_pool2d_backward.grad_input",
-         kGrad,
+         kPoolGrad,
          kAvg,
          &avg_pool2d_backward_outf,
          avg2_grad>>(m);
   add<Op<"avg_pool3d", kPool, kAvg, &avg_pool3d, avg3>>(m);
   add<Op<"avg_pool3d.out", kPool, kAvg, &avg_pool3d_outf, avg3>>(m);
-  add<Op<"avg_pool3d_backward", kGrad, kAvg, &avg_pool3d_backward, avg3_grad>>(
-      m);
+  add<
+      Op<"avg_pool3d_backward",
+         kPoolGrad,
+         kAvg,
+         &avg_pool3d_backward,
+         avg3_grad>>(m);
   add<
       Op<"avg_pool3d_backward.grad_input",
-         kGrad,
+         kPoolGrad,
          kAvg,
          &avg_pool3d_backward_outf,
          avg3_grad>>(m);
@@ -459,13 +467,13 @@ void add_windows(torch::Library& m) {
          max_pool2d>>(m);
   add<
       Op<"max_pool2d_with_indices_backward",
-         kGrad,
+         kPoolGrad,
          kMax,
          &max_pool2d_with_indices_backward,
          max_pool2d_grad>>(m);
   add<
       Op<"max_pool2d_with_indices_backward.grad_input",
-         kGrad,
+         kPoolGrad,
          kMax,
          &max_pool2d_with_indices_backward_outf,
          max_pool2d_grad>>(m);
@@ -483,13 +491,13 @@ void add_windows(torch::Library& m) {
          max_pool3d>>(m);
   add<
       Op<"max_pool3d_with_indices_backward",
-         kGrad,
+         kPoolGrad,
          kMax,
          &max_pool3d_with_indices_backward,
          max_pool3d_grad>>(m);
   add<
       Op<"max_pool3d_with_indices_backward.grad_input",
-         kGrad,
+         kPoolGrad,
          kMax,
          &max_pool3d_with_indices_backward_outf,
          max_pool3d_grad>>(m);
@@ -520,7 +528,7 @@ void add_adaptive(torch::Library& m) {
          avg2>>(m);
   add<
       Op<"_adaptive_avg_pool2d_backward",
-         kGrad,
+         kPoolGrad,
          kAvg,
          &_adaptive_avg_pool2d_backward,
          avg2_grad>>(m);
@@ -533,13 +541,13 @@ void add_adaptive(torch::Library& m) {
          avg3>>(m);
   add<
       Op<"_adaptive_avg_pool3d_backward",
-         kGrad,
+         kPoolGrad,
          kAvg,
          &_adaptive_avg_pool3d_backward,
          avg3_grad>>(m);
   add<
       Op<"adaptive_avg_pool3d_backward.grad_input",
-         kGrad,
+         kPoolGrad,
          kAvg,
          &adaptive_avg_pool3d_backward_outf,
          avg3_grad>>(m);
@@ -552,13 +560,13 @@ void add_adaptive(torch::Library& m) {
          max2>>(m);
   add<
       Op<"adaptive_max_pool2d_backward",
-         kGrad,
+         kPoolGrad,
          kMax,
          &adaptive_max_pool2d_backward,
          max2_grad>>(m);
   add<
       Op<"adaptive_max_pool2d_backward.grad_input",
-         kGrad,
+         kPoolGrad,
          kMax,
          &adaptive_max_pool2d_backward_outf,
          max2_grad>>(m);
@@ -571,13 +579,13 @@ void add_adaptive(torch::Library& m) {
          max3>>(m);
   add<
       Op<"adaptive_max_pool3d_backward",
-         kGrad,
+         kPoolGrad,
          kMax,
          &adaptive_max_pool3d_backward,
          max3_grad>>(m);
   add<
       Op<"adaptive_max_pool3d_backward.grad_input",
-         kGrad,
+         kPoolGrad,
          kMax,
          &adaptive_max_pool3d_backward_outf,
          max3_grad>>(m);

@@ -10,16 +10,13 @@
 #include <ATen/ops/embedding_renorm_cpu_dispatch.h>
 
 #include "aten/ops/op.h"
+#include "aten/ops/operands.h"
 #include "driver/build_call.h"
 
 namespace npu {
 namespace {
 
 enum Mode : std::int64_t { kSum, kMean, kMax };  // as PyTorch numbers them
-
-bool is_index(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kLong || tensor.scalar_type() == at::kInt;
-}
 
 const at::Tensor& or_none(const std::optional<at::Tensor>& tensor) {
   static const at::Tensor none;

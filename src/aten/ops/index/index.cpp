@@ -16,14 +16,11 @@
 #include <vector>
 
 #include "aten/ops/op.h"
+#include "aten/ops/operands.h"
 #include "driver/build_call.h"
 
 namespace npu {
 namespace {
-
-bool is_index(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kLong || tensor.scalar_type() == at::kInt;
-}
 
 // Of an out= tensor, which may not share memory with what is read.
 void check_overlap(

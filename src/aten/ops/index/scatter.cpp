@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "aten/ops/op.h"
+#include "aten/ops/operands.h"
 #include "driver/build_call.h"
 
 namespace npu {
@@ -29,10 +30,6 @@ namespace {
 
 using c10::Scalar;
 using c10::string_view;
-
-bool is_index(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kLong || tensor.scalar_type() == at::kInt;
-}
 
 // ---- scatter ----
 

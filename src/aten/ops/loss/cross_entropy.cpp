@@ -51,7 +51,7 @@ at::Tensor composite(const Entropy& c) {
 }
 
 // One target per sample, or a distribution; classes are dimension 1.
-bool fits(const Entropy& c) {
+bool fits_entropy(const Entropy& c) {
   const at::Tensor& x = c.input;
   if (!is_float(x) || x.dim() < 2 || !on_device(x, c.target, c.weight) ||
       c.target.numel() == 0 || c.reduction < 0 || c.reduction > 2 ||
@@ -98,7 +98,8 @@ NativeSite& backward_site(const Entropy& c) {
 // Undefined where the driver declines; fills what backward needs.
 at::Tensor run_forward(Entropy& c) {
   NativeSite& site = forward_site(c);
-  if (!fits(c) || site.wants(c.input, c.target, c.weight) != NPU_REASON_NONE) {
+  if (!fits_entropy(c) ||
+      site.wants(c.input, c.target, c.weight) != NPU_REASON_NONE) {
     return {};
   }
   const at::Tensor& x = c.input;

@@ -68,10 +68,6 @@ npu_reason run_loss_grad(
 
 namespace {
 
-at::Tensor made(const at::Tensor& like, at::IntArrayRef sizes) {
-  return make_empty(sizes, like.scalar_type(), like.device().index());
-}
-
 // ---- mse, smooth_l1, huber ----
 
 at::Tensor mse_backward(
@@ -83,7 +79,7 @@ at::Tensor mse_backward(
       "aten::mse_loss_backward", NPU_KIND_LOSS_GRAD, NPU_LOSS_GRAD_MSE);
   npu_reason why = site.wants(self, target, grad);
   if (takes(fits(self, target) && is_gradient(grad, self, reduction), why)) {
-    at::Tensor out = made(self, self.sizes());
+    at::Tensor out = make_like(self, self.sizes());
     why = run_loss_grad(site, grad, self, target, {}, reduction, 0, out);
     if (why == NPU_REASON_NONE) {
       return out;
@@ -163,7 +159,7 @@ at::Tensor huber(
   static NativeSite site("aten::huber_loss", NPU_KIND_LOSS, NPU_LOSS_HUBER);
   npu_reason why = site.wants(self, target);
   if (takes(fits(self, target) && is_reduction(reduction) && delta > 0, why)) {
-    at::Tensor out = made(self, loss_sizes(self, reduction));
+    at::Tensor out = make_like(self, loss_sizes(self, reduction));
     why = run_loss(site, self, target, {}, reduction, delta, out);
     if (why == NPU_REASON_NONE) {
       return out;
@@ -312,8 +308,8 @@ Two nll2d(
   npu_reason why = site.wants(self, target, w);
   if (takes(is_image_nll(self, target, w, reduction), why)) {
     at::Tensor out =
-        made(self, reduction == 0 ? target.sizes() : at::IntArrayRef());
-    at::Tensor total = made(self, {});
+        make_like(self, reduction == 0 ? target.sizes() : at::IntArrayRef());
+    at::Tensor total = make_like(self, {});
     why = run_nll(site, self, target, w, reduction, ignore_index, out, total);
     if (why == NPU_REASON_NONE) {
       return {std::move(out), std::move(total)};
@@ -345,7 +341,7 @@ at::Tensor nll2d_backward(
       grad.scalar_type() == self.scalar_type() &&
       (reduction == 0 ? grad.sizes() == target.sizes() : grad.numel() == 1);
   if (takes(is_image_nll(self, target, w, reduction) && gradient, why)) {
-    at::Tensor out = made(self, self.sizes());
+    at::Tensor out = make_like(self, self.sizes());
     why = run_nll_grad(
         site, grad, target, w, reduction, ignore_index, total_weight, out);
     if (why == NPU_REASON_NONE) {

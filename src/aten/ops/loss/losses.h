@@ -66,4 +66,8 @@ npu_reason run_loss_grad(
     double a,
     const at::Tensor& out);
 
+inline at::Tensor make_like(const at::Tensor& like, at::IntArrayRef sizes) {
+  return make_empty(sizes, like.scalar_type(), like.device().index());
+}
+
 }  // namespace npu

@@ -14,19 +14,14 @@
 #include <algorithm>
 #include <tuple>
 
-#include "aten/core/factories.h"
 #include "aten/ladder/native.h"
-#include "aten/ops/operands.h"
+#include "aten/ops/loss/losses.h"
 #include "driver/build_call.h"
 
 namespace npu {
 namespace {
 
 using Two = std::tuple<at::Tensor, at::Tensor>;
-
-at::Tensor made(const at::Tensor& like, at::IntArrayRef sizes) {
-  return make_empty(sizes, like.scalar_type(), like.device().index());
-}
 
 bool is_single_or_double(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat ||
@@ -91,8 +86,8 @@ Two ctc(
   if (takes(is_ctc(log_probs, targets, lengths, blank), why)) {
     npu_ctc_attrs attrs{};
     attrs.blank = blank;
-    at::Tensor out = made(log_probs, {log_probs.size(1)});
-    at::Tensor alpha = made(
+    at::Tensor out = make_like(log_probs, {log_probs.size(1)});
+    at::Tensor alpha = make_like(
         log_probs,
         {log_probs.size(1),
          log_probs.size(0),
@@ -152,7 +147,7 @@ at::Tensor ctc_backward(
     npu_ctc_grad_attrs attrs{};
     attrs.blank = blank;
     attrs.zero_infinity = zero_infinity ? 1 : 0;
-    at::Tensor out = made(log_probs, log_probs.sizes());
+    at::Tensor out = make_like(log_probs, log_probs.sizes());
     const at::Tensor in = on_device_of(log_probs, input_lengths);
     const at::Tensor labels = on_device_of(log_probs, target_lengths);
     Call call = site.call();
@@ -240,7 +235,7 @@ at::Tensor multi_margin(
     attrs.p = p.toLong();
     attrs.margin = margin.toDouble();
     attrs.reduction = static_cast<std::uint32_t>(reduction);
-    at::Tensor out = made(self, sample_sizes(self, reduction));
+    at::Tensor out = make_like(self, sample_sizes(self, reduction));
     Call call = site.call();
     build::margin(
         call,
@@ -288,7 +283,7 @@ at::Tensor multi_margin_backward(
     attrs.p = p.toLong();
     attrs.margin = margin.toDouble();
     attrs.reduction = static_cast<std::uint32_t>(reduction);
-    at::Tensor out = made(self, self.sizes());
+    at::Tensor out = make_like(self, self.sizes());
     Call call = site.call();
     build::margin_grad(
         call,
@@ -334,8 +329,8 @@ Two multilabel_margin(
     attrs.p = 1;
     attrs.margin = 1;
     attrs.reduction = static_cast<std::uint32_t>(reduction);
-    at::Tensor out = made(self, sample_sizes(self, reduction));
-    at::Tensor is_target = made(self, target.sizes());
+    at::Tensor out = make_like(self, sample_sizes(self, reduction));
+    at::Tensor is_target = make_like(self, target.sizes());
     Call call = site.call();
     build::margin(
         call,
@@ -374,7 +369,7 @@ at::Tensor multilabel_margin_backward(
     attrs.p = 1;
     attrs.margin = 1;
     attrs.reduction = static_cast<std::uint32_t>(reduction);
-    at::Tensor out = made(self, self.sizes());
+    at::Tensor out = make_like(self, self.sizes());
     Call call = site.call();
     build::margin_grad(
         call,

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "aten/ladder/ladder.h"
+#include "aten/ops/operands.h"
 #include "runtime/device.h"
 
 namespace npu {
@@ -78,11 +79,6 @@ bool is_like(const at::Tensor& tensor, const at::Tensor& input) {
   return tensor.device() == input.device() &&
          tensor.scalar_type() == input.scalar_type() &&
          tensor.layout() == at::kStrided;
-}
-
-// Sizes of a traced program need not be numbers yet.
-bool is_symbolic(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
 }
 
 bool has_sizes(const at::Tensor& tensor, at::IntArrayRef sizes) {

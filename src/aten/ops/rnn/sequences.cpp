@@ -18,14 +18,15 @@
 #include <tuple>
 #include <vector>
 
+#include "aten/ops/operands.h"
 #include "runtime/device.h"
 
 namespace npu {
 namespace {
 
 using List = at::TensorList;
-using Result = std::tuple<at::Tensor, at::Tensor>;
-using Composite = Result (*)(
+using SequenceResult = std::tuple<at::Tensor, at::Tensor>;
+using Composite = SequenceResult (*)(
     const at::Tensor&,
     const at::Tensor&,
     List,
@@ -115,11 +116,6 @@ bool fits(
          is_vector(w.hidden_bias);
 }
 
-// Sizes of a traced program need not be numbers yet.
-bool is_symbolic(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
-}
-
 // Sizes, dtypes and devices that go together; PyTorch's own way says what is
 // wrong with others.
 bool goes_by_sequence(const Sequence& c, std::int64_t gates) {
@@ -178,7 +174,7 @@ at::Tensor run_steps(
 }
 
 template <class Cell>
-Result run_layers(const Sequence& c) {
+SequenceResult run_layers(const Sequence& c) {
   at::Tensor input = c.batch_first ? c.input.transpose(0, 1) : c.input;
   std::vector<at::Tensor> hy;
   for (std::int64_t layer = 0; layer < c.layers; ++layer) {
@@ -197,7 +193,7 @@ Result run_layers(const Sequence& c) {
 }
 
 template <class Cell, Composite composite>
-Result sequence(
+SequenceResult sequence(
     const at::Tensor& input,
     const at::Tensor& hx,
     List params,

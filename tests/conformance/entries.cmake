@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+# The kit against the drivers of this build: one entry per driver and mode.
+set(_preload "")
+if(NPU_KIT_FROM)
+  add_executable(npu_conformance IMPORTED GLOBAL)
+  set_target_properties(npu_conformance PROPERTIES IMPORTED_LOCATION ${NPU_KIT_FROM})
+  # A sanitizer has to be loaded before the program that loads an instrumented driver.
+  foreach(_sanitizer address thread)
+    if(NPU_SANITIZE MATCHES ${_sanitizer})
+      string(SUBSTRING ${_sanitizer} 0 1 _letter)
+      execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=lib${_letter}san.so
+                      OUTPUT_VARIABLE _library OUTPUT_STRIP_TRAILING_WHITESPACE)
+      set(_preload "LD_PRELOAD=${_library}")
+    endif()
+  endforeach()
+endif()
+
+# Small memory: a test fills the device.
+function(npu_conformance_test name driver)
+  cmake_parse_arguments(arg "" "FILTER" "" ${ARGN})
+  set(_command npu_conformance --driver $<TARGET_FILE:npu_${driver}> --gtest_brief=1)
+  if(arg_FILTER)
+    list(APPEND _command --gtest_filter=${arg_FILTER})
+  endif()
+  add_test(NAME conformance.${name} COMMAND ${_command})
+  set_tests_properties(conformance.${name} PROPERTIES
+    ENVIRONMENT "NPU_HOST_MEMORY=256M;NPU_HOST_KERNELS=all;${_preload};${arg_UNPARSED_ARGUMENTS}"
+    SKIP_RETURN_CODE 77 TIMEOUT 600 LABELS conformance)
+  if(NOT NPU_KIT_FROM)
+    add_dependencies(npu_conformance npu_${driver})
+  endif()
+endfunction()
+
+npu_conformance_test(host host)
+npu_conformance_test(host-async host NPU_HOST_ASYNC=1)
+if(NOT NPU_SANITIZE MATCHES "thread")
+  # Devices, protected memory and instruction sets make no difference to what threads share.
+  npu_conformance_test(null null)
+  npu_conformance_test(host-protect-8 host NPU_HOST_PROTECT=1 NPU_HOST_DEVICES=8)
+  # What `host` uses is the best this machine has.
+  foreach(isa baseline avx2)
+    npu_conformance_test(host-${isa} host NPU_HOST_ISA=${isa})
+  endforeach()
+endif()
+
+# The discrete driver: memory that host code cannot touch, asynchronous streams.
+npu_conformance_test(discrete discrete)
+if(NPU_SANITIZE)
+  # What follows judges the kit, which is not instrumented.
+  return()
+endif()
+
+# The kit itself, against drivers that misbehave on purpose and drivers with
+# rights of their own (tests/drivers/wrong.h): what it has to print, or to bear.
+function(npu_kit_test name wrong filter expected)
+  add_test(NAME kit.${name}
+    COMMAND npu_conformance --driver $<TARGET_FILE:npu_faulty> --gtest_brief=1
+            --gtest_filter=${filter})
+  set_tests_properties(kit.${name} PROPERTIES
+    ENVIRONMENT "NPU_FAULTY_WRONG=${wrong};NPU_HOST_MEMORY=256M;NPU_HOST_KERNELS=all;NPU_FAULTY_BASE=$<TARGET_FILE:npu_host>;${ARGN}"
+    TIMEOUT 300 LABELS conformance)
+  if(expected)
+    set_tests_properties(kit.${name} PROPERTIES PASS_REGULAR_EXPRESSION "${expected}")
+  endif()
+endfunction()
+
+npu_kit_test(catches-epilogue epilogue kind.gemm "FAILED  . kind.gemm")
+npu_kit_test(catches-beta beta kind.gemm "FAILED  . kind.gemm")
+npu_kit_test(catches-unwritten-pre optional kind.gemm "FAILED  . kind.gemm")
+npu_kit_test(catches-late-copies late memory.Copies*
+  "copy_to_host to ordinary memory is not over.*copy_on_device, seen by its stream is not over")
+foreach(slot stream.query stream.synchronize device.synchronize)
+  npu_kit_test(catches-swallowed-${slot} swallow=${slot} errors.OfQueuedWork*
+    "an index out of range, then ${slot}" NPU_HOST_ASYNC=1)
+endforeach()
+npu_kit_test(catches-no-without-reason quiet_no kind.gemm "declines and gives no reason")
+set(_planned kind.gemm:kind.conv:kind.sort:kind.masked_select:kind.cat:fill.*:copy.*:kind.copy)
+npu_kit_test(bears-few-dimensions ndim=2 ${_planned} "")
+npu_kit_test(bears-if-cast if_cast ${_planned} "")
+npu_kit_test(bears-if-contiguous if_contiguous ${_planned} "")
+npu_kit_test(bears-no no=1000 ${_planned} "")
+npu_kit_test(names-the-crash segv=gemm kind.gemm
+  "ended the process .SIGSEGV. in test kind.gemm, case gemm.gemm .*seed [0-9]+")
+npu_kit_test(names-the-abort abort=softmax kind.softmax
+  "ended the process .SIGABRT. in test kind.softmax, case softmax")
