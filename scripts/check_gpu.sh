@@ -24,7 +24,7 @@ py=$venv/bin/python
 # The tools are a project of their own: ONLY=tools builds and tests just them (a minute).
 build_project() {  # source folder, build folder, extra arguments
   cmake -S "$1" -B "$2" -G Ninja -DPython3_EXECUTABLE="$py" -DCMAKE_INSTALL_PREFIX="$site" "${@:3}" >"$2.configure.log"
-  cmake --build "$2" -j "$(nproc)" >"$2.build.log" || { tail -n 60 "$2.build.log"; exit 1; }
+  cmake --build "$2" -j "$(nproc)" -- -k 0 >"$2.build.log" || { grep -E -A8 "error:|FAILED" "$2.build.log" | head -n 120; exit 1; }
   cmake --install "$2" >/dev/null
 }
 run_tests() { "$py" -m pytest -q -n "${JOBS:-8}" -p no:cacheprovider "$@"; }

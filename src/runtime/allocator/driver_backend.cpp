@@ -16,7 +16,8 @@ npu_device number(int device) {
 
 c10::Stream stream_of(StreamKey stream) {
   const auto index = static_cast<c10::DeviceIndex>(stream.device);
-  return {c10::Stream::UNSAFE, c10::Device(kDeviceType, index), stream.id};
+  return c10::Stream(
+      c10::Stream::UNSAFE, c10::Device(kDeviceType, index), stream.id);
 }
 
 npu_stream handle_of(StreamKey stream) {

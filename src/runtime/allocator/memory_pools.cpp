@@ -16,7 +16,8 @@ namespace {
 
 class FunctionSource final : public SegmentSource {
  public:
-  FunctionSource(AllocFn alloc, FreeFn free) : alloc_(alloc), free_(free) {}
+  FunctionSource(AllocFn alloc_fn, FreeFn free_fn)
+      : alloc_(alloc_fn), free_(free_fn) {}
 
   npu_status alloc(
       StreamKey stream, std::size_t bytes, void** out) override {
