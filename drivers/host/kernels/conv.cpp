@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/dense.h"
+#include "kernels/epilogue.h"
 
 namespace npu::host {
 namespace {
@@ -313,6 +314,10 @@ npu_status conv(const npu_call& call) {
     const auto run = transposed ? scatter<T> : gather<T>;
     const npu_status status =
         run(r, in.data(), weight.data(), bias.data(), out.data());
+    for (std::int64_t i = 0; args.attrs.epilogue != 0 && i < args.out->numel;
+         ++i) {
+      out[i] = finished(args.attrs.epilogue, out[i]);
+    }
     return finish(status, in, weight, bias, out);
   });
 }
@@ -375,6 +380,7 @@ npu_status conv_caps(std::uint32_t code, npu_op_caps& out) {
       NPU_DTYPES_SAME,
       {kConvDtypes, kConvDtypes, kConvDtypes, kConvDtypes});
   out.accumulate = NPU_DTYPE_BIT(NPU_F64);
+  out.flags |= NPU_CAP_EPILOGUE;
   return NPU_OK;
 }
 
