@@ -393,6 +393,8 @@ const npu_memory_table memory_table = {
     pointer_info,
     host_open,
     host_close,
+    nullptr,
+    nullptr,
 };
 
 }  // namespace npu::host

@@ -292,6 +292,7 @@ const npu_stream_table stream_table = {
     host_call,
     priority_range,
     nullptr,
+    nullptr,
 };
 
 }  // namespace npu::host

@@ -131,7 +131,8 @@ const npu_memory_table memory_table = {
     copy<true, false>, copy<false, true>, copy<true, true>,
     nullptr, // copy_peer: there is one device
     set_bytes, pointer_info,
-    nullptr, nullptr}; // host_open, host_close: coherent
+    nullptr, nullptr, // host_open, host_close: coherent
+    nullptr, nullptr}; // host_register, host_unregister
 // clang-format on
 
 }  // namespace npu::null
