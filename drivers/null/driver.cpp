@@ -53,7 +53,8 @@ const npu_device_table device_table = {
     check_device, check_device, // open, close
     properties,
     check_device, // synchronize: streams are inline
-    memory_info, nullptr, nullptr};
+    memory_info,
+    nullptr, nullptr, nullptr, nullptr}; // peers, trim, native handle
 // clang-format on
 
 // ---- the driver ----
@@ -68,7 +69,9 @@ const npu_driver driver = {
     sizeof(driver), NPU_ABI, "null", "OpenNPU", "0.1",
     ~0u, ~0u, // understands every flag, for it looks at none
     &device_table, &memory_table, &stream_table, &event_table, &op_table,
-    nullptr, shutdown};
+    nullptr, // no optional interfaces
+    shutdown,
+    0, 0, nullptr}; // flags; imitates no other chip
 // clang-format on
 
 }  // namespace

@@ -68,7 +68,7 @@ const npu_stream_table stream_table = {
     [](npu_stream stream, npu_host_fn fn, void* context) {
       return when_given([=] { fn(context); }, stream, fn);
     },
-    nullptr, nullptr};
+    nullptr, nullptr, nullptr}; // priorities, native handle, mailbox
 
 const npu_event_table event_table = {
     sizeof(event_table), 0,

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "kernels/dense.h"
+#include "kernels/epilogue.h"
 
 namespace npu::host {
 namespace {
@@ -316,6 +317,10 @@ npu_status conv(const npu_call& call) {
     const auto run = transposed ? scatter<T> : gather<T>;
     const npu_status status =
         run(r, in.data(), weight.data(), bias.data(), out.data());
+    for (std::int64_t i = 0; args.attrs.epilogue != 0 && i < args.out->numel;
+         ++i) {
+      out[i] = finished(args.attrs.epilogue, out[i]);
+    }
     return finish(status, in, weight, bias, out);
   });
 }
@@ -378,6 +383,7 @@ npu_status conv_caps(std::uint32_t code, npu_op_caps& out) {
       NPU_DTYPES_SAME,
       {kConvDtypes, kConvDtypes, kConvDtypes, kConvDtypes});
   out.accumulate = NPU_DTYPE_BIT(NPU_F64);
+  out.flags |= NPU_CAP_EPILOGUE;
   return NPU_OK;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/dense.h"
+#include "kernels/epilogue.h"
 #include "kernels/kernel.h"
 
 namespace npu::host {
@@ -115,26 +116,25 @@ Shape shape_of(const npu_tensor& a, const npu_tensor& b) {
 
 // ---- gemm ----
 
-template <class T>
-T finished(std::uint32_t epilogue, T x) {
-  if constexpr (std::is_floating_point_v<T>) {
-    switch (epilogue) {
-      case NPU_GEMM_EPILOGUE_RELU:
-        return x > 0 || x != x ? x : T(0);
-      case NPU_GEMM_EPILOGUE_GELU:
-        return x * T(0.5) * (T(1) + std::erf(x * T(0.70710678118654752440)));
-      case NPU_GEMM_EPILOGUE_GELU_TANH: {
-        const T inner =
-            T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
-        return x * T(0.5) * (T(1) + std::tanh(inner));
-      }
-      case NPU_GEMM_EPILOGUE_SILU:
-        return x / (T(1) + std::exp(-x));
-      default:
-        return x;
+// The sums of a matrix over the products' dimension: of each row of a
+// (batches, m, depth), or of each column of b (batches, depth, n).
+template <class T, class Sums>
+void sum_over_depth(
+    const T* data,
+    std::int64_t batches,
+    std::int64_t kept,
+    std::int64_t depth,
+    bool of_rows,
+    const Sums& sums) {
+  for (std::int64_t i = 0; i < batches * kept; ++i) {
+    const T* from =
+        of_rows ? data + i * depth : data + i / kept * depth * kept + i % kept;
+    T sum(0);
+    for (std::int64_t k = 0; k < depth; ++k) {
+      multiply_add(sum, from[of_rows ? k : k * kept], T(1));
     }
+    sums[i] = sum;
   }
-  return x;
 }
 
 template <class T>
@@ -152,6 +152,7 @@ npu_status gemm_of(const npu_gemm_args& args) {
   if (const npu_status status = loaded(a, b, c, bias)) {
     return status;
   }
+  const std::uint32_t bias_of = args.attrs.bias_gradient;
   const auto store = [&](std::int64_t batch,
                          std::int64_t i,
                          std::int64_t j0,
@@ -162,7 +163,7 @@ npu_status gemm_of(const npu_gemm_args& args) {
       T x = alpha * sums[j];
       x += c ? beta * c[at + j] : T(0);
       x += bias ? bias[j0 + j] : T(0);
-      if (pre) {
+      if (pre && bias_of == NPU_GEMM_BIAS_GRADIENT_NONE) {
         pre[at + j] = x;
       }
       out[at + j] = finished(args.attrs.epilogue, x);
@@ -170,6 +171,16 @@ npu_status gemm_of(const npu_gemm_args& args) {
   };
   npu_status status =
       multiply(a.data(), b.data(), s.batches, s.m, s.n, s.depth, store);
+  if (pre && bias_of != NPU_GEMM_BIAS_GRADIENT_NONE) {
+    const bool of_a = bias_of == NPU_GEMM_BIAS_GRADIENT_A;
+    sum_over_depth(
+        of_a ? a.data() : b.data(),
+        s.batches,
+        of_a ? s.m : s.n,
+        s.depth,
+        of_a,
+        pre);
+  }
   status = status || !pre ? status : pre.store();
   return status ? status : out.store();
 }
@@ -365,6 +376,7 @@ npu_status gemm_caps(std::uint32_t code, npu_op_caps& out) {
        kProductDtypes},
       UINT64_C(1) << 2);
   out.accumulate = NPU_DTYPE_BIT(NPU_F32) | NPU_DTYPE_BIT(NPU_F64);
+  out.flags |= NPU_CAP_BIAS_GRADIENT;
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
