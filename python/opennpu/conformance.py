@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import importlib.util
 import json
 import subprocess
@@ -57,15 +58,18 @@ def kit() -> Path | None:
     tree = source_tree()
     if tree is None:
         return None
-    configure = ["cmake", "--preset", "core", f"-DPython3_EXECUTABLE={sys.executable}"]
-    build = ["cmake", "--build", "--preset", "core", "--target", "npu_conformance"]
-    for command in ([configure] if not (tree / "build/core/build.ninja").exists() else []) + [
-        build
-    ]:
-        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            print(done.stdout[-3000:] + done.stderr[-3000:], file=sys.stderr)
-            return None
+    core = tree / "build/core"
+    core.mkdir(parents=True, exist_ok=True)
+    commands = [["cmake", "--build", "--preset", "core", "--target", "npu_conformance"]]
+    if not (core / "build.ninja").exists():
+        commands.insert(0, ["cmake", "--preset", "core", f"-DPython3_EXECUTABLE={sys.executable}"])
+    with open(core / ".lock", "w") as lock:  # two builds in one folder disturb each other
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for command in commands:
+            done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                print(done.stdout[-3000:] + done.stderr[-3000:], file=sys.stderr)
+                return None
     return tree / "build/core/tests/conformance/npu_conformance"
 
 

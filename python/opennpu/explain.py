@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 FAULTS = Path(__file__).with_name("faults.json")
+LAST_OF_DRIVER = 3  # rungs beyond it are PyTorch's CPU kernels
+LAST = 5
 HEADINGS = {
     "en": {"seen": "What is seen", "cause": "Cause", "effect": "Effect", "do": "What to do"},
     "zh": {"seen": "现象", "cause": "原因", "effect": "影响", "do": "处理方法"},
@@ -53,6 +55,16 @@ def explain_code(code: str, lang: str, faults: dict) -> int:
     return 0
 
 
+def driver_rungs() -> dict[str, int]:
+    """The rung of every overload that can reach a driver, and the lowest one that this driver needs."""
+    from opennpu import ops
+
+    found = ops.collect(argparse.Namespace(pattern=None, profile=None))
+    return {row["overload"]: row["rung"] for row in found["operators"]} | {
+        "lowest": found["cpu_rung"]
+    }
+
+
 def explain_operator(name: str, lang: str, faults: dict) -> int:
     import torch_npu
 
@@ -70,10 +82,17 @@ def explain_operator(name: str, lang: str, faults: dict) -> int:
         )
         return 2
     falling = [row for row in rows if row["falls_back"]]
-    texts = faults["operator"]["falls" if falling else "native"][lang]
+    profile, driver = rows[0]["profile"], torch_npu._C._driver_info().get("name", "host")
+    case, words = ("falls" if falling else "native"), {"profile": profile}
+    if profile == "none" and driver != "host" and falling:
+        # No chip is imitated: what this driver lacks falls back, and nothing else.
+        rungs = driver_rungs()
+        falling = [row for row in falling if rungs.get(row["overload"], LAST) > LAST_OF_DRIVER]
+        case = f"driver_falls_{rungs['lowest']}" if falling else "driver_native"
+        words = {"driver": driver}
     names = ", ".join(sorted({row["resolved"] for row in falling or rows}))
-    profile = rows[0]["profile"]
-    parts = {key: text.format(names=names, profile=profile) for key, text in texts.items()}
+    texts = faults["operator"][case][lang]
+    parts = {key: text.format(names=names, **words) for key, text in texts.items()}
     show(f"{name}: {', '.join(row['overload'] for row in rows)}", parts, lang)
     return 0
 

@@ -92,6 +92,7 @@ def collect(options: argparse.Namespace) -> dict:
     return {
         "driver": info["name"],
         "profile": options.profile or "",
+        "cpu_rung": 4 if access else 5,
         "seen": sum("seen" in row for row in rows),
         "operators": rows,
     }

@@ -6,18 +6,14 @@ import os
 import subprocess
 import sys
 
-import pytest
+from faulty import ROOT, faulty_environment
 from opennpu import conformance
-
-pytestmark = pytest.mark.skipif(
-    conformance.kit() is None, reason="built without GoogleTest: there is no kit"
-)
 
 
 def run(*arguments, **env):
     command = [sys.executable, "-m", "opennpu", "conformance", *arguments]
     variables = {**os.environ, "NPU_HOST_MEMORY": "256M", **env}
-    return subprocess.run(command, capture_output=True, text=True, env=variables)
+    return subprocess.run(command, capture_output=True, text=True, env=variables, cwd=ROOT)
 
 
 def report(*arguments, **env):
@@ -48,8 +44,31 @@ def test_a_driver_without_kinds_is_told_what_to_write():
     total = len(report("--driver", "null")[1]["kinds"])
     assert f"missing: {total} of {total} kinds" in ran.stdout
     lines = ran.stdout.split("what to do next")[1].splitlines()[1:]
-    models = [int(line.split()[2]) for line in lines if "models" in line]
-    assert models and models == sorted(models, reverse=True) and models[0] > 0
+    shares = [float(line.split()[2]) for line in lines if line.endswith("%")]
+    assert len(shares) == 10 and shares == sorted(shares, reverse=True) and shares[0] > 5
+
+
+def test_the_advice_ranks_by_time_not_by_models():
+    kinds = [
+        {"name": name, "state": state}
+        for name, state in (("fill", "missing"), ("gemm", "missing"), ("roll", "fails"))
+    ]
+    shares = {
+        "fill": {"time": 0.01, "models": ["a", "b", "c"]},
+        "gemm": {"time": 0.6, "models": ["a"]},
+    }
+    found = conformance.next_kinds(kinds, {"models": ["a", "b", "c"], "kinds": shares})
+    assert [k["name"] for k in found] == ["roll", "gemm", "fill"]
+
+
+def test_a_driver_that_crashes_names_its_test():
+    faulty = faulty_environment()
+    ran = run(
+        "--driver", faulty.pop("NPU_DRIVER"), "--kind", "gemm",
+        **faulty, NPU_FAULTY_WRONG="segv=gemm",
+    )  # fmt: skip
+    assert ran.returncode == 2 and "was ended by the driver" in ran.stderr
+    assert "in test kind.gemm, case gemm.gemm" in ran.stderr and "seed" in ran.stderr
 
 
 def test_a_seed_repeats_one_case():

@@ -43,6 +43,9 @@ def fallback_report(native: bool = False) -> str:
         if rows
         else "Nothing fell back to the CPU."
     ]
+    driver = _C._driver_info().get("name", "host")
+    if driver != "host":
+        parts[0] = f"Fell back on driver {driver}:\n{parts[0]}" if rows else parts[0]
     gaps = profile_gaps()
     if gaps:
         parts.append(f"Not on the profile {_C._profile_name()}: works here, raises there.")

@@ -21,7 +21,10 @@
 namespace npu::profile {
 namespace {
 
-constexpr const char* kDefaultProfile = "ascend910b";
+// Of the host driver, which stands in for that chip. Another driver is a device
+// of its own: what it has is native.
+constexpr const char* kHostProfile = "ascend910b";
+constexpr const char* kNoProfile = "none";
 
 std::string& data_dir() {
   static auto* const dir = new std::string;
@@ -30,8 +33,10 @@ std::string& data_dir() {
 
 class Profile {
  public:
-  Profile() : name_(env::text("NPU_PROFILE").value_or(kDefaultProfile)) {
-    if (name_ == "none") {
+  Profile()
+      : name_(env::text("NPU_PROFILE")
+                  .value_or(is_host() ? kHostProfile : kNoProfile)) {
+    if (name_ == kNoProfile) {
       all_native_ = is_host();
       return;
     }
@@ -207,9 +212,11 @@ bool refuses(std::string_view feature) {
 
 std::string info() {
   static constexpr const char* kPolicies[] = {"warn", "silent", "error"};
+  const Driver* const driver = active_driver_or_null();
   const std::string what =
-      active().all_native()
-          ? "everything is native"
+      active().all_native() ? "everything is native"
+      : active().name() == kNoProfile && driver != nullptr
+          ? std::string("what driver ") + driver->name() + " has is native"
           : std::to_string(active().size()) + " overloads native";
   return active().name() + ": " + what + ", policy " +
          kPolicies[static_cast<int>(policy())];

@@ -13,14 +13,13 @@
 #include <atomic>
 #include <functional>
 #include <string>
-#include <type_traits>
 
 #include "npu/kinds.h"
 
 namespace npu::discrete {
 
 inline constexpr int kDevices = 2;
-inline constexpr uint64_t kCapacity = UINT64_C(1) << 30;  // of each
+inline constexpr uint64_t kCapacity = UINT64_C(1) << 28;  // of each
 
 inline const npu_host_services* services = nullptr;
 inline std::atomic<bool> alive{false};  // false after shutdown and in a child
@@ -44,15 +43,10 @@ npu_status check_device(npu_device device, Pointers... pointers) {
              ? check(pointers...)
              : fail(NPU_E_INVALID, "no npu:" + std::to_string(device) + ".");
 }
-// What the body answers (nothing: NPU_OK), unless the check before it failed.
-template <class Body>
-npu_status then(npu_status status, Body body) {
-  if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {
-    return status != NPU_OK ? status : (body(), NPU_OK);
-  } else {
-    return status != NPU_OK ? status : body();
-  }
-}
+// Leaves the function when a check fails.
+#define NPU_TRY(checked)                   \
+  if (const npu_status failed = (checked)) \
+  return failed
 
 // NPU_OK when [ptr, ptr + bytes) lies in one live block of the device.
 npu_status check_range(npu_device device, const void* ptr, uint64_t bytes);

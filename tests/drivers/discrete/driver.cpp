@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 #include <vector>
 
 #include "discrete.h"
@@ -42,43 +41,36 @@ Work copy(const npu_call& call) {
 }
 
 Work fill(const npu_call& call) {
-  const npu_fill_args args = npu_fill_unpack(&call);
-  return [out = floats(args.out),
-          n = args.out->numel,
-          value = float(args.attrs.value.re)](std::string&) {
+  const auto value = float(npu_fill_unpack(&call).attrs.value.re);
+  float* const out = floats(&call.tensors[0]);
+  return [=, n = call.tensors[0].numel](std::string&) {
     std::fill_n(out, n, value);
   };
 }
 
-Work multiply(const npu_call& call) {
-  float *const out = floats(&call.tensors[0]), *const x =
-                                                   floats(&call.tensors[1]);
-  return [=, y = floats(&call.tensors[2]), n = call.tensors[0].numel](
-             std::string&) {
-    std::transform(x, x + n, y, out, std::multiplies<>());
+Work add(const npu_call& call) {
+  const npu_tensor* const t = call.tensors;
+  const npu_scalar given = npu_binary_unpack(&call).attrs.a;
+  const float a = given.kind == NPU_SCALAR_NONE ? 1 : float(given.re);
+  float *const out = floats(t), *const x = floats(t + 1), *y = floats(t + 2);
+  return [=, n = t->numel](std::string&) {
+    std::transform(
+        x, x + n, y, out, [=](float p, float q) { return p + a * q; });
   };
 }
 
-Work index_select(const npu_call& call) {
-  const npu_index_select_args args = npu_index_select_unpack(&call);
-  const auto dim = size_t(args.attrs.dim);
-  const int64_t n = args.in->ndim != 0 ? args.in->sizes[dim] : 1;
-  const int64_t many = args.index->numel;
-  const int64_t row = std::accumulate(
-      args.in->sizes + dim + (args.in->ndim != 0),
-      args.in->sizes + args.in->ndim,
-      int64_t{1},
-      std::multiplies<>());
-  float *const out = floats(args.out), *const in = floats(args.in);
-  auto* const index = reinterpret_cast<int64_t*>(inside(args.index->data));
-  return [=, rows = args.out->numel / row](std::string& failure) {
-    for (int64_t i = 0; i < rows && failure.empty(); ++i) {
-      const int64_t at = index[i % many];
-      if (at < 0 || at >= n) {
-        failure = "index out of range: " + std::to_string(at);
-      } else {
-        std::copy_n(in + (i / many * n + at) * row, row, out + i * row);
+Work take(const npu_call& call) {
+  const npu_tensor* const t = call.tensors;
+  float *const out = floats(t), *const in = floats(t + 1);
+  const auto* index = reinterpret_cast<int64_t*>(inside(t[2].data));
+  return [=, n = t->numel, size = t[1].numel](std::string& failure) {
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t at = index[i] < 0 ? index[i] + size : index[i];
+      if (at < 0 || at >= size) {
+        failure = "index out of range: " + std::to_string(index[i]);
+        return;
       }
+      out[i] = in[at];
     }
   };
 }
@@ -90,34 +82,32 @@ struct Sizes {
 Work gemm(const npu_call& call) {
   const npu_gemm_args args = npu_gemm_unpack(&call);
   auto* const sizes = static_cast<Sizes*>(call.host_workspace);
-  sizes->k = args.a->sizes[args.a->ndim - 1];
-  sizes->m = args.a->sizes[args.a->ndim - 2];
-  sizes->n = args.b->sizes[args.b->ndim - 1];
-  sizes->rows = args.a->numel / sizes->k;
+  const int64_t* const a_sizes = args.a->sizes + args.a->ndim - 2;
+  const int64_t inner = a_sizes[1];
+  *sizes = {
+      args.a->numel / inner,
+      a_sizes[0],
+      args.b->sizes[args.b->ndim - 1],
+      inner};
   auto* const sums = reinterpret_cast<double*>(inside(call.workspace));
   float *const out = floats(args.out), *const a = floats(args.a);
   float *const b = floats(args.b), *const c = floats(args.c);
-  const double alpha = args.attrs.alpha.re;
-  const double beta = c != nullptr ? args.attrs.beta.re : 0;
+  const double alpha = args.attrs.alpha.re, beta = args.attrs.beta.re;
   return [=, bias = floats(args.bias)](std::string&) {
     const auto [rows, m, n, k] = *sizes;
-    for (int64_t i = 0; i < rows; ++i) {
-      std::fill_n(sums, n, 0.0);
+    for (int64_t i = 0; i < rows * n; ++i) {
+      double sum = 0;
       for (int64_t l = 0; l < k; ++l) {
-        for (int64_t j = 0; j < n; ++j) {
-          sums[j] += double(a[i * k + l]) * b[(i / m * k + l) * n + j];
-        }
+        sum += double(a[i / n * k + l]) * b[(i / n / m * k + l) * n + i % n];
       }
-      for (int64_t j = 0; j < n; ++j) {
-        const double more = beta != 0 ? beta * c[i * n + j] : 0;
-        out[i * n + j] = float(sums[j] * alpha + more + (bias ? bias[j] : 0));
-      }
+      sums[i] = sum * alpha + (c && beta != 0 ? beta * c[i] : 0);
+      out[i] = float(sums[i] + (bias ? bias[i % n] : 0));
     }
   };
 }
 
 struct Kernel {
-  uint32_t slot, code, flags, max_ndim, min_alignment;
+  uint32_t slot, flags, max_ndim, min_alignment;
   uint64_t dtypes;
   Work (*make)(const npu_call& call);
 };
@@ -126,18 +116,18 @@ constexpr uint64_t kAll = (UINT64_C(1) << NPU_DTYPE_COUNT) - 2;
 constexpr uint64_t kF32 = NPU_DTYPE_BIT(NPU_F32);
 constexpr uint64_t kI64 = NPU_DTYPE_BIT(NPU_I64);
 const Kernel kKernels[] = {
-    {NPU_KIND_COPY, 0, kStrided, 6, 0, kAll, copy},
-    {NPU_KIND_FILL, 0, 0, 0, 0, kF32, fill},
-    {NPU_KIND_BINARY, NPU_BINARY_MUL, NPU_CAP_ALIAS, 0, 64, kF32, multiply},
-    {NPU_KIND_INDEX_SELECT, 0, 0, 0, 0, kF32, index_select},
-    {NPU_KIND_GEMM, 0, 0, 3, 0, kF32, gemm},
+    {NPU_KIND_COPY, kStrided, 6, 0, kAll, copy},
+    {NPU_KIND_FILL, 0, 0, 0, kF32, fill},
+    {NPU_KIND_BINARY, NPU_CAP_ALIAS, 0, 64, kF32, add},
+    {NPU_KIND_TAKE, 0, 0, 0, kF32, take},
+    {NPU_KIND_GEMM, 0, 3, 0, kF32, gemm},
 };
 
-// ---- the op table ----
+// ---- the op table: code 0 of these kinds ----
 
 const Kernel* kernel_of(uint32_t slot, uint32_t code) {
   for (const Kernel& kernel : kKernels) {
-    if (kernel.slot == slot && kernel.code == code) {
+    if (kernel.slot == slot && code == 0) {
       return &kernel;
     }
   }
@@ -146,10 +136,7 @@ const Kernel* kernel_of(uint32_t slot, uint32_t code) {
 }
 
 npu_status find(const char* name, uint32_t* slot) {
-  *slot = npu_kind_find(name);
-  const bool is_binary = *slot == NPU_KIND_BINARY;
-  return kernel_of(*slot, is_binary ? NPU_BINARY_MUL : 0) ? NPU_OK
-                                                          : NPU_E_UNSUPPORTED;
+  return kernel_of(*slot = npu_kind_find(name), 0) ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
 npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
@@ -165,7 +152,7 @@ npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
   made.min_alignment = kernel->min_alignment;
   made.alias_mask = (kernel->flags & NPU_CAP_ALIAS) != 0 ? 3 : 0;
   std::fill_n(made.dtypes, 6, kernel->dtypes);
-  if (slot == NPU_KIND_INDEX_SELECT) {
+  if (slot == NPU_KIND_TAKE) {
     made.dtype_rule = NPU_DTYPES_FREE;
     made.dtypes[2] = kI64;
   }
@@ -174,26 +161,26 @@ npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
 }
 
 npu_status plan(npu_device device, const npu_call* call, npu_verdict* verdict) {
-  return then(check_device(device, call, verdict), [=] {
-    if (kernel_of(call->slot, call->code) == nullptr) {
-      return;
-    }
-    verdict->answer = NPU_VERDICT_YES;
-    if (call->slot == NPU_KIND_GEMM) {
-      const npu_gemm_args args = npu_gemm_unpack(call);
-      const bool plain = args.attrs.epilogue == 0 && args.pre == nullptr;
-      verdict->answer = plain ? NPU_VERDICT_YES : NPU_VERDICT_NO;
-      verdict->reason = plain ? NPU_REASON_NONE : NPU_REASON_ATTRIBUTE;
-      verdict->workspace_bytes = sizeof(double) * size_t(args.out->numel);
-      verdict->host_workspace_bytes = sizeof(Sizes);
-    }
-  });
+  NPU_TRY(check_device(device, call, verdict));
+  if (kernel_of(call->slot, call->code) == nullptr) {
+    return NPU_E_UNSUPPORTED;
+  }
+  verdict->answer = NPU_VERDICT_YES;
+  if (call->slot == NPU_KIND_GEMM) {
+    const npu_gemm_args args = npu_gemm_unpack(call);
+    const bool plain = args.attrs.epilogue == 0 && args.pre == nullptr;
+    verdict->answer = plain ? NPU_VERDICT_YES : NPU_VERDICT_NO;
+    verdict->reason = plain ? NPU_REASON_NONE : NPU_REASON_ATTRIBUTE;
+    verdict->workspace_bytes = sizeof(double) * size_t(args.out->numel);
+    verdict->host_workspace_bytes = sizeof(Sizes);
+  }
+  return NPU_OK;
 }
 
 // True when an operand is what caps promised: no other reaches a kernel.
 bool as_promised(const Kernel& kernel, npu_device device, const npu_tensor& t) {
-  const bool index = kernel.slot == NPU_KIND_INDEX_SELECT && t.dtype == NPU_I64;
-  return ((kernel.dtypes | (index ? kI64 : 0)) & NPU_DTYPE_BIT(t.dtype)) != 0 &&
+  const uint64_t index = kernel.slot == NPU_KIND_TAKE ? kI64 : 0;
+  return ((kernel.dtypes | index) & NPU_DTYPE_BIT(t.dtype)) != 0 &&
          ((kernel.flags & NPU_CAP_STRIDED_IN) != 0 ||
           (t.flags & NPU_TENSOR_CONTIGUOUS) != 0) &&
          (kernel.max_ndim == 0 || t.ndim <= kernel.max_ndim) &&
@@ -203,53 +190,48 @@ bool as_promised(const Kernel& kernel, npu_device device, const npu_tensor& t) {
 }
 
 npu_status run(npu_stream stream, const npu_call* call) {
-  return then(check(stream, call), [=]() -> npu_status {
-    const Kernel* const kernel = kernel_of(call->slot, call->code);
-    if (kernel == nullptr) {
-      return NPU_E_UNSUPPORTED;
+  NPU_TRY(check(stream, call));
+  const Kernel* const kernel = kernel_of(call->slot, call->code);
+  if (kernel == nullptr) {
+    return NPU_E_UNSUPPORTED;
+  }
+  for (uint32_t i = 0; i < call->n_out + call->n_in; ++i) {
+    if (call->tensors[i].dtype != NPU_ABSENT &&
+        !as_promised(*kernel, device_of(stream), call->tensors[i])) {
+      return fail(
+          NPU_E_INVALID, "operand " + std::to_string(i) + " outside its caps.");
     }
-    for (uint32_t i = 0; i < call->n_out + call->n_in; ++i) {
-      const npu_tensor& tensor = call->tensors[i];
-      if (tensor.dtype != NPU_ABSENT &&
-          !as_promised(*kernel, device_of(stream), tensor)) {
-        return fail(
-            NPU_E_INVALID,
-            std::string(call->label) + ": operand " + std::to_string(i) +
-                " is outside its caps.");
-      }
-    }
-    return enqueue(stream, kernel->make(*call));
-  });
+  }
+  return enqueue(stream, kernel->make(*call));
 }
 
 // ---- device and driver ----
 
 npu_status properties(npu_device device, npu_device_properties* out) {
-  return then(check_device(device, out), [=] {
-    npu_device_properties p{};
-    p.size = std::min(out->size, uint32_t(sizeof(p)));
-    p.host_access = NPU_HOST_ACCESS_NONE;
-    std::snprintf(p.name, sizeof(p.name), "Discrete device");
-    std::snprintf(p.architecture, sizeof(p.architecture), "discrete");
-    p.uuid[0] = uint8_t(device + 1);
-    p.total_memory = kCapacity;
-    p.allocation_alignment = p.allocation_granularity = 4096;
-    p.compute_units = p.unified_address = 1;
-    std::memcpy(out, &p, p.size);
-  });
+  NPU_TRY(check_device(device, out));
+  npu_device_properties p{};
+  p.size = std::min(out->size, uint32_t(sizeof(p)));
+  p.host_access = NPU_HOST_ACCESS_NONE;
+  std::snprintf(p.name, sizeof(p.name), "Discrete device");
+  p.uuid[0] = uint8_t(device + 1);
+  p.total_memory = kCapacity;
+  p.allocation_alignment = p.allocation_granularity = 4096;
+  p.compute_units = p.unified_address = 1;
+  std::memcpy(out, &p, p.size);
+  return NPU_OK;
 }
 
 npu_status memory_info(npu_device device, uint64_t* free, uint64_t* total) {
-  return then(check_device(device, free, total), [=] {
-    *total = kCapacity;
-    *free = kCapacity - used_memory(device);
-  });
+  NPU_TRY(check_device(device, free, total));
+  *total = kCapacity;
+  *free = kCapacity - used_memory(device);
+  return NPU_OK;
 }
 
 // clang-format off
 const npu_device_table device_table = {
     sizeof(device_table), 0,
-    [](int32_t* out) { return then(check(out), [=] { *out = kDevices; }); },
+    [](int32_t* out) { return check(out) ? check(out) : (*out = kDevices, NPU_OK); },
     check_device<>, check_device<>, // open, close
     properties, drain_device, memory_info, nullptr, nullptr};
 
@@ -270,8 +252,9 @@ extern "C" NPU_EXPORT npu_status npu_driver_entry(
     uint32_t, const npu_host_services* services, const npu_driver** out) {
   using namespace npu::discrete;
   npu::discrete::services = services;
-  const char* delay = std::getenv("NPU_DISCRETE_DELAY_US");
-  delay_us = delay != nullptr ? std::atoi(delay) : 0;
+  if (const char* delay = std::getenv("NPU_DISCRETE_DELAY_US")) {
+    delay_us = std::atoi(delay);
+  }
   alive = true;
   pthread_atfork(nullptr, nullptr, [] { alive = false; });
   *out = &driver;

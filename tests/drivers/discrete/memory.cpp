@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -16,98 +15,86 @@
 namespace npu::discrete {
 namespace {
 
-constexpr uint64_t kPoisoned = 16 << 20;  // larger blocks stay untouched
 constexpr npu_device kPinned = -1;
 
 struct Block {
-  uint64_t bytes;
-  npu_device device;
-  char* inside;
+  uint64_t bytes = 0;
+  npu_device device = kPinned;
+  char* inside = nullptr;
+  char* base = nullptr;  // as callers see it; null: no block
 };
 std::mutex mutex;
-// By address, as callers see it. Never destroyed: threads outlive main.
-auto& blocks = *new std::map<const char*, Block>;
-uint64_t used[kDevices];
+auto& blocks = *new std::map<const char*, Block>;  // threads outlive main
+uint64_t used[1 + kDevices];  // pinned, then of each device
 
-// The block that holds an address, also an interior one. With the mutex held.
-auto holder(const void* ptr) {
-  auto next = blocks.upper_bound(static_cast<const char*>(ptr));
-  return next != blocks.begin() &&
-                 ptr < std::prev(next)->first + std::prev(next)->second.bytes
-             ? std::prev(next)
-             : blocks.end();
+// The block that holds an address, also an interior one.
+Block holder(const void* ptr) {
+  const std::lock_guard lock(mutex);
+  const auto next = blocks.upper_bound(static_cast<const char*>(ptr));
+  const Block last = next == blocks.begin() ? Block{} : std::prev(next)->second;
+  return last.base && ptr < last.base + last.bytes ? last : Block{};
+}
+
+void keep(const Block& block) {
+  const std::lock_guard lock(mutex);
+  blocks[block.base] = block;
+  used[block.device + 1] += block.bytes;
 }
 
 npu_status alloc(npu_device device, uint64_t bytes, void** out) {
-  return then(check_device(device, out), [=]() -> npu_status {
-    const std::lock_guard lock(mutex);
-    const bool fits = bytes > 0 && bytes <= kCapacity - used[device];
-    const int file = fits ? memfd_create("npu_discrete", MFD_CLOEXEC) : -1;
-    const bool sized = file >= 0 && ftruncate(file, off_t(bytes)) == 0;
-    const auto map = [=](int rights) {
-      return sized ? mmap(nullptr, bytes, rights, MAP_SHARED, file, 0)
-                   : MAP_FAILED;
-    };
-    void* const seen = map(PROT_NONE);
-    void* const inner = map(PROT_READ | PROT_WRITE);
-    close(file);
-    if (seen == MAP_FAILED || inner == MAP_FAILED) {
-      return fail(
-          NPU_E_OUT_OF_MEMORY,
-          "no " + std::to_string(bytes) +
-              " bytes on npu:" + std::to_string(device) + ", used " +
-              std::to_string(used[device]) + ".");
-    }
-    madvise(inner, bytes, MADV_DONTFORK);  // a child has no device
-    blocks[static_cast<char*>(seen)] = {
-        bytes, device, static_cast<char*>(inner)};
-    used[device] += bytes;
-    if (bytes <= kPoisoned) {  // NaN in every float: nobody may depend on it
-      std::memset(inner, 0xFF, bytes);
-    }
-    *out = seen;
-    return NPU_OK;
-  });
+  NPU_TRY(check_device(device, out));
+  const bool fits = bytes > 0 && bytes <= kCapacity - used_memory(device);
+  const int file = fits ? memfd_create("npu_discrete", MFD_CLOEXEC) : -1;
+  const bool sized = file >= 0 && ftruncate(file, off_t(bytes)) == 0;
+  const auto map = [=](int rights) {
+    return static_cast<char*>(
+        sized ? mmap(nullptr, bytes, rights, MAP_SHARED, file, 0) : MAP_FAILED);
+  };
+  const Block block{bytes, device, map(PROT_READ | PROT_WRITE), map(PROT_NONE)};
+  close(file);
+  if (block.inside == MAP_FAILED || block.base == MAP_FAILED) {
+    return fail(
+        NPU_E_OUT_OF_MEMORY, "no " + std::to_string(bytes) + " bytes left.");
+  }
+  madvise(block.inside, bytes, MADV_DONTFORK);  // a child has no device
+  std::memset(block.inside, 0xFF, bytes);       // NaN in every float
+  keep(block);
+  *out = block.base;
+  return NPU_OK;
 }
 
 npu_status host_alloc(uint64_t bytes, void** out) {
-  return then(check(out), [=]() -> npu_status {
-    void* ptr = nullptr;
-    if (bytes == 0 || posix_memalign(&ptr, 4096, bytes) != 0) {
-      return fail(NPU_E_OUT_OF_MEMORY, "no pinned host memory of that size.");
-    }
-    const std::lock_guard lock(mutex);
-    blocks[static_cast<char*>(*out = ptr)] = {bytes, kPinned, nullptr};
-    return NPU_OK;
-  });
+  NPU_TRY(check(out));
+  if (bytes == 0 || posix_memalign(out, 4096, bytes) != 0) {
+    return fail(NPU_E_OUT_OF_MEMORY, "no pinned host memory of that size.");
+  }
+  keep({bytes, kPinned, nullptr, static_cast<char*>(*out)});
+  return NPU_OK;
 }
 
 npu_status give_back(npu_device device, void* ptr) {
-  return then(check(), [=]() -> npu_status {
-    const std::lock_guard lock(mutex);
-    const auto found = blocks.find(static_cast<char*>(ptr));
-    if (found == blocks.end() || found->second.device != device) {
-      return fail(NPU_E_INVALID, "freed what was not allocated there.");
-    }
-    const Block block = found->second;
-    blocks.erase(found);
-    if (device == kPinned) {
-      std::free(ptr);
-    } else {
-      munmap(ptr, block.bytes);
-      munmap(block.inside, block.bytes);
-      used[device] -= block.bytes;
-    }
-    return NPU_OK;
-  });
+  NPU_TRY(check());
+  const Block block = holder(ptr);
+  if (block.base == nullptr || block.base != ptr || block.device != device) {
+    return fail(NPU_E_INVALID, "freed what was not allocated there.");
+  }
+  const std::lock_guard lock(mutex);
+  blocks.erase(block.base);
+  used[device + 1] -= block.bytes;
+  if (device == kPinned) {
+    std::free(ptr);
+  } else {
+    munmap(block.base, block.bytes);
+    munmap(block.inside, block.bytes);
+  }
+  return NPU_OK;
 }
 
 // ---- copies ----
 
 bool is_pinned(const void* ptr) {
-  const std::lock_guard lock(mutex);
-  const auto block = holder(ptr);
-  return block != blocks.end() && block->second.device == kPinned;
+  const Block block = holder(ptr);
+  return block.base != nullptr && block.device == kPinned;
 }
 
 npu_status queue_bytes(
@@ -115,36 +102,27 @@ npu_status queue_bytes(
   return enqueue(stream, [=](std::string&) { std::memcpy(to, from, bytes); });
 }
 
-// The stream and both pointers are there, the first is the device's.
-npu_status check_copy(
-    npu_stream stream, const void* near, const void* far, uint64_t bytes) {
-  return then(check(stream, near, far), [=] {
-    return check_range(device_of(stream), near, bytes);
-  });
-}
-
 npu_status copy_to_device(
     npu_stream stream, void* dst, const void* src, uint64_t bytes) {
-  return then(check_copy(stream, dst, src, bytes), [=] {
-    if (is_pinned(src)) {
-      return queue_bytes(stream, inside(dst), src, bytes);
-    }
-    // The caller may reuse ordinary memory at once.
-    const auto* first = static_cast<const char*>(src);
-    std::vector<char> staged(first, first + bytes);
-    return enqueue(
-        stream, [staged = std::move(staged), to = inside(dst)](std::string&) {
-          std::memcpy(to, staged.data(), staged.size());
-        });
+  NPU_TRY(check(stream, dst, src));
+  NPU_TRY(check_range(device_of(stream), dst, bytes));
+  if (is_pinned(src)) {
+    return queue_bytes(stream, inside(dst), src, bytes);
+  }
+  // The caller may reuse ordinary memory at once.
+  const auto* first = static_cast<const char*>(src);
+  std::vector<char> staged(first, first + bytes);
+  return enqueue(stream, [staged, to = inside(dst)](std::string&) {
+    std::memcpy(to, staged.data(), staged.size());
   });
 }
 
 npu_status copy_to_host(
     npu_stream stream, void* dst, const void* src, uint64_t bytes) {
-  return then(check_copy(stream, src, dst, bytes), [=] {
-    queue_bytes(stream, dst, inside(src), bytes);
-    return is_pinned(dst) ? npu_status{NPU_OK} : drain(stream);
-  });
+  NPU_TRY(check(stream, dst, src));
+  NPU_TRY(check_range(device_of(stream), src, bytes));
+  queue_bytes(stream, dst, inside(src), bytes);
+  return is_pinned(dst) ? npu_status{NPU_OK} : drain(stream);
 }
 
 npu_status copy_peer(
@@ -154,83 +132,72 @@ npu_status copy_peer(
     npu_device src_device,
     const void* src,
     uint64_t bytes) {
-  npu_status status = check(stream, dst, src);
-  status = status ? status : check_range(dst_device, dst, bytes);
-  status = status ? status : check_range(src_device, src, bytes);
-  return then(status, [=] {
-    return queue_bytes(stream, inside(dst), inside(src), bytes);
-  });
-}
-
-npu_status copy_on_device(
-    npu_stream stream, void* dst, const void* src, uint64_t bytes) {
-  return then(check(stream), [=] {
-    const npu_device device = device_of(stream);
-    return copy_peer(stream, device, dst, device, src, bytes);
-  });
+  NPU_TRY(check(stream, dst, src));
+  NPU_TRY(check_range(dst_device, dst, bytes));
+  NPU_TRY(check_range(src_device, src, bytes));
+  return queue_bytes(stream, inside(dst), inside(src), bytes);
 }
 
 npu_status set_bytes(
     npu_stream stream, void* dst, int32_t value, uint64_t bytes) {
-  return then(check_copy(stream, dst, dst, bytes), [=] {
-    return enqueue(stream, [=, to = inside(dst)](std::string&) {
-      std::memset(to, value, bytes);
-    });
+  NPU_TRY(check(stream, dst));
+  NPU_TRY(check_range(device_of(stream), dst, bytes));
+  return enqueue(stream, [=, to = inside(dst)](std::string&) {
+    std::memset(to, value, bytes);
   });
 }
 
 npu_status pointer_info(const void* ptr, npu_pointer_info* out) {
-  return then(check(out), [=] {
-    const std::lock_guard lock(mutex);
-    const auto block = holder(ptr);
-    const bool known = block != blocks.end();
-    out->device = known ? block->second.device : -1;
-    out->kind = !known             ? NPU_MEMORY_UNKNOWN
-                : out->device >= 0 ? NPU_MEMORY_DEVICE
-                                   : NPU_MEMORY_HOST;
-    out->base = known ? const_cast<char*>(block->first) : nullptr;
-    out->bytes = known ? block->second.bytes : 0;
-  });
+  NPU_TRY(check(out));
+  const Block block = holder(ptr);
+  out->kind = block.base == nullptr     ? NPU_MEMORY_UNKNOWN
+              : block.device == kPinned ? NPU_MEMORY_HOST
+                                        : NPU_MEMORY_DEVICE;
+  out->device = block.device;
+  out->base = block.base;
+  out->bytes = block.bytes;
+  return NPU_OK;
 }
 
 }  // namespace
 
 npu_status check_range(npu_device device, const void* ptr, uint64_t bytes) {
-  return then(check_device(device), [=] {
-    const std::lock_guard lock(mutex);
-    const auto block = holder(ptr);
-    const bool fits =
-        block != blocks.end() && block->second.device == device &&
-        bytes <= block->second.bytes -
-                     uint64_t(static_cast<const char*>(ptr) - block->first);
-    return fits || bytes == 0
-               ? NPU_OK
-               : fail(NPU_E_INVALID, "a range is not in one device block.");
-  });
+  NPU_TRY(check_device(device));
+  const Block block = holder(ptr);
+  const auto at = uint64_t(static_cast<const char*>(ptr) - block.base);
+  const bool fits = block.base != nullptr && block.device == device &&
+                    bytes <= block.bytes - at;
+  return fits || bytes == 0
+             ? NPU_OK
+             : fail(NPU_E_INVALID, "a range is not in one device block.");
 }
 
 char* inside(const void* ptr) {
-  const std::lock_guard lock(mutex);
-  const auto block = holder(ptr);
-  return block == blocks.end() || block->second.device == kPinned
+  const Block block = holder(ptr);
+  return block.inside == nullptr
              ? nullptr
-             : block->second.inside +
-                   (static_cast<const char*>(ptr) - block->first);
+             : block.inside + (static_cast<const char*>(ptr) - block.base);
 }
 
 uint64_t used_memory(npu_device device) {
   const std::lock_guard lock(mutex);
-  return used[device];
+  return used[device + 1];
 }
 
 // clang-format off
 const npu_memory_table memory_table = {
     sizeof(memory_table), 0, alloc,
     [](npu_device device, void* ptr) {
-      return then(check_device(device), [=] { return give_back(device, ptr); });
+      const npu_status status = check_device(device);
+      return status ? status : give_back(device, ptr);
     },
     host_alloc, [](void* ptr) { return give_back(kPinned, ptr); },
-    copy_to_device, copy_to_host, copy_on_device, copy_peer,
+    copy_to_device, copy_to_host,
+    [](npu_stream stream, void* dst, const void* src, uint64_t bytes) {
+      const npu_device device = stream ? device_of(stream) : 0;
+      return copy_peer(stream, device, dst, device, src, bytes);
+    },
+    copy_peer,
     set_bytes, pointer_info, nullptr, nullptr};
 // clang-format on
 

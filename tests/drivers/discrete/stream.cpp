@@ -31,11 +31,6 @@ struct npu_event_s {
   uint32_t flags = 0;
   std::mutex mutex;
   Moment last;  // not valid: never recorded
-
-  Moment get() {
-    const std::lock_guard lock(mutex);
-    return last;
-  }
 };
 
 namespace npu::discrete {
@@ -64,9 +59,7 @@ void work_loop(npu_stream stream) {
     work(failure);
     work = nullptr;  // what it holds is free before anyone sees it done
     lock.lock();
-    if (stream->failure.empty()) {
-      stream->failure = failure;
-    }
+    stream->failure = stream->failure.empty() ? failure : stream->failure;
     ++stream->done;
     stream->changed.notify_all();
   }
@@ -79,50 +72,53 @@ npu_status take_failure(npu_stream stream) {
 }
 
 npu_status create(npu_device device, int32_t, npu_stream* out) {
-  return then(check_device(device, out), [=] {
-    auto* const stream = new npu_stream_s;
-    stream->device = device;
-    stream->worker = std::thread(work_loop, stream);
-    const std::lock_guard lock(all_mutex);
-    all_streams.insert(*out = stream);
-  });
+  NPU_TRY(check_device(device, out));
+  *out = new npu_stream_s;
+  (*out)->device = device;
+  (*out)->worker = std::thread(work_loop, *out);
+  const std::lock_guard lock(all_mutex);
+  all_streams.insert(*out);
+  return NPU_OK;
 }
 
 npu_status destroy(npu_stream stream) {
-  return then(check(stream), [=] {
-    {
-      const std::scoped_lock lock(all_mutex, stream->mutex);
-      all_streams.erase(stream);
-      stream->stopping = true;
-      stream->changed.notify_all();
-    }
-    stream->worker.join();  // its queue is empty then
-    const npu_status status = take_failure(stream);
-    delete stream;
-    return status;
-  });
+  NPU_TRY(check(stream));
+  {
+    const std::scoped_lock lock(all_mutex, stream->mutex);
+    all_streams.erase(stream);
+    stream->stopping = true;
+    stream->changed.notify_all();
+  }
+  stream->worker.join();  // its queue is empty then
+  const npu_status status = take_failure(stream);
+  delete stream;
+  return status;
 }
 
 npu_status query(npu_stream stream) {
-  return then(check(stream), [=] {
-    const std::lock_guard lock(stream->mutex);
-    return stream->done < stream->queued ? npu_status{NPU_NOT_READY}
-                                         : take_failure(stream);
-  });
+  NPU_TRY(check(stream));
+  const std::lock_guard lock(stream->mutex);
+  return stream->done < stream->queued ? npu_status{NPU_NOT_READY}
+                                       : take_failure(stream);
 }
 
 npu_status host_call(npu_stream stream, npu_host_fn fn, void* context) {
-  return then(check(stream, fn), [=] {
-    return enqueue(stream, [=](std::string&) { fn(context); });
-  });
+  NPU_TRY(check(stream, fn));
+  return enqueue(stream, [=](std::string&) { fn(context); });
 }
 
 // ---- events ----
+
+Moment last_of(npu_event event) {
+  const std::lock_guard lock(event->mutex);
+  return event->last;
+}
 
 bool is_done(const Moment& moment) {
   return !moment.valid() ||
          moment.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
+
 void wait(const Moment& moment) {
   if (moment.valid()) {
     moment.wait();
@@ -130,44 +126,39 @@ void wait(const Moment& moment) {
 }
 
 npu_status create_event(npu_device device, uint32_t flags, npu_event* out) {
-  return then(check_device(device, out), [=] {
-    *out = new npu_event_s;
-    (*out)->flags = flags;
-  });
+  NPU_TRY(check_device(device, out));
+  *out = new npu_event_s;
+  (*out)->flags = flags;
+  return NPU_OK;
 }
 
 npu_status record(npu_event event, npu_stream stream) {
-  return then(check(event, stream), [=] {
-    auto now = std::make_shared<std::promise<Clock::time_point>>();
-    const std::lock_guard lock(event->mutex);
-    event->last = now->get_future().share();
-    return enqueue(
-        stream, [now](std::string&) { now->set_value(Clock::now()); });
-  });
+  NPU_TRY(check(event, stream));
+  auto now = std::make_shared<std::promise<Clock::time_point>>();
+  const std::lock_guard lock(event->mutex);
+  event->last = now->get_future().share();
+  return enqueue(stream, [now](std::string&) { now->set_value(Clock::now()); });
 }
 
 npu_status wait_event(npu_stream stream, npu_event event) {
-  return then(check(stream, event), [=] {
-    return enqueue(
-        stream, [moment = event->get()](std::string&) { wait(moment); });
-  });
+  NPU_TRY(check(stream, event));
+  return enqueue(
+      stream, [moment = last_of(event)](std::string&) { wait(moment); });
 }
 
 npu_status elapsed_ms(npu_event start, npu_event end, double* out) {
-  return then(check(start, end, out), [=]() -> npu_status {
-    const Moment from = start->get();
-    const Moment to = end->get();
-    if ((start->flags & end->flags & NPU_EVENT_TIMING) == 0 || !from.valid() ||
-        !to.valid()) {
-      return fail(NPU_E_INVALID, "needs two recorded events with timing.");
-    }
-    if (!is_done(from) || !is_done(to)) {
-      return NPU_NOT_READY;
-    }
-    *out = std::chrono::duration<double, std::milli>(to.get() - from.get())
-               .count();
-    return NPU_OK;
-  });
+  NPU_TRY(check(start, end, out));
+  const Moment from = last_of(start), to = last_of(end);
+  const bool timed = (start->flags & end->flags & NPU_EVENT_TIMING) != 0;
+  if (!timed || !from.valid() || !to.valid()) {
+    return fail(NPU_E_INVALID, "needs two recorded events with timing.");
+  }
+  if (!is_done(from) || !is_done(to)) {
+    return NPU_NOT_READY;
+  }
+  *out =
+      std::chrono::duration<double, std::milli>(to.get() - from.get()).count();
+  return NPU_OK;
 }
 
 }  // namespace
@@ -185,45 +176,37 @@ npu_device device_of(npu_stream stream) {
 }
 
 npu_status drain(npu_stream stream) {
-  return then(check(stream), [=] {
-    std::unique_lock lock(stream->mutex);
-    const uint64_t target = stream->queued;
-    stream->changed.wait(lock, [=] { return stream->done >= target; });
-    return take_failure(stream);
-  });
+  NPU_TRY(check(stream));
+  std::unique_lock lock(stream->mutex);
+  stream->changed.wait(
+      lock, [=, target = stream->queued] { return stream->done >= target; });
+  return take_failure(stream);
 }
 
 npu_status drain_device(npu_device device) {
-  return then(check_device(device), [=] {
-    npu_status first = NPU_OK;
-    const std::lock_guard lock(all_mutex);  // none is destroyed meanwhile
-    for (npu_stream stream : all_streams) {
-      if (stream->device == device) {
-        const npu_status status = drain(stream);
-        first = first ? first : status;
-      }
-    }
-    return first;
-  });
+  NPU_TRY(check_device(device));
+  npu_status first = NPU_OK;
+  const std::lock_guard lock(all_mutex);  // none is destroyed meanwhile
+  for (npu_stream stream : all_streams) {
+    const npu_status status = stream->device == device ? drain(stream) : NPU_OK;
+    first = first ? first : status;
+  }
+  return first;
 }
 
 // clang-format off
 const npu_stream_table stream_table = {
     sizeof(stream_table), 0, create, destroy, drain, query, wait_event,
     host_call, nullptr, nullptr};
-
 const npu_event_table event_table = {
     sizeof(event_table), 0, create_event,
-    [](npu_event event) { return then(check(event), [=] { delete event; }); },
+    [](npu_event event) { return check(event) ? check(event) : (delete event, NPU_OK); },
     record,
     [](npu_event event) {
-      return then(check(event), [=] {
-        return is_done(event->get()) ? NPU_OK : NPU_NOT_READY;
-      });
+      const npu_status status = check(event);
+      return status ? status : is_done(last_of(event)) ? NPU_OK : NPU_NOT_READY;
     },
-    [](npu_event event) {
-      return then(check(event), [=] { wait(event->get()); });
-    },
+    [](npu_event event) { return check(event) ? check(event) : (wait(last_of(event)), NPU_OK); },
     elapsed_ms, nullptr};
 // clang-format on
 
