@@ -126,7 +126,7 @@ inline c10::ScalarType statistics_type(
 
 // For arguments that a frame cannot say, or that PyTorch refuses: the CPU rung
 // takes the call, with PyTorch's errors.
-inline constexpr npu_reason kLeaveToCpu = NPU_REASON_ATTRIBUTE;
+inline constexpr npu_reason kLeaveToCpu = NPU_REASON_ARGUMENTS;
 
 // The reason of the first condition that does not hold. All are evaluated:
 // none may depend on one before it.

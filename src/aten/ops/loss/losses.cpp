@@ -250,7 +250,7 @@ npu_reason run_nll_grad(
   return run(site, call, out);
 }
 
-const at::Tensor& or_undefined(at::OptionalTensorRef tensor) {
+const at::Tensor& tensor_of(at::OptionalTensorRef tensor) {
   static const at::Tensor undefined;
   return tensor.has_value() ? *tensor : undefined;
 }
@@ -266,7 +266,7 @@ npu_reason nll_loss(
     std::int64_t ignore_index,
     const at::Tensor& out,
     const at::Tensor& total_weight) {
-  const at::Tensor& w = or_undefined(weight);
+  const at::Tensor& w = tensor_of(weight);
   const npu_reason why = check_nll(self, target, w, reduction);
   return why != NPU_REASON_NONE ? why
                                 : run_nll(
@@ -290,7 +290,7 @@ npu_reason nll_loss_grad(
     std::int64_t ignore_index,
     const at::Tensor& total_weight,
     const at::Tensor& grad_in) {
-  const at::Tensor& w = or_undefined(weight);
+  const at::Tensor& w = tensor_of(weight);
   const npu_reason why = check_nll(self, target, w, reduction);
   return why != NPU_REASON_NONE ? why
                                 : run_nll_grad(
@@ -312,7 +312,7 @@ npu_reason nll_loss2d(
     const OptTensor& weight,
     std::int64_t reduction,
     std::int64_t ignore_index) {
-  const at::Tensor& w = npu::or_undefined(weight);
+  const at::Tensor& w = or_undefined(weight);
   if (const npu_reason why = check_image_nll(self, target, w, reduction)) {
     return why;
   }
@@ -338,7 +338,7 @@ npu_reason nll_loss2d_grad(
     std::int64_t reduction,
     std::int64_t ignore_index,
     const at::Tensor& total_weight) {
-  const at::Tensor& w = npu::or_undefined(weight);
+  const at::Tensor& w = or_undefined(weight);
   if (const npu_reason why = check_image_nll(self, target, w, reduction)) {
     return why;
   }
