@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import aten_call
+import aten_foreach
 import aten_hand
-import aten_impl
 import aten_list
 import aten_map
-from aten_model import Pack
+from aten_model import Operator, Pack
+from aten_overload import MADE_BY
 from aten_torch import TorchOps, load_torch, packaged_yaml
 from aten_yaml import load_pack
 from kinds import write
 from kinds_model import load_kinds
-from yaml_reader import YamlError
+from yaml_reader import YamlError, near
 
-# Each takes (pack, torch) and gives {path below --out: text}. Order does not matter.
-EMITTERS = [aten_hand.emit, aten_list.emit]
-# What they make needs headers of src/aten, which a user's pack does not have.
-ADAPTER_EMITTERS = [aten_impl.emit, aten_map.emit]
 MADE = "made.txt"  # what the last run wrote, so that this one can remove what it does not
 
 
@@ -52,14 +51,70 @@ def check_by_hand(pack: Pack) -> None:
         raise YamlError("\n".join(problems))
 
 
+def check_adapters(pack: Pack, sources: Path | None) -> None:
+    """Refuses entries that nothing can be made of, and functions that nobody has written."""
+    problems = [
+        f"{o.where.file}:{o.where.line}: key '{o.section}': '{o.name}': nothing can be generated for "
+        f"it: {why}"
+        for o in pack.mapped()
+        if (why := no_adapter(o))
+    ]
+    written = names_in(sources) if sources else None
+    for o in pack.framed() if written is not None else ():
+        name = o.impl or o.attempt
+        if name not in written:
+            problems.append(
+                f"{o.where.file}:{o.where.line}: key '{o.section}': '{o.name}': no function "
+                f"'npu_reason {name}(…)' in {sources}{near(name, written)}."
+            )
+    if problems:
+        raise YamlError("\n".join(problems))
+
+
+def no_adapter(operator: Operator) -> str:
+    if operator.kind.name in aten_map.MAP_KINDS:
+        return "" if aten_map.serves(operator) else "it has no structured meta. Give key 'rule'."
+    if aten_call.serves(operator):
+        return ""
+    return "PyTorch has no meta for its shapes, or it takes lists. Give key 'attempt'."
+
+
+def names_in(folder: Path) -> set[str]:
+    """Functions in the C++ files below a folder that answer with a reason."""
+    texts = (path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.cpp")))
+    return {name for text in texts for name in re.findall(r"^npu_reason (\w+)\(", text, re.M)}
+
+
+def adapters_of(pack: Pack, torch: TorchOps) -> dict[str, str]:
+    """What needs headers of src/aten, which a user's pack does not have."""
+    maps = [o for o in pack.mapped() if o.kind.name in aten_map.MAP_KINDS]
+    made = aten_map.emit(maps, torch)
+    made |= aten_call.emit([o for o in pack.mapped() if o not in maps], pack, torch)
+    made |= aten_foreach.emit(pack, torch)
+    shards = {"native": aten_map.SHARDS, "call": aten_call.SHARDS, "foreach": aten_foreach.SHARDS}
+    return made | {"native_table.cpp": table_text(shards)}
+
+
+def table_text(shards: dict[str, int]) -> str:
+    names = [f"{name}_rows_{i}()" for name, n in shards.items() for i in range(n)]
+    declared = "\n".join(f"ladder::UnboxedRows {name};" for name in names)
+    return f"""// SPDX-License-Identifier: Apache-2.0
+{MADE_BY}
+#include "aten/ops/register.h"
+
+namespace npu {{
+{declared}
+std::vector<ladder::UnboxedRows> native_rows() {{
+  return {{{", ".join(names)}}};
+}}
+}}  // namespace npu
+"""
+
+
 def emit(pack: Pack, torch: TorchOps, adapters: bool) -> dict[str, str]:
-    made: dict[str, str] = {}
-    for emitter in EMITTERS + (ADAPTER_EMITTERS if adapters else []):
-        for name, text in emitter(pack, torch).items():
-            if name in made:
-                raise ValueError(f"two emitters make {name}")
-            made[name] = text
-    return made
+    """{path below --out: text}"""
+    made = aten_hand.emit(pack, torch) | aten_list.emit(pack, torch)
+    return made | adapters_of(pack, torch) if adapters else made
 
 
 def write_all(out: Path, made: dict[str, str]) -> None:
@@ -84,6 +139,9 @@ def main() -> int:
     parser.add_argument(
         "--adapters", action="store_true", help="also make adapters; for OpenNPU's own build"
     )
+    parser.add_argument(
+        "--sources", type=Path, help="folder whose C++ has the functions of keys impl and attempt"
+    )
     parser.add_argument("--seen", type=Path, help="ops/seen_host.txt, for the list of operators")
     parser.add_argument("--out", type=Path, required=True, help="folder for the generated files")
     parser.add_argument("--cache", type=Path, help="folder for parsed torch YAML (default: --out)")
@@ -92,7 +150,9 @@ def main() -> int:
         torch = load_torch(args.torch_yaml, args.cache or args.out)
         kinds = load_kinds(args.kinds)
         pack = load_pack(files_of(args.ops), torch, kinds)
-        if not args.adapters:
+        if args.adapters:
+            check_adapters(pack, args.sources)
+        else:
             check_by_hand(pack)
         pack = dataclasses.replace(pack, seen=aten_list.load_seen(args.seen, kinds))
     except (YamlError, OSError) as error:

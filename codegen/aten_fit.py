@@ -94,13 +94,11 @@ class Fit:
             return None
         return Mapping(self.kind, code, chosen_by, codes, outs, ins, lists, attrs, ignored)
 
-    def only_code(self) -> str | None:
-        """The one code of an entry whose frame is filled by hand."""
+    def only_code(self) -> tuple[str, str, tuple[tuple[Constant, str], ...]] | None:
+        """The code, or codes, of an entry whose frame is filled by hand."""
         before = len(self.reader.problems)
-        code, chosen_by, _ = self.read_code()
-        if chosen_by:
-            self.problem(self.fields["code"][1], "key 'code': beside 'impl', give one code.")
-        return code if len(self.reader.problems) == before else None
+        found = self.read_code()
+        return found if len(self.reader.problems) == before else None
 
     # ---- code --------------------------------------------------------------------
 
@@ -187,6 +185,8 @@ class Fit:
             self.claimed.add(own.name)
             return Source(argument=own.name)
         node = given[1]
+        if isinstance(node, yaml.SequenceNode) and attr.length:
+            return self.array_source(attr, node)
         if not isinstance(node, yaml.ScalarNode):
             self.problem(node, f"key 'attrs': '{attr.name}': expected an argument or a constant.")
             return Source()
@@ -201,6 +201,23 @@ class Fit:
                 )
             return Source(argument=node.value)
         return self.constant_source(attr, node)
+
+    def array_source(self, attr: Attr, node) -> Source:
+        """Elements of an array attribute, each an argument of its own."""
+        names = []
+        for item in node.value:
+            argument = self.claim(item, self.reader.text(item, f"{self.what}: key 'attrs'"))
+            if argument is not None and type_of(argument) not in HOLDS[attr.type]:
+                self.problem(
+                    item,
+                    f"key 'attrs': attribute '{attr.name}' of kind '{self.kind.name}' holds "
+                    f"{', '.join(HOLDS[attr.type])}, but argument '{argument.name}' is "
+                    f"{argument.type}.",
+                )
+            names.append(item.value)
+        if len(names) > attr.length:
+            self.problem(node, f"key 'attrs': attribute '{attr.name}' has {attr.length} elements.")
+        return Source(arguments=tuple(names))
 
     def constant_source(self, attr: Attr, node) -> Source:
         value = constant(node)

@@ -224,7 +224,7 @@ METHODS = {methods}
 
 
 def emit(pack: Pack, torch: TorchOps) -> dict[str, str]:
-    by_hand = pack.by_hand()
+    by_hand = pack.declared()
     return {
         HEADER: header(by_hand),
         "RegisterNPU.cpp": registration(by_hand),

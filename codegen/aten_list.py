@@ -51,25 +51,24 @@ def load_seen(path: Path | None, kinds) -> Seen:
 
 def calls_of(operator: Operator) -> list[str]:
     """The kinds, with codes, that an entry says it calls."""
-    if operator.mapping is not None:
-        codes = operator.mapping.all_codes
-    elif operator.kind is not None:
-        codes = (operator.code,)
-    else:
+    if operator.kind is None:
         return [kind.name for kind in operator.uses]
-    return [f"{operator.kind.name}.{code}" if code else operator.kind.name for code in codes]
+    if operator.section == "foreach":
+        return [f"multi_map.{operator.kind.name}"]
+    name = operator.kind.name
+    return [f"{name}.{code}" if code else name for code in operator.all_codes]
 
 
 def how(operator: Operator) -> str:
-    if operator.mapping is not None:
-        return "kind"
-    return "impl" if operator.impl else "hand"
+    if operator.impl or operator.attempt:
+        return "impl" if operator.impl else "attempt"
+    return "kind" if operator.kind is not None else "hand"
 
 
 def rows(pack: Pack, torch: TorchOps) -> list[dict]:
     found: dict[str, dict] = {}
     for operator in pack.operators:
-        for function in operator.functions:
+        for function in operator.functions if calls_of(operator) else ():
             name = f"{function.namespace}::{function.func.name}"
             found[name] = {
                 "overload": name,
@@ -111,7 +110,7 @@ seen to on the host driver with all its kernels. Every other operator that PyTor
 CPU rungs of the ladder. `opennpu ops` shows this list for the driver you use.
 
 How: `kind`, the adapter is generated from the line of YAML; `impl`, shapes are PyTorch's and the frame is
-filled in C++; `hand`, C++. Rungs it was seen on: 1, the driver ran the call as it was; 2, after copies or
+filled in C++; `attempt`, shapes are settled in C++ as well; `hand`, all of it is C++. Rungs it was seen on: 1, the driver ran the call as it was; 2, after copies or
 casts; 3, as other kinds that src/compose made it of. dtypes: of the first input, as seen.
 
 | overload | calls | how | rungs | dtypes |

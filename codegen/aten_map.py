@@ -2,124 +2,45 @@
 """C++ adapters for elementwise entries with `kind:`.
 
     native_<n>.cpp     one function per overload: fast path, meta and driver, CPU rung
-    native_table.cpp   all of them, for src/aten/ops/install.cpp
 
 Every overload of a group becomes one function: functional, in-place and out differ in where the
 result lies. Shapes and dtypes come from PyTorch's structured meta (StructuredOp, structured.h);
-operators without one are listed here with the rule their iterator follows (MapRule, map.h).
+where there is none, key `rule` says which one the iterator follows (MapRule, map.h).
 """
 
 from __future__ import annotations
 
-from aten_model import Operator, Pack, Source
+from aten_model import Operator, Source
+from aten_overload import Overload, literal, meta_argument, shard, split
 from aten_torch import TorchOps
-from aten_unboxed import cpu_function, header_of
-from torchgen.api import cpp, structured
-from torchgen.api.types import CppSignatureGroup
+from torchgen.api import structured
 from torchgen.context import native_function_manager
-from torchgen.model import NativeFunction, SchemaKind
 
-MADE_BY = "// Made by codegen/aten_map.py. Do not edit: change ops/aten/*.yaml."
 MAP_KINDS = ("unary", "unary_with", "binary", "compare", "ternary")
 SHARDS = 4
-IMPL_SHARDS = 2  # of aten_impl.py
-FORMS = {
-    SchemaKind.functional: ("kFunctional", ""),
-    SchemaKind.inplace: ("kInplace", "_inplace"),
-    SchemaKind.out: ("kOut", "_into"),
-}
-# Codes whose result is bool for floating point operands.
-BOOLS = ("signbit", "isposinf", "isneginf", "isinf", "isnan", "logical_not")
-BOOLS += ("logical_and", "logical_or", "logical_xor")
-# Codes whose meta checks more than dtypes and sizes.
-CHECKED = ("polygamma", "complex", "polar")
-# What PyTorch's CPU kernel checks and its meta does not, by base name; where the test fails, the
-# CPU is called and says so.
-KERNEL_CHECKS = {"softshrink": "lambd.toDouble() >= 0"}
-# Operators without a structured meta, by base name: (rule, floating point operands only).
-RULES = {
-    "__lshift__": ("kBinary", False),
-    "__rshift__": ("kBinary", False),
-    "abs": ("kUnary", True),
-    "angle": ("kFloat", True),
-    "conj_physical": ("kUnary", False),
-    "deg2rad": ("kFloat", True),
-    "floor_divide": ("kBinary", False),
-    "hardswish": ("kUnary", True),
-    "hardswish_backward": ("kBinary", True),
-    "hardtanh": ("kUnary", True),
-    "hardtanh_backward": ("kBinary", True),
-    "isinf": ("kBool", True),
-    "isnan": ("kBool", True),
-    "logical_and": ("kCompare", False),
-    "logical_not": ("kBool", False),
-    "logical_or": ("kCompare", False),
-    "logical_xor": ("kCompare", False),
-    "logit": ("kFloat", True),
-    "nan_to_num": ("kUnary", True),
-    "rad2deg": ("kFloat", True),
-    "relu": ("kUnary", True),
-    "rsub": ("kBinary", True),
-}
 
 
 def is_structured(operator: Operator) -> bool:
     return operator.structured and operator.group.out.structured_inherits == "TensorIteratorBase"
 
 
-def rule_of(operator: Operator) -> tuple[str, bool] | None:
-    return RULES.get(operator.primary.func.name.name.base)
-
-
-def is_exported(torch: TorchOps, function: NativeFunction) -> bool:
-    return str(function.func.name) in torch.cpu
-
-
 def serves(operator: Operator) -> bool:
-    return (
-        operator.mapping is not None
-        and operator.mapping.kind.name in MAP_KINDS
-        and (is_structured(operator) or rule_of(operator) is not None)
-    )
+    return is_structured(operator) or bool(operator.options.rule)
 
 
-def code_name(operator: Operator, code: str) -> str:
-    return f"NPU_{operator.mapping.kind.name.upper()}_{code.upper()}"
-
-
-def meta_argument(name: str, type_: str) -> str:
-    """As a meta function takes it: optional ones by reference."""
-    if type_ == "Tensor?":
-        return f"as_ref({name})"
-    if type_ == "Scalar?":
-        return f"{name} ? at::OptionalScalarRef(*{name}) : at::OptionalScalarRef()"
-    return name
-
-
-class Adapter:
-    """One overload."""
-
-    def __init__(self, operator: Operator, function: NativeFunction, exported: bool):
-        self.operator, self.function, self.exported = operator, function, exported
-        self.mapping = operator.mapping
-        self.form, suffix = FORMS[function.func.kind()]
-        self.overload = str(function.func.name)
-        self.base = function.func.name.name.base
-        self.name = "_".join(x for x in (self.base, function.func.name.overload_name) if x) + suffix
-        self.arguments = {a.name: a for a in function.func.arguments.flat_non_out}
-        with native_function_manager(function):
-            group = CppSignatureGroup.from_native_function(
-                function, method=False, fallback_binding=False
-            )
-            self.signature = group.faithful_signature or group.signature
-            self.parameters = [(a.type, a.name) for a in self.signature.arguments()]
-            self.returns = cpp.returns_type(function.func.returns, symint=False).cpp_type()
+class Adapter(Overload):
+    @property
+    def mapping(self):
+        return self.operator.mapping
 
     # ---- parts -------------------------------------------------------------------
 
     def is_type(self, source: Source, type_: str) -> bool:
         argument = self.arguments.get(source.argument)
         return argument is not None and str(argument.type) == type_
+
+    def is_tensor(self, source: Source) -> bool:
+        return self.is_type(source, "Tensor") or self.is_type(source, "Tensor?")
 
     def input(self, source: Source) -> str:
         """An entry of MapInputs."""
@@ -145,41 +66,12 @@ class Adapter:
             if source.argument:
                 lines.append(f"  attrs.{attr.name} = number({source.argument});")
             elif source.constant is not None:
-                value = str(source.constant)
-                value = value.lower() if isinstance(source.constant, bool) else value
+                value = literal(source.constant)
                 lines.append(f"  attrs.{attr.name} = number(c10::Scalar({value}));")
         return [*lines, "  const MapAttrs given = as_attrs(attrs);"]
 
-    def sites(self) -> list[str]:
-        kind = f"NPU_KIND_{self.mapping.kind.name.upper()}"
-        rows = [
-            f'      {{"aten::{self.overload}", {kind}, {code_name(self.operator, code)}}},'
-            for code in self.mapping.all_codes
-        ]
-        lines = ["  static NativeSite sites[] = {", *rows, "  };"]
-        if not self.mapping.chosen_by:
-            return [*lines, "  NativeSite& site = sites[0];"]
-        name = self.mapping.chosen_by
-        lines.append(f"  const int chosen = {self.choice(name)};")
-        return [*lines, "  NativeSite& site = sites[chosen < 0 ? 0 : chosen];"]
-
-    def choice(self, name: str) -> str:
-        codes = self.mapping.all_codes
-        optional = str(self.arguments[name].type).endswith("?")
-        text = "-1"
-        for value, code in reversed(self.mapping.codes):
-            if value is None:
-                test = f"!{name}"
-            elif isinstance(value, bool):
-                test = name if value else f"!{name}"
-            else:
-                literal = f'"{value}"' if isinstance(value, str) else str(value)
-                test = f"{name} && *{name} == {literal}" if optional else f"{name} == {literal}"
-            text = f"{test} ? {codes.index(code)} : ({text})"
-        return text
-
     def bools(self) -> bool:
-        return self.mapping.kind.name == "compare" or self.mapping.code in BOOLS
+        return self.operator.kind.name == "compare" or self.operator.options.bool_result
 
     def fast_condition(self) -> str | None:
         """None: this overload has no fast path."""
@@ -187,7 +79,7 @@ class Adapter:
         if (
             self.form == "kOut"
             or (self.form == "kInplace" and self.bools())
-            or any(code in CHECKED for code in self.mapping.all_codes)
+            or not self.operator.options.fast
             or not all(s.absent for s in self.mapping.outs[1:])
             or len(ins) != len(self.mapping.ins)
             or not all(self.is_type(s, "Tensor") for s in ins)
@@ -196,8 +88,7 @@ class Adapter:
             return None
         scalars = self.scalars()
         tests = [f"is_plain({s})" for s in scalars if self.needs_plain(s)]
-        if self.base in KERNEL_CHECKS:
-            tests.append(KERNEL_CHECKS[self.base])
+        tests += [f"({condition})" for _, condition in self.operator.options.checks]
         optional = [s for s in scalars if str(self.arguments[s].type).endswith("?")]
         if len(optional) > 1:
             tests.append("(" + " || ".join(f"{s}.has_value()" for s in optional) + ")")
@@ -226,7 +117,7 @@ class Adapter:
 
     def written(self) -> str:
         """The tensor an in-place or out form returns."""
-        return "self" if self.form == "kInplace" else self.function.func.arguments.out[0].name
+        return self.outs[0]
 
     def fast_lines(self) -> list[str]:
         condition = self.fast_condition()
@@ -239,24 +130,12 @@ class Adapter:
         lines = ["  at::Tensor made;"] if self.form == "kFunctional" else []
         return [*lines, f"  if ({test}) {{", f"    return {out};", "  }"]
 
-    def why_lines(self) -> list[str]:
-        wants = [self.input(s) for s in self.mapping.ins if self.input(s) != "nullptr"]
-        if self.form == "kOut":
-            wants.append(f"&{self.written()}")
-        why = f"site.wants_all({{{', '.join(wants)}}})"
-        if self.mapping.chosen_by:
-            why = f"chosen < 0 ? npu_reason{{NPU_REASON_ATTRIBUTE}} : {why}"
-        lines = [f"  npu_reason why = {why};"]
-        if self.base in KERNEL_CHECKS:
+    def all_why_lines(self) -> list[str]:
+        names = [s.argument for s in self.mapping.ins if self.is_tensor(s)]
+        lines = self.why_lines(names + ([self.written()] if self.form == "kOut" else []))
+        if self.operator.options.floating:
             lines += [
-                f"  if (!({KERNEL_CHECKS[self.base]})) {{",
-                "    why = NPU_REASON_ATTRIBUTE;",
-                "  }",
-            ]
-        if not is_structured(self.operator) and rule_of(self.operator)[1]:
-            first = self.mapping.ins[0].argument
-            lines += [
-                f"  if (!{first}.is_floating_point()) {{",
+                f"  if (!{self.mapping.ins[0].argument}.is_floating_point()) {{",
                 "    why = NPU_REASON_DTYPE;",
                 "  }",
             ]
@@ -281,7 +160,7 @@ class Adapter:
     def iterator_lines(self) -> list[str]:
         functional = self.form == "kFunctional"
         into = "at::Tensor()" if functional else self.written()
-        rule = f"MapRule::{rule_of(self.operator)[0]}"
+        rule = f"MapRule::k{self.operator.options.rule.capitalize()}"
         return [
             f"    at::TensorIterator iter = map_iterator({rule}, {into}, {self.inputs()});",
             f"    why = run_map(site, iter, {self.inputs()}, given);",
@@ -290,105 +169,30 @@ class Adapter:
             "    }",
         ]
 
-    def cpu_lines(self) -> list[str]:
-        arguments = ", ".join(n for _, n in self.parameters)
-        if self.exported:
-            name, signature = cpu_function(self.function)
-            return [
-                f"  using Cpu = {signature};",
-                f"  return site.cpu(why, static_cast<Cpu*>(&at::cpu::{name}), {arguments});",
-            ]
-        if self.form == "kFunctional":
-            return [f"  return site.cpu_boxed<at::Tensor>(why, {arguments});"]
-        return [
-            f"  site.cpu_boxed<at::Tensor>(why, {arguments});",
-            f"  return {self.written()};",
-        ]
+    def headers(self) -> set[str]:
+        if not is_structured(self.operator):
+            return super().headers()
+        return super().headers() | {f"<ATen/ops/{self.operator.group.functional.root_name}_meta.h>"}
 
-    def text(self) -> str:
+    def body(self) -> list[str]:
         inside = self.structured_lines() if is_structured(self.operator) else self.iterator_lines()
-        lines = [
-            f"// {self.function.func}",
-            f"{self.returns} {self.name}({', '.join(f'{t} {n}' for t, n in self.parameters)}) {{",
+        return [
             *self.sites(),
             *self.attrs(),
             *self.fast_lines(),
-            *self.why_lines(),
+            *self.all_why_lines(),
             "  if (why == NPU_REASON_NONE) {",
             *inside,
             "  }",
             *self.cpu_lines(),
-            "}",
         ]
-        return "\n".join(lines) + "\n"
-
-    def row(self) -> str:
-        name, _, overload = self.overload.partition(".")
-        return f'    native_row("aten::{name}", "{overload}", &{self.name}),'
 
 
-def shard_text(number: int, adapters: list[Adapter]) -> str:
-    headers = set()
-    for adapter in adapters:
-        if is_structured(adapter.operator):
-            headers.add(f"<ATen/ops/{adapter.operator.group.functional.root_name}_meta.h>")
-        if adapter.exported:
-            headers.add(header_of(adapter.function))
-    includes = "\n".join(f"#include {h}" for h in sorted(headers))
-    functions = "\n".join(adapter.text() for adapter in adapters)
-    rows = "\n".join(adapter.row() for adapter in adapters)
-    return f"""// SPDX-License-Identifier: Apache-2.0
-{MADE_BY}
-#include "aten/ops/map/map.h"
-#include "aten/ops/register.h"
-#include "npu/kinds.h"
-
-{includes}
-
-namespace npu {{
-namespace {{
-
-{functions}
-const ladder::UnboxedRow kRows[] = {{
-{rows}
-}};
-
-}}  // namespace
-ladder::UnboxedRows native_rows_{number}() {{
-  return {{kRows, sizeof(kRows) / sizeof(kRows[0])}};
-}}
-}}  // namespace npu
-"""
-
-
-def table_text(shards: int, impl_shards: int) -> str:
-    names = [f"native_rows_{i}()" for i in range(shards)]
-    names += [f"impl_rows_{i}()" for i in range(impl_shards)]
-    declared = "\n".join(f"ladder::UnboxedRows {name};" for name in names)
-    listed = ", ".join(names)
-    return f"""// SPDX-License-Identifier: Apache-2.0
-{MADE_BY}
-#include "aten/ops/register.h"
-
-namespace npu {{
-{declared}
-std::vector<ladder::UnboxedRows> native_rows() {{
-  return {{{listed}}};
-}}
-}}  // namespace npu
-"""
-
-
-def emit(pack: Pack, torch: TorchOps) -> dict[str, str]:
-    adapters = [
-        Adapter(operator, function, is_exported(torch, function))
-        for operator in pack.generated()
-        if serves(operator)
-        for function in operator.functions
-    ]
-    made = {"native_table.cpp": table_text(SHARDS, IMPL_SHARDS)}
-    for i in range(SHARDS):
-        # An operator's forms stay together: they share a meta class.
-        part = [a for k, a in enumerate(adapters) if k * SHARDS // max(len(adapters), 1) == i]
-        made[f"native_{i}.cpp"] = shard_text(i, part)
-    return made
+def emit(operators: list[Operator], torch: TorchOps) -> dict[str, str]:
+    """`operators`: those with a mapping that this emitter serves."""
+    adapters = [Adapter(o, f, torch) for o in operators for f in o.functions]
+    includes = ['"aten/ops/map/map.h"', '"npu/kinds.h"']
+    return {
+        f"native_{number}.cpp": shard(f"native_rows_{number}", includes, part)
+        for number, part in enumerate(split(adapters, SHARDS))
+    }

@@ -2,7 +2,7 @@
 """What ops/aten/*.yaml and users' operator packs say, as typed data for the emitters.
 
 `aten_yaml.load_pack(files, torch, kinds)` gives a `Pack`: its `operators` in the order of the files.
-An `Operator` is one entry. Three sorts, told apart by `mapping` and `impl`:
+An `Operator` is one entry. The sorts, told apart by `mapping`, `impl`, `attempt` and the section:
 
 * by hand (both unset, guide form: `- add.Tensor`): the C++ function is written in `cpp_namespace`
   with the overload's own signature. `functions` holds that one overload.
@@ -10,10 +10,16 @@ An `Operator` is one entry. Three sorts, told apart by `mapping` and `impl`:
   filled by hand: `npu_reason <cpp_namespace>::<impl>(NativeSite&, …)` takes what torchgen's
   StructuredImplSignature says (outputs last) and answers NPU_REASON_NONE, or why the call goes down
   the ladder. `functions` holds every overload of the group, `kind` and `code` what the site calls.
+* `attempt` set: the same for any group, without a meta: `npu_reason <cpp_namespace>::<attempt>(
+  NativeSite&, Outputs&, …)` takes the schema's arguments, sets the outputs and runs the driver.
+  `functions` holds the overload named and those of its group that have a CPU function.
 * `mapping` set: the adapter is generated whole: the entry has `kind:`. `functions` holds every
   overload of the group (out, functional, in-place), `primary` the one to work from (the out form
   where there is one), `group` torchgen's group; `operator.structured` says whether PyTorch's
   structured meta serves it.
+
+* section `foreach`: `functions` holds the forms of one `_foreach_*` overload.
+* section `by_hand`: registered in C++, listed only. `functions` holds that one overload.
 
 `uses` names the kinds that hand-written code calls, for the list of operators only.
 
@@ -25,7 +31,7 @@ A `Mapping` says how the schema becomes a call of the kind. All lists are in the
     ins[i]         Source for input i: `argument` of type Tensor, Tensor? or Scalar (a Scalar is
                    passed as a 0-dim host scalar)
     lists[i]       Source for list i: an `argument` of type Tensor[], or a `result`
-    attrs[i]       Source for attribute i: an `argument`, or a `constant`
+    attrs[i]       Source for attribute i: an `argument`, a `constant`, or `arguments`, one per element
     ignored        arguments that the kernel does not need (dtype, where the meta has settled it)
 
 An absent Source (`source.absent`) leaves an optional operand out and an attribute zero.
@@ -40,7 +46,7 @@ from pathlib import Path
 from kinds_model import Kind
 from torchgen.model import NativeFunction, NativeFunctionsGroup, SchemaKind
 
-SECTIONS = ("supported", "autograd", "custom", "custom_autograd")
+SECTIONS = ("supported", "foreach", "by_hand", "autograd", "custom", "custom_autograd")
 Constant = bool | int | float | str | None
 
 
@@ -60,10 +66,13 @@ class Source:
     argument: str = ""
     result: int = -1
     constant: Constant = None
+    arguments: tuple[str, ...] = ()  # elements of an array attribute
 
     @property
     def absent(self) -> bool:
-        return not self.argument and self.result < 0 and self.constant is None
+        return (
+            not self.argument and self.result < 0 and self.constant is None and not self.arguments
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +93,20 @@ class Mapping:
 
 
 @dataclasses.dataclass(frozen=True)
+class Options:
+    """How the adapter is made; aten_yaml.py explains the keys."""
+
+    constants: tuple[tuple[str, Constant], ...] = ()  # key 'with'
+    wants: tuple[str, ...] | None = None
+    checks: tuple[tuple[str, str], ...] = ()  # (reason, C++ condition)
+    composite: bool = False  # key 'otherwise'
+    rule: str = ""
+    floating: bool = False
+    bool_result: bool = False  # key 'result'
+    fast: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
 class Operator:
     name: str  # as written: "erfinv.out", or the name of a custom schema
     section: str  # one of SECTIONS
@@ -93,10 +116,21 @@ class Operator:
     kind: Kind | None  # what generated code calls
     code: str  # "" when the kind has none, or the mapping chooses among several
     mapping: Mapping | None
+    chosen_by: str  # beside impl and attempt, as in Mapping
+    codes: tuple[tuple[Constant, str], ...]
     impl: str  # C++ function that fills the frame, or ""
+    attempt: str  # C++ function that sets the outputs and fills the frame, or ""
+    options: Options
     uses: tuple[Kind, ...]
     scalar_by_value: bool  # C++ takes at::Scalar, as the guide for PyTorch 1.8 prints it
     where: Where
+
+    @property
+    def all_codes(self) -> tuple[str, ...]:
+        """The codes this entry may call; ("",) for a kind without codes."""
+        if self.mapping is not None:
+            return self.mapping.all_codes
+        return tuple(dict.fromkeys(c for _, c in self.codes)) if self.chosen_by else (self.code,)
 
     @property
     def primary(self) -> NativeFunction:
@@ -128,11 +162,17 @@ class Pack:
     # What a test saw the driver run: overload -> "kind.code" -> dtypes (aten_list.load_seen).
     seen: dict[str, dict[str, tuple[str, ...]]] = dataclasses.field(default_factory=dict)
 
-    def generated(self) -> list[Operator]:
+    def mapped(self) -> list[Operator]:
         return [o for o in self.operators if o.mapping is not None]
 
-    def with_impl(self) -> list[Operator]:
-        return [o for o in self.operators if o.impl]
+    def framed(self) -> list[Operator]:
+        """Entries whose frame is filled by a function written by hand."""
+        return [o for o in self.operators if o.impl or o.attempt]
 
-    def by_hand(self) -> list[Operator]:
-        return [o for o in self.operators if o.mapping is None and not o.impl]
+    def foreach(self) -> list[Operator]:
+        return [o for o in self.operators if o.section == "foreach"]
+
+    def declared(self) -> list[Operator]:
+        """Entries whose C++ is all by hand, declared and registered for it."""
+        listed = ("foreach", "by_hand")
+        return [o for o in self.operators if o.kind is None and o.section not in listed]

@@ -7,18 +7,40 @@ The format is the one of the API guide, with our additions:
     cpp_namespace: at_npu::native    # where the functions written by hand live
     scalar_by_value: true            # optional: they take at::Scalar, not const at::Scalar&
     supported:                       # overloads that ATen has
-      - add.Tensor                   # the function is written by hand
+      - add.Tensor                   # the function is written by hand, declared and registered for it
       - func: cat.out                # the same, and the kinds it calls (for the list of operators)
         uses: [cat, copy]
       - func: sum.IntList_out        # a structured group: shapes by PyTorch, frame filled by hand
         kind: reduce
         impl: reduce_out             # npu_reason reduce_out(NativeSite&, …, const at::Tensor& out)
+      - func: glu.out                # any group: outputs and frame by hand, the rest generated
+        kind: binary
+        attempt: glu                 # npu_reason glu(NativeSite&, Outputs&, const at::Tensor& self, …)
+        with: {spatial: 2}           # constants that the function gets after site and outputs
+        wants: [self]                # tensors the driver is asked about first; default: all inputs
+        otherwise: composite         # not the CPU function: PyTorch's composite, on npu tensors
       - func: erfinv.out             # generated: every form of the group becomes a call of the kind
         kind: unary
         code: erfinv                 # default: the operator's name
         operands: {in: self}         # default: by name, then in order
         attrs: {a: alpha, b: 1.0}    # attribute of the kind: argument or constant; default: by name
         ignore: [dtype]              # arguments the kernel does not need
+        check: alpha.toDouble() > 0  # C++; where it does not hold the CPU gets the call, and complains
+                                     # {dtype: …, size: …}: the same with the reason for the report
+        rule: unary                  # no structured meta: how dtypes go (MapRule, map.h)
+        floating: true               # … and only floating point operands do
+        result: bool                 # floating point operands give bools
+        fast: false                  # the meta checks more than dtypes and sizes: always ask it
+    foreach:                         # a table of torch._foreach_*: both forms of each overload
+      - names: [add, sub]
+        kind: binary                 # code: default the name
+        overloads: [Scalar, List]    # default: the one without a name
+        if: {Tensor: alpha.equal(1)} # C++ condition for an overload to go in one call
+    by_hand:                         # registered in C++ (TORCH_LIBRARY_IMPL): listed, nothing is made
+      - copy_
+      - func: _foreach_powsum.Scalar
+        uses: multi_reduce
+        optional: true               # not every torch has it
     autograd:                        # the same names, forward and backward written by hand
       - dropout
     custom:                          # new operators of namespace npu, by full schema
@@ -39,17 +61,18 @@ from pathlib import Path
 
 import yaml
 from aten_fit import Fit
-from aten_model import SECTIONS, Operator, Pack, Where
+from aten_foreach_yaml import read_foreach
+from aten_model import SECTIONS, Operator, Options, Pack, Where
+from aten_options import IDENTIFIER, OPTION_KEYS, read_options
 from aten_torch import TorchOps
 from kinds_model import Kind
 from torchgen.model import Location, NativeFunction, SchemaKind, Variant
 from yaml_reader import Reader, YamlError, near
 
 TOP_KEYS = ("backend", "cpp_namespace", "scalar_by_value", *SECTIONS)
-ATEN_KEYS = ("func", "impl", "uses", "kind", "code", "operands", "attrs", "ignore")
 FIT_KEYS = ("code", "operands", "attrs", "ignore")
+ATEN_KEYS = ("func", "kind", "impl", "attempt", "uses", "optional", *FIT_KEYS, *OPTION_KEYS)
 CUSTOM_KEYS = ("func", "variants")
-IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 NAMESPACE = re.compile(r"[A-Za-z_]\w*(::[A-Za-z_]\w*)*")
 FORMS = (SchemaKind.out, SchemaKind.functional, SchemaKind.inplace, SchemaKind.mutable)
 
@@ -108,7 +131,10 @@ class PackReader(Reader):
             )
         else:
             for item in node.value:
-                self.entry(section, item)
+                if section == "foreach":
+                    read_foreach(self, item)
+                else:
+                    self.entry(section, item)
 
     def without_dashes(self, section: str, node) -> None:
         """A list whose dashes were forgotten is one long text to YAML; its words are still checked."""
@@ -165,7 +191,11 @@ class PackReader(Reader):
                 kind=more.get("kind"),
                 code=more.get("code", ""),
                 mapping=more.get("mapping"),
+                chosen_by=more.get("chosen_by", ""),
+                codes=more.get("codes", ()),
                 impl=more.get("impl", ""),
+                attempt=more.get("attempt", ""),
+                options=more.get("options", Options()),
                 uses=more.get("uses", ()),
                 scalar_by_value=self.scalar_by_value,
                 where=Where(self.path, self.line(node)),
@@ -192,6 +222,8 @@ class PackReader(Reader):
         node = fields["func"][1]
         what = f"key '{section}': '{text}'"
         name = text.partition("(")[0]
+        if "optional" in fields and name not in self.torch.functions:
+            return
         function = self.find(self.line(node), section, name)
         if function is None:
             return
@@ -200,7 +232,7 @@ class PackReader(Reader):
                 node, f"{what}: PyTorch's schema is '{function.func}'. Write only '{name}'."
             )
             return
-        if function.has_composite_implicit_autograd_kernel and section == "supported":
+        if self.only_composite(function) and section == "supported":
             self.problem(
                 node,
                 f"{what}: PyTorch composes it of other operators, gradients included; a kernel "
@@ -211,7 +243,7 @@ class PackReader(Reader):
         if "kind" in fields:
             self.kind_entry(section, fields, what, function)
             return
-        for key in ("impl", *FIT_KEYS):
+        for key in ("impl", "attempt", *FIT_KEYS, *OPTION_KEYS):
             if key in fields:
                 self.problem(
                     fields[key][0],
@@ -243,58 +275,83 @@ class PackReader(Reader):
 
     def kind_entry(self, section: str, fields: dict, what: str, function: NativeFunction) -> None:
         kind = self.kind_named(fields["kind"][1], f"{what}: key 'kind'")
-        if section == "autograd":
+        if section != "supported":
             self.problem(
                 fields["kind"][0],
-                f"{what}: key 'kind' belongs to 'supported'; what 'autograd' lists is written by hand.",
+                f"{what}: key 'kind' belongs to 'supported'; what '{section}' lists is written by hand.",
             )
             return
         if kind is None:
             return
         group, functions = self.whole_group(function)
         fit = Fit(self, fields, what, kind, functions[0])
+        options = read_options(self, fields, what, functions[0])
         name, node = str(function.func.name), fields["func"][1]
-        if "impl" in fields:
-            impl, code = self.impl(fields, what, group), fit.only_code()
-            if impl and code is not None:
-                self.add(
-                    section, node, name, functions, group=group, kind=kind, code=code, impl=impl
-                )
+        more = {"group": group, "kind": kind, "options": options}
+        if "impl" in fields or "attempt" in fields:
+            found = self.framed(fields, what, group, options)
+            code = fit.only_code()
+            if found and code is not None:
+                if "attempt" in fields:
+                    functions = self.with_cpu_function(functions, function)
+                more |= dict(zip(("code", "chosen_by", "codes"), code))
+                self.add(section, node, name, functions, **more, **found)
             return
+        for key in ("with", "wants", "otherwise"):
+            if key in fields:
+                self.problem(
+                    fields[key][0],
+                    f"{what}: key '{key}' belongs beside 'impl' or 'attempt'; here is neither.",
+                )
         mapping = fit.mapping()
         if mapping is not None:
-            self.add(
-                section, node, name, functions,
-                group=group, kind=kind, code=mapping.code, mapping=mapping,
-            )  # fmt: skip
+            self.add(section, node, name, functions, code=mapping.code, mapping=mapping, **more)
 
-    def impl(self, fields: dict, what: str, group) -> str:
-        """The function named by key 'impl', or "" when that cannot be."""
-        key, node = fields["impl"]
-        impl = self.text(node, f"{what}: key 'impl'")
-        for other in ("operands", "attrs", "ignore"):
+    def framed(self, fields: dict, what: str, group, options: Options) -> dict[str, str]:
+        """The function named by key 'impl' or 'attempt', or {} when that cannot be."""
+        way = "impl" if "impl" in fields else "attempt"
+        key, node = fields[way]
+        name = self.text(node, f"{what}: key '{way}'")
+        before = len(self.problems)
+        for other in ("operands", "attrs", "ignore", "rule", "floating", "result", "fast"):
             if other in fields:
                 self.problem(
                     fields[other][0], f"{what}: key '{other}' is the function's own business here."
                 )
-        if group is None or not group.structured:
+        if "impl" in fields and "attempt" in fields:
+            self.problem(fields["attempt"][0], f"{what}: both 'impl' and 'attempt'. Keep one.")
+        if way == "impl" and (group is None or not group.structured):
             self.problem(
                 key,
-                f"{what}: key 'impl' is for structured groups, and this is none. List each overload "
-                "by its name and write it by hand.",
+                f"{what}: key 'impl' is for structured groups, and this is none. Write 'attempt' "
+                "and let the function set the outputs.",
             )
-        elif not IDENTIFIER.fullmatch(impl):
-            self.problem(node, f"{what}: key 'impl': '{impl}' is not a C++ function name.")
-        else:
-            return impl
-        return ""
+        if way == "impl" and options.composite:
+            self.problem(
+                fields["otherwise"][0], f"{what}: key 'otherwise' belongs beside 'attempt'."
+            )
+        if not IDENTIFIER.fullmatch(name):
+            self.problem(node, f"{what}: key '{way}': '{name}' is not a C++ function name.")
+        return {way: name} if len(self.problems) == before else {}
+
+    def with_cpu_function(self, functions, named: NativeFunction) -> list[NativeFunction]:
+        """The overload that the entry names, and those that the CPU rung can run instead; the rest
+        of the group PyTorch composes of these."""
+        return [f for f in functions if f is named or str(f.func.name) in self.torch.cpu]
+
+    def only_composite(self, function: NativeFunction) -> bool:
+        """Autograd goes through PyTorch's composite: no backend has a kernel of its own."""
+        return (
+            function.has_composite_implicit_autograd_kernel
+            and str(function.func.name) not in self.torch.cpu
+        )
 
     def whole_group(self, function: NativeFunction):
         """The group of a function and its members, out form first."""
         group = self.torch.group_of.get(str(function.func.name))
         if group is None:
             return None, [function]
-        members = [f for f in group.functions() if not f.has_composite_implicit_autograd_kernel]
+        members = [f for f in group.functions() if not self.only_composite(f)]
         return group, sorted(members, key=lambda f: FORMS.index(f.func.kind()))
 
     # ---- new operators -----------------------------------------------------------

@@ -89,7 +89,9 @@ typedef uint32_t npu_reason;
 #define NPU_REASON_DISABLED 15u      /* switched off by the user */
 #define NPU_REASON_SLOWER 16u        /* has a kernel; another rung is faster */
 #define NPU_REASON_HARDWARE 17u      /* this device's generation lacks it */
-#define NPU_REASON_COUNT 18u
+/* arguments that a frame cannot express, or that PyTorch refuses */
+#define NPU_REASON_ARGUMENTS 18u
+#define NPU_REASON_COUNT 19u
 
 /* ---- handles ---- */
 

@@ -43,7 +43,8 @@ const char* reason_text(npu_reason reason) noexcept {
       "needs too much workspace",
       "switched off by the user",
       "another way is faster",
-      "not supported by this device generation"};
+      "not supported by this device generation",
+      "arguments left to the CPU"};
   return reason < kTexts.size() ? kTexts[reason] : "unknown reason";
 }
 

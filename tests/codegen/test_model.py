@@ -125,3 +125,84 @@ def test_empty_sections(load):
 def test_whole_schema_of_torch_is_accepted(load):
     operator = one(load, "  - func: relu(Tensor self) -> Tensor\n")
     assert operator.name == "relu"
+
+
+def test_attempt_takes_the_overload_and_what_the_cpu_has(load):
+    text = "  - func: {}\n    kind: ternary\n    code: where\n    attempt: f\n"
+    operator = one(load, text.format("masked_fill_.Scalar"))
+    assert [str(f.func.name) for f in operator.functions] == ["masked_fill_.Scalar"]
+    operator = one(load, "  - func: frexp.Tensor\n    kind: unary\n    attempt: f\n")
+    assert [str(f.func.name) for f in operator.functions] == ["frexp.Tensor_out", "frexp.Tensor"]
+    assert operator.attempt == "f" and operator.mapping is None and not operator.impl
+
+
+def test_options_of_an_entry(load):
+    options = one(
+        load,
+        "  - func: put_\n    kind: put\n    attempt: put\n"
+        "    code: {accumulate: {false: set, true: accumulate}}\n"
+        "    with: {spatial: 2, exact: true}\n    wants: [self, index]\n"
+        "    check: {dtype: self.dim() > 0, size: true}\n    otherwise: cpu\n",
+    ).options
+    assert options.constants == (("spatial", 2), ("exact", True))
+    assert options.wants == ("self", "index") and not options.composite
+    assert options.checks == (("dtype", "self.dim() > 0"), ("size", "true"))
+
+
+def test_codes_beside_a_function(load):
+    operator = one(
+        load,
+        "  - func: put_\n    kind: put\n    attempt: put\n"
+        "    code: {accumulate: {false: set, true: accumulate}}\n",
+    )
+    assert operator.chosen_by == "accumulate" and operator.all_codes == ("set", "accumulate")
+
+
+def test_options_of_an_elementwise_entry(load):
+    options = one(
+        load,
+        "  - func: logical_not.out\n    kind: unary\n    rule: bool\n    result: bool\n"
+        "    floating: true\n    fast: false\n    check: true\n",
+    ).options
+    assert options.rule == "bool" and options.bool_result and options.floating
+    assert not options.fast and options.checks == (("arguments", "true"),)
+
+
+def test_array_attribute_of_several_arguments(load):
+    mapping = one(
+        load,
+        "  - func: upsample_nearest2d.out\n    kind: upsample\n    code: nearest\n"
+        "    attrs: {spatial: 2, scales: [scales_h, scales_w]}\n    ignore: [output_size]\n",
+    ).mapping
+    attrs = named(mapping.kind.attrs, mapping.attrs)
+    assert attrs["scales"] == Source(arguments=("scales_h", "scales_w"))
+    assert attrs["spatial"] == Source(constant=2)
+
+
+def test_foreach_rows(load):
+    pack = load(
+        "foreach:\n  - names: [abs, neg]\n    kind: unary\n"
+        "  - names: [add]\n    kind: binary\n    overloads: [List, Tensor]\n"
+        "    if: {Tensor: alpha.equal(1)}\n"
+    )
+    names = [[str(f.func.name) for f in o.functions] for o in pack.foreach()]
+    assert names == [
+        ["_foreach_abs", "_foreach_abs_"],
+        ["_foreach_neg", "_foreach_neg_"],
+        ["_foreach_add.List", "_foreach_add_.List"],
+        ["_foreach_add.Tensor", "_foreach_add_.Tensor"],
+    ]
+    assert [o.code for o in pack.operators] == ["abs", "neg", "add", "add"]
+    assert [o.options.checks for o in pack.operators[2:]] == [
+        (),
+        (("arguments", "alpha.equal(1)"),),
+    ]
+
+
+def test_listed_only(load):
+    pack = load(
+        "by_hand:\n  - copy_\n  - func: of_another_torch\n    optional: true\n"
+        "  - func: flip\n    uses: flip\n"
+    )
+    assert [o.name for o in pack.operators] == ["copy_", "flip"]
+    assert not pack.declared() and not pack.framed() and not pack.mapped()

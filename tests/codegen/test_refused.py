@@ -203,11 +203,6 @@ ONE_FILE = {
         "supported:\n  - func: amax.out\n    kind: reduce\n    code: max\n    impl: f\n    attrs: {dims: dim}\n",
         [(8, "key 'attrs' is the function's own business")],
     ),
-    "impl with a choice of codes": (
-        "supported:\n  - func: div.out_mode\n    kind: binary\n    impl: f\n"
-        "    code: {rounding_mode: {~: div}}\n",
-        [(7, "beside 'impl', give one code")],
-    ),
     "impl with an unknown code": (
         "supported:\n  - func: amax.out\n    kind: reduce\n    impl: f\n",
         [(5, "kind 'reduce' has no code 'amax'")],
@@ -215,6 +210,89 @@ ONE_FILE = {
     "impl that is no name": (
         "supported:\n  - func: erfinv.out\n    kind: unary\n    impl: erf inv\n",
         [(6, "'erf inv' is not a C++ function name")],
+    ),
+    "attempt without kind": (
+        "supported:\n  - func: glu\n    attempt: glu\n",
+        [(5, "key 'attempt' needs key 'kind'")],
+    ),
+    "attempt and impl": (
+        "supported:\n  - func: amax.out\n    kind: reduce\n    code: max\n    impl: f\n    attempt: g\n",
+        [(8, "both 'impl' and 'attempt'")],
+    ),
+    "attempt of a kind that lacks the code": (
+        "supported:\n  - func: glu\n    kind: unary\n    attempt: glu\n",
+        [(5, "kind 'unary' has no code 'glu'", "did you mean 'gelu'?")],
+    ),
+    "attempt with operands": (
+        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n    operands: {in: self}\n",
+        [(7, "key 'operands' is the function's own business")],
+    ),
+    "attempt that is no name": (
+        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu<2>\n",
+        [(6, "'glu<2>' is not a C++ function name")],
+    ),
+    "attempt twice": (
+        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n"
+        "  - func: glu.out\n    kind: binary\n    attempt: glu\n",
+        [(7, "aten::glu.out is already at pack0.yaml:4"), (7, "aten::glu is already")],
+    ),
+    "composite beside impl": (
+        "supported:\n  - func: amax.out\n    kind: reduce\n    code: max\n    impl: f\n"
+        "    otherwise: composite\n",
+        [(8, "key 'otherwise' belongs beside 'attempt'")],
+    ),
+    "constant that is a list": (
+        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n    with: {n: [1]}\n",
+        [(7, "key 'with': expected {name: number}")],
+    ),
+    "constant without a function": (
+        "supported:\n  - func: erfinv.out\n    kind: unary\n    with: {n: 1}\n",
+        [(6, "key 'with' belongs beside 'impl' or 'attempt'")],
+    ),
+    "wants of no tensor": (
+        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n    wants: [slef]\n",
+        [(7, "no tensor argument 'slef'", "did you mean 'self'?")],
+    ),
+    "check with an unknown reason": (
+        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n    check: {dtyp: dim == 0}\n",
+        [(7, "key 'check': 'dtyp' is not known", "did you mean 'dtype'?")],
+    ),
+    "unknown rule": (
+        "supported:\n  - func: abs.out\n    kind: unary\n    rule: unaries\n",
+        [(6, "key 'rule': 'unaries' is not known", "did you mean 'unary'?")],
+    ),
+    "array attribute from an unknown argument": (
+        "supported:\n  - func: upsample_nearest1d.out\n    kind: upsample\n    code: nearest\n"
+        "    attrs: {scales: [scale]}\n    ignore: [output_size, scales]\n",
+        [(7, "upsample_nearest1d.out has no argument 'scale'", "did you mean 'scales'?")],
+    ),
+    "foreach of an unknown name": (
+        "foreach:\n  - names: [adds]\n    kind: binary\n    code: add\n    overloads: [List]\n",
+        [(7, "key 'foreach': '_foreach_adds.List'", "did you mean '_foreach_add.List'?")],
+    ),
+    "foreach of an unknown code": (
+        "foreach:\n  - names: [clamp_min]\n    kind: binary\n",
+        [(4, "'clamp_min' is no code of kind 'binary'", "Name one with key 'code'")],
+    ),
+    "foreach without a kind": (
+        "foreach:\n  - names: [add]\n",
+        [(4, "key 'foreach': an entry has no key 'kind'")],
+    ),
+    "foreach overload twice": (
+        "foreach:\n  - names: [abs]\n    kind: unary\n  - names: [abs]\n    kind: unary\n",
+        [(6, "aten::_foreach_abs is already at"), (6, "aten::_foreach_abs_ is already at")],
+    ),
+    "foreach condition of another overload": (
+        "foreach:\n  - names: [add]\n    kind: binary\n    overloads: [List]\n    if: {Lists: true}\n",
+        [(7, "key 'if': no overload 'Lists'", "did you mean 'List'?")],
+    ),
+    "by hand, of no operator": (
+        "by_hand:\n  - copi_\n",
+        [(4, "key 'by_hand': 'copi_': PyTorch has no such operator", "'copy_'")],
+    ),
+    "by hand and generated": (
+        "supported:\n  - func: erfinv.out\n    kind: unary\nby_hand:\n  - erfinv_\n",
+        [(7, "aten::erfinv_ is already at pack0.yaml:4")],
     ),
     "unknown kind in uses": (
         "supported:\n  - func: cat.out\n    uses: [cats]\n",
@@ -313,3 +391,32 @@ def test_adapters_are_for_the_own_tree(tmp_path):
     assert "ops.yaml:4: key 'supported': 'erfinv.out': key 'kind' makes an adapter" in done.stderr
     done = generate("--adapters", "--ops", tmp_path / "ops.yaml", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
+
+
+OWN = "backend: NPU\ncpp_namespace: a\nsupported:\n"
+
+
+@pytest.mark.parametrize(
+    ("entry", "parts"),
+    [
+        ("  - func: relu\n    kind: unary\n", ("nothing can be generated", "key 'rule'")),
+        ("  - func: flip\n    kind: flip\n", ("nothing can be generated", "key 'attempt'")),
+        (
+            "  - func: flip\n    kind: flip\n    attempt: flipp\n",
+            ("no function 'npu_reason flipp(", "did you mean 'flip'?"),
+        ),
+    ],
+)
+def test_entry_without_a_way(entry, parts, tmp_path):
+    """Nothing is dropped silently: neither what no emitter serves nor a function nobody wrote."""
+    (tmp_path / "ops.yaml").write_text(OWN + entry, encoding="utf-8")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a.cpp").write_text("npu_reason flip(\n    int) {}\n", encoding="utf-8")
+    done = generate(
+        "--adapters", "--ops", tmp_path / "ops.yaml", "--out", tmp_path / "out",
+        "--sources", tmp_path / "src",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "ops.yaml:4: key 'supported'" in done.stderr, done.stderr
+    assert all(part in done.stderr for part in parts), done.stderr
+    assert "Traceback" not in done.stderr

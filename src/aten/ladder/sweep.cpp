@@ -142,9 +142,12 @@ void register_fallbacks(Registrations& made) {
   add(kTwins[4], KernelFunction::makeFromBoxedFunction<&fallback<4>>());
 }
 
-// Rows whose operators have an npu kernel by now are left out.
+// Rows whose operators have an npu kernel by now are left out. `by` is what the
+// dispatcher says of who registered them.
 void register_rows(
-    Registrations& made, const std::vector<UnboxedRows>& tables) {
+    Registrations& made,
+    const std::vector<UnboxedRows>& tables,
+    const char* by) {
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const UnboxedRows& table : tables) {
     for (std::size_t i = 0; i < table.n; ++i) {
@@ -158,7 +161,7 @@ void register_rows(
             row.make(*op, row.function),
             std::nullopt,
             nullptr,
-            "npu ladder"));
+            by));
       }
     }
   }
@@ -194,8 +197,8 @@ void install(const std::vector<UnboxedRows>& tables) {
   // For ever: dropping a handle would deregister its kernel.
   auto* const made = new Registrations;
   register_fallbacks(*made);
-  register_rows(*made, tables);
-  register_rows(*made, unboxed_rows());
+  register_rows(*made, tables, "npu operators");
+  register_rows(*made, unboxed_rows(), "npu ladder");
   register_shadowed(*made);
 }
 

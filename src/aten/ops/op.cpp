@@ -4,17 +4,31 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
+#include <algorithm>
+
 #include "aten/core/copy.h"
 #include "runtime/device.h"
 
 namespace npu {
 
-const at::Tensor& begin_with(Outputs& out, const at::Tensor& self) {
-  const at::Tensor& result = out.at(0);
-  if (!result.is_same(self)) {
-    copy(result, self, false);
+void begin_with(const at::Tensor& out, const at::Tensor& self) {
+  if (!out.is_same(self)) {
+    copy(out, self, false);
   }
-  return result;
+}
+
+bool is_ready(
+    const at::Tensor& given,
+    at::IntArrayRef sizes,
+    c10::ScalarType dtype,
+    std::initializer_list<const at::Tensor*> inputs) {
+  return !given.defined() ||
+         (given.is_privateuseone() && given.scalar_type() == dtype &&
+          given.sizes() == sizes && given.is_non_overlapping_and_dense() &&
+          std::none_of(
+              inputs.begin(), inputs.end(), [&](const at::Tensor* input) {
+                return input->defined() && given.is_alias_of(*input);
+              }));
 }
 
 npu_tensor input_operand(const at::Tensor& input, const at::Tensor& out) {
@@ -26,10 +40,6 @@ npu_tensor input_operand(const at::Tensor& input, const at::Tensor& out) {
     operand.alias_of = 0;
   }
   return operand;
-}
-
-npu_tensor optional_operand(const std::optional<at::Tensor>& input) {
-  return input && input->defined() ? to_operand(*input) : npu_tensor{};
 }
 
 NumberOperand::NumberOperand(const c10::Scalar& value, const at::Tensor& like)
@@ -51,7 +61,7 @@ npu_reason run_checked(
     return run(site, call, on);
   } catch (const c10::ValueError& refused) {
     TORCH_CHECK_INDEX(error == IndexError::kCpus, refused.msg());
-    return kOdd;
+    return kLeaveToCpu;
   }
 }
 

@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
-#include "aten/core/frame.h"
 #include "aten/ladder/native.h"
+#include "aten/ops/operands.h"
 #include "npu/kinds.h"
 
 namespace npu {
@@ -40,21 +40,6 @@ inline at::DimVector reduced_sizes(
   }
   return sizes;
 }
-
-// An operand that may be absent, as builders take it.
-class OptionalOperand {
- public:
-  explicit OptionalOperand(const at::Tensor& tensor)
-      : defined_(tensor.defined()),
-        operand_(defined_ ? to_operand(tensor) : npu_tensor{}) {}
-  const npu_tensor* get() const {
-    return defined_ ? &operand_ : nullptr;
-  }
-
- private:
-  const bool defined_;
-  const npu_tensor operand_;
-};
 
 // An output that shares memory with the input: what may and may not be is
 // known to the CPU rung.

@@ -107,6 +107,15 @@ void Outputs::set(
   }
 }
 
+void Outputs::set_like(
+    std::int64_t i, const at::Tensor& like, c10::ScalarType dtype) {
+  if (form_ == Form::kFunctional) {
+    made_[i] = make_empty_like(like, dtype);
+  } else {
+    set(i, like.sizes(), {}, like.options().dtype(dtype), false);
+  }
+}
+
 const at::Tensor& Outputs::at(std::int64_t i) const {
   return given_[i] != nullptr && !made_[i].defined() ? *given_[i] : made_[i];
 }

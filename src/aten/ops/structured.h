@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 #include "runtime/torch_compat.h"
@@ -34,6 +35,14 @@ class Outputs {
       at::IntArrayRef strides,
       const at::TensorOptions& options,
       bool exact);
+  // The sizes of `like`, and where the output is made here its strides.
+  void set_like(std::int64_t i, const at::Tensor& like, c10::ScalarType dtype);
+  // What an iterator made.
+  void keep(std::int64_t i, const at::Tensor& made) {
+    if (form_ == Form::kFunctional) {
+      made_[i] = made;
+    }
+  }
   // What the kernel writes to; undefined before set() for a functional form.
   const at::Tensor& at(std::int64_t i) const;
   at::Tensor take(int i) {
@@ -46,6 +55,12 @@ class Outputs {
   std::array<at::Tensor*, kMost> given_{};
   std::array<at::Tensor, kMost> made_;  // results, or stand-ins
 };
+
+// As meta functions take an optional tensor.
+inline at::OptionalTensorRef as_ref(const std::optional<at::Tensor>& tensor) {
+  return tensor && tensor->defined() ? at::OptionalTensorRef(*tensor)
+                                     : at::OptionalTensorRef();
+}
 
 template <class Meta>
 class StructuredOp final : public Meta {

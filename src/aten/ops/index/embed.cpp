@@ -1,27 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of embeddings, bags of them, and their renormalisation.
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/_embedding_bag_backward_cpu_dispatch.h>
-#include <ATen/ops/_embedding_bag_cpu_dispatch.h>
-#include <ATen/ops/_embedding_bag_dense_backward_cpu_dispatch.h>
-#include <ATen/ops/_embedding_bag_forward_only_cpu_dispatch.h>
-#include <ATen/ops/_embedding_bag_per_sample_weights_backward_cpu_dispatch.h>
-#include <ATen/ops/embedding_dense_backward_cpu_dispatch.h>
-#include <ATen/ops/embedding_renorm_cpu_dispatch.h>
-
 #include "aten/ops/op.h"
-#include "aten/ops/operands.h"
+#include "attempts/index.h"
 #include "driver/build_call.h"
 
-namespace npu {
+namespace npu::ops {
+
 namespace {
 
 enum Mode : std::int64_t { kSum, kMean, kMax };  // as PyTorch numbers them
 
-const at::Tensor& or_none(const std::optional<at::Tensor>& tensor) {
-  static const at::Tensor none;
-  return tensor ? *tensor : none;
-}
+}  // namespace
 
 // ---- embedding ----
 
@@ -33,14 +22,10 @@ npu_reason embedding_grad(
     std::int64_t num_weights,
     std::int64_t padding_index,
     bool scale_by_frequency) {
-  if (const npu_reason why = site.wants(grad, indices);
-      why != NPU_REASON_NONE) {
-    return why;
-  }
   if (!is_index(indices) || grad.dim() == 0 || num_weights <= 0 ||
       indices.numel() == 0 || grad.size(-1) == 0 ||
       grad.numel() != indices.numel() * grad.size(-1)) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const at::Tensor& result =
       set_output(out, 0, {num_weights, grad.size(-1)}, grad);
@@ -60,13 +45,9 @@ npu_reason embedding_renorm(
     const at::Tensor& indices,
     double max_norm,
     double norm_type) {
-  if (const npu_reason why = site.wants(self, indices);
-      why != NPU_REASON_NONE) {
-    return why;
-  }
   if (!is_index(indices) || self.dim() != 2 || indices.numel() == 0 ||
       self.numel() == 0) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   npu_embedding_renorm_attrs attrs{};
   attrs.max_norm = max_norm;
@@ -91,19 +72,14 @@ npu_reason embedding_bag(
     const std::optional<at::Tensor>& sample_weights,
     bool include_last_offset,
     std::int64_t padding_index) {
-  const at::Tensor& scales = or_none(sample_weights);
-  if (const npu_reason why = site.wants(weight, indices, offsets, scales);
-      why != NPU_REASON_NONE) {
-    return why;
-  }
+  const at::Tensor& scales = or_undefined(sample_weights);
   const std::int64_t bags = offsets.numel() - (include_last_offset ? 1 : 0);
   if (weight.dim() != 2 || indices.dim() != 1 || offsets.dim() != 1 ||
       !is_index(indices) || offsets.scalar_type() != indices.scalar_type() ||
-      bags <= 0 || indices.numel() == 0 || weight.numel() == 0 || mode < kSum ||
-      mode > kMax ||
+      bags <= 0 || indices.numel() == 0 || weight.numel() == 0 ||
       (scales.defined() && (mode != kSum || scales.sizes() != indices.sizes() ||
                             scales.scalar_type() != weight.scalar_type()))) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const std::int64_t width = weight.size(1);
   const at::Tensor& result = set_output(out, 0, {bags, width}, weight);
@@ -115,21 +91,17 @@ npu_reason embedding_bag(
   npu_embedding_bag_attrs attrs{};
   attrs.padding_index = padding_index;
   attrs.include_last_offset = include_last_offset ? 1 : 0;
-  const npu_tensor notes[] = {
-      to_operand(offset2bag), to_operand(bag_size), to_operand(max_indices)};
-  const npu_tensor scale = optional_operand(sample_weights);
   Call call = site.call();
-  call.frame().code = static_cast<std::uint32_t>(mode);
   build::embedding_bag(
       call,
       to_operand(result),
-      &notes[0],
-      &notes[1],
-      mode == kMax ? &notes[2] : nullptr,
+      MaybeOperand(offset2bag),
+      MaybeOperand(bag_size),
+      MaybeOperand(mode == kMax ? max_indices : at::Tensor()),
       to_operand(weight),
       to_operand(indices),
       to_operand(offsets),
-      &scale,
+      MaybeOperand(scales),
       attrs);
   return run_checked(site, call, weight);
 }
@@ -147,38 +119,29 @@ npu_reason bag_grad(
     std::int64_t mode,
     const std::optional<at::Tensor>& sample_weights,
     std::int64_t padding_index) {
-  const at::Tensor& scales = or_none(sample_weights);
-  if (const npu_reason why = site.wants(grad, indices, offset2bag, scales);
-      why != NPU_REASON_NONE) {
-    return why;
-  }
+  const at::Tensor& scales = or_undefined(sample_weights);
   if (grad.dim() != 2 || !is_index(indices) || grad.numel() == 0 ||
-      indices.numel() == 0 || num_weights <= 0 || mode < kSum || mode > kMax ||
+      indices.numel() == 0 || num_weights <= 0 ||
       offset2bag.sizes() != indices.sizes() ||
       bag_size.numel() != grad.size(0) ||
       (mode == kMax && max_indices.sizes() != grad.sizes())) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const at::Tensor& result =
       set_output(out, 0, {num_weights, grad.size(1)}, grad);
   npu_embedding_bag_grad_attrs attrs{};
   attrs.padding_index = padding_index;
   attrs.scale_by_frequency = scale_by_frequency ? 1 : 0;
-  const npu_tensor sizes = to_operand(bag_size);
-  const npu_tensor greatest =
-      mode == kMax ? to_operand(max_indices) : npu_tensor{};
-  const npu_tensor scale = optional_operand(sample_weights);
   Call call = site.call();
-  call.frame().code = static_cast<std::uint32_t>(mode);
   build::embedding_bag_grad(
       call,
       to_operand(result),
       to_operand(grad),
       to_operand(indices),
       to_operand(offset2bag),
-      &sizes,
-      &greatest,
-      &scale,
+      MaybeOperand(bag_size),
+      MaybeOperand(mode == kMax ? max_indices : at::Tensor()),
+      MaybeOperand(scales),
       nullptr,
       attrs);
   return run_checked(site, call, grad, IndexError::kOurs);
@@ -199,7 +162,7 @@ npu_reason bag_backward(
     bool sparse,
     const std::optional<at::Tensor>& sample_weights,
     std::int64_t padding_index) {
-  return sparse ? kOdd
+  return sparse ? kLeaveToCpu
                 : bag_grad(
                       site,
                       out,
@@ -225,20 +188,15 @@ npu_reason bag_weights_grad(
     const at::Tensor& offset2bag,
     std::int64_t mode,
     std::int64_t padding_index) {
-  if (const npu_reason why = site.wants(grad, weight, indices, offset2bag);
-      why != NPU_REASON_NONE) {
-    return why;
-  }
   if (mode != kSum || grad.dim() != 2 || weight.dim() != 2 ||
       grad.size(1) != weight.size(1) || !is_index(indices) ||
       indices.dim() != 1 || offset2bag.sizes() != indices.sizes() ||
       indices.numel() == 0 || grad.numel() == 0) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const at::Tensor& result = set_output(out, 0, indices.sizes(), grad);
   npu_embedding_bag_grad_attrs attrs{};
   attrs.padding_index = padding_index;
-  const npu_tensor table = to_operand(weight);
   Call call = site.call();
   build::embedding_bag_grad(
       call,
@@ -249,55 +207,9 @@ npu_reason bag_weights_grad(
       nullptr,
       nullptr,
       nullptr,
-      &table,
+      MaybeOperand(weight),
       attrs);
   return run_checked(site, call, grad, IndexError::kOurs);
 }
 
-}  // namespace
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  using namespace at::cpu;
-  constexpr std::uint32_t kBag = NPU_KIND_EMBEDDING_BAG;
-  constexpr std::uint32_t kBagGrad = NPU_KIND_EMBEDDING_BAG_GRAD;
-  add<
-      Op<"embedding_dense_backward",
-         NPU_KIND_EMBEDDING_GRAD,
-         0,
-         &embedding_dense_backward,
-         embedding_grad>>(m);
-  add<
-      Op<"embedding_renorm_",
-         NPU_KIND_EMBEDDING_RENORM,
-         0,
-         &embedding_renorm_,
-         embedding_renorm>>(m);
-  constexpr auto bag = npu::embedding_bag;
-  add<Op<"_embedding_bag", kBag, 0, &_embedding_bag, bag>>(m);
-  add<
-      Op<"_embedding_bag_forward_only",
-         kBag,
-         0,
-         &_embedding_bag_forward_only,
-         bag>>(m);
-  add<
-      Op<"_embedding_bag_backward",
-         kBagGrad,
-         0,
-         &_embedding_bag_backward,
-         bag_backward>>(m);
-  add<
-      Op<"_embedding_bag_dense_backward",
-         kBagGrad,
-         0,
-         &_embedding_bag_dense_backward,
-         bag_grad>>(m);
-  add<
-      Op<"_embedding_bag_per_sample_weights_backward",
-         kBagGrad,
-         NPU_EMBEDDING_BAG_GRAD_SAMPLE_WEIGHTS,
-         &_embedding_bag_per_sample_weights_backward,
-         bag_weights_grad>>(m);
-}
-
-}  // namespace npu
+}  // namespace npu::ops

@@ -2,24 +2,17 @@
 // gather, index, index_select, take, index_put: elements found by indices.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/native/IndexingUtils.h>
-#include <ATen/ops/_index_put_impl_cpu_dispatch.h>
-#include <ATen/ops/gather_cpu_dispatch.h>
-#include <ATen/ops/gather_meta.h>
-#include <ATen/ops/index_cpu_dispatch.h>
 #include <ATen/ops/index_meta.h>
-#include <ATen/ops/index_select_cpu_dispatch.h>
-#include <ATen/ops/put_cpu_dispatch.h>
-#include <ATen/ops/take_cpu_dispatch.h>
 
 #include <vector>
 
 #include "aten/ops/op.h"
-#include "aten/ops/operands.h"
+#include "attempts/index.h"
 #include "driver/build_call.h"
 
-namespace npu {
+namespace npu::ops {
+
 namespace {
 
 // Of an out= tensor, which may not share memory with what is read.
@@ -30,30 +23,31 @@ void check_overlap(
   at::assert_no_overlap(out, index);
 }
 
+}  // namespace
+
 // ---- gather ----
 
 npu_reason gather(
     NativeSite& site,
-    Outputs& out,
     const at::Tensor& self,
     std::int64_t dim,
     const at::Tensor& index,
-    bool sparse_grad) {
-  if (const npu_reason why = site.wants(self, index); why != NPU_REASON_NONE) {
-    return why;
-  }
-  shape<at::meta::structured_gather>(out, self, dim, index, sparse_grad);
+    bool /*sparse_grad*/,
+    const at::Tensor& out) {
   if (index.numel() == 0) {
     return NPU_REASON_NONE;
   }
-  if (index.dim() != self.dim() || !is_index(index)) {
-    return kOdd;
+  if (index.dim() != self.dim()) {
+    return kLeaveToCpu;
+  }
+  if (!is_index(index)) {
+    return NPU_REASON_DTYPE;
   }
   npu_gather_attrs attrs{};
   attrs.dim = at::maybe_wrap_dim(dim, self.dim());
   Call call = site.call();
   build::gather(
-      call, to_operand(out.at(0)), to_operand(self), to_operand(index), attrs);
+      call, to_operand(out), to_operand(self), to_operand(index), attrs);
   return run_checked(site, call, self);
 }
 
@@ -65,24 +59,21 @@ npu_reason index_select(
     const at::Tensor& self,
     std::int64_t dim,
     const at::Tensor& index) {
-  if (const npu_reason why = site.wants(self, index); why != NPU_REASON_NONE) {
-    return why;
-  }
   if (index.dim() > 1 || !is_index(index) || self.dim() == 0) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::DimVector sizes(self.sizes());
   sizes[static_cast<std::size_t>(dim)] = index.numel();
   if (out.at(0).defined()) {
-    if (out.at(0).scalar_type() != self.scalar_type()) {
-      return kOdd;
+    if (!same_dtype(out.at(0), self)) {
+      return NPU_REASON_DTYPE;
     }
     check_overlap(out.at(0), self, index);
   }
   const at::Tensor& result = set_output(out, 0, sizes, self);
   if (result.numel() == 0) {
-    return index.numel() == 0 ? npu_reason{NPU_REASON_NONE} : kOdd;
+    return index.numel() == 0 ? npu_reason{NPU_REASON_NONE} : kLeaveToCpu;
   }
   npu_index_select_attrs attrs{};
   attrs.dim = dim;
@@ -99,16 +90,15 @@ npu_reason take(
     Outputs& out,
     const at::Tensor& self,
     const at::Tensor& index) {
-  if (const npu_reason why = site.wants(self, index); why != NPU_REASON_NONE) {
-    return why;
+  if (index.scalar_type() != at::kLong) {
+    return NPU_REASON_DTYPE;
   }
-  if (index.scalar_type() != at::kLong || self.numel() == 0 ||
-      index.numel() == 0) {
-    return kOdd;
+  if (self.numel() == 0 || index.numel() == 0) {
+    return NPU_REASON_SIZE;
   }
   if (out.at(0).defined()) {
-    if (out.at(0).scalar_type() != self.scalar_type()) {
-      return kOdd;
+    if (!same_dtype(out.at(0), self)) {
+      return NPU_REASON_DTYPE;
     }
     check_overlap(out.at(0), self, index);
   }
@@ -124,25 +114,22 @@ npu_reason put(
     const at::Tensor& self,
     const at::Tensor& index,
     const at::Tensor& source,
-    bool accumulate) {
-  if (const npu_reason why = site.wants(self, index, source);
-      why != NPU_REASON_NONE) {
-    return why;
-  }
+    bool /*accumulate*/) {
   if (index.scalar_type() != at::kLong || index.numel() == 0 ||
       self.numel() == 0 || source.numel() != index.numel() ||
       source.scalar_type() != self.scalar_type()) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   check_overlap(self, index, source);
   Call call = site.call();
-  call.frame().code = accumulate ? NPU_PUT_ACCUMULATE : NPU_PUT_SET;
   build::put(
       call, to_operand(out.at(0)), to_operand(index), to_operand(source));
   return run_checked(site, call, self);
 }
 
 // ---- index, index_put ----
+
+namespace {
 
 using IndexList = c10::List<std::optional<at::Tensor>>;
 
@@ -247,27 +234,26 @@ bool are_usual(const at::Tensor& self, const IndexList& indices) {
   return any && indices.size() <= static_cast<std::size_t>(self.dim());
 }
 
+}  // namespace
+
 npu_reason index(
     NativeSite& site,
     Outputs& out,
     const at::Tensor& self,
     const IndexList& indices) {
-  if (const npu_reason why = site.wants(self); why != NPU_REASON_NONE) {
-    return why;
-  }
   if (!are_usual(self, indices)) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   Picks picks(self, indices);
   if (!picks.usable()) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const IndexList list = picks.list();
   shape<at::meta::structured_index_Tensor>(
       out, self, at::IOptTensorListRef(list));
   const at::Tensor& result = out.at(0);
   if (result.numel() == 0) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   npu_index_attrs attrs{};
   attrs.dim = picks.dim();
@@ -283,23 +269,20 @@ npu_reason index_put(
     const at::Tensor& self,
     const IndexList& indices,
     const at::Tensor& values,
-    bool accumulate,
+    bool /*accumulate*/,
     bool /*unsafe*/) {
-  if (const npu_reason why = site.wants(self, values); why != NPU_REASON_NONE) {
-    return why;
-  }
   if (!are_usual(self, indices) || !values.is_privateuseone() ||
       values.scalar_type() != self.scalar_type() || self.is_alias_of(values) ||
       at::has_internal_overlap(self) != at::MemOverlap::No) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   Picks picks(self, indices);
   if (!picks.usable()) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const at::DimVector sizes = picks.sizes(self);
   if (!at::is_expandable_to(values.sizes(), sizes)) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const at::Tensor expanded = values.expand(sizes);
   if (expanded.numel() == 0) {
@@ -308,7 +291,6 @@ npu_reason index_put(
   npu_index_put_attrs attrs{};
   attrs.dim = picks.dim();
   Call call = site.call();
-  call.frame().code = accumulate ? NPU_INDEX_PUT_ACCUMULATE : NPU_INDEX_PUT_SET;
   build::index_put(
       call,
       to_operand(out.at(0)),
@@ -318,24 +300,4 @@ npu_reason index_put(
   return run_checked(site, call, self);
 }
 
-}  // namespace
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  constexpr std::uint32_t kGather = NPU_KIND_GATHER;
-  constexpr std::uint32_t kSelect = NPU_KIND_INDEX_SELECT;
-  using at::cpu::index_select_outf;
-  add<Op<"gather", kGather, 0, &at::cpu::gather, gather>>(m);
-  add<Op<"gather.out", kGather, 0, &at::cpu::gather_outf, gather>>(m);
-  add<Op<"index_select", kSelect, 0, &at::cpu::index_select, index_select>>(m);
-  add<Op<"index_select.out", kSelect, 0, &index_select_outf, index_select>>(m);
-  add<Op<"take", NPU_KIND_TAKE, 0, &at::cpu::take, take>>(m);
-  add<Op<"take.out", NPU_KIND_TAKE, 0, &at::cpu::take_outf, take>>(m);
-  add<Op<"put_", NPU_KIND_PUT, 0, &at::cpu::put_, put>>(m);
-  constexpr std::uint32_t kIndex = NPU_KIND_INDEX;
-  add<Op<"index.Tensor", kIndex, 0, &at::cpu::index, npu::index>>(m);
-  add<Op<"index.Tensor_out", kIndex, 0, &at::cpu::index_outf, npu::index>>(m);
-  constexpr auto kPut = &at::cpu::_index_put_impl_;
-  add<Op<"_index_put_impl_", NPU_KIND_INDEX_PUT, 0, kPut, index_put>>(m);
-}
-
-}  // namespace npu
+}  // namespace npu::ops

@@ -3,24 +3,20 @@
 // is known only after a look at the data.
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/masked_scatter_cpu_dispatch.h>
-#include <ATen/ops/masked_select_cpu_dispatch.h>
-#include <ATen/ops/nonzero_cpu_dispatch.h>
-#include <ATen/ops/nonzero_static_cpu_dispatch.h>
-#include <ATen/ops/repeat_interleave_cpu_dispatch.h>
 
 #include <algorithm>
 
 #include "aten/core/determinism.h"
 #include "aten/core/factories.h"
 #include "aten/ops/op.h"
+#include "attempts/index.h"
 #include "driver/build_call.h"
 #include "driver/registry.h"
 #include "runtime/allocator/allocator.h"
 #include "runtime/device.h"
 
-namespace npu {
+namespace npu::ops {
+
 namespace {
 
 // Two calls: the first counts into device memory, the second fills what was
@@ -75,17 +71,16 @@ class Counted {
   std::uint64_t carry_bytes_ = 0;
 };
 
+}  // namespace
+
 // ---- nonzero ----
 
 npu_reason nonzero(NativeSite& site, Outputs& out, const at::Tensor& self) {
-  if (const npu_reason why = site.wants(self); why != NPU_REASON_NONE) {
-    return why;
-  }
   const at::Tensor& given = out.at(0);
   if (self.dim() == 0 ||
       (given.defined() &&
        (given.scalar_type() != at::kLong || given.device() != self.device()))) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   npu_nonzero_attrs attrs{};
   const npu_tensor in = to_operand(self);
@@ -120,13 +115,10 @@ npu_reason nonzero_static(
     const at::Tensor& self,
     std::int64_t size,
     std::int64_t fill_value) {
-  if (const npu_reason why = site.wants(self); why != NPU_REASON_NONE) {
-    return why;
-  }
   const at::Tensor& given = out.at(0);
   if (self.dim() == 0 || size <= 0 ||
       (given.defined() && given.scalar_type() != at::kLong)) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const at::Tensor& result =
       set_output(out, 0, {size, self.dim()}, self.options().dtype(at::kLong));
@@ -145,18 +137,15 @@ npu_reason masked_select(
     Outputs& out,
     const at::Tensor& self,
     const at::Tensor& mask) {
-  if (const npu_reason why = site.wants(self, mask); why != NPU_REASON_NONE) {
-    return why;
-  }
   const at::Tensor& given = out.at(0);
   if (mask.scalar_type() != at::kBool || !mask.is_privateuseone() ||
       !self.is_privateuseone() ||
       (given.defined() && given.scalar_type() != self.scalar_type())) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const auto [wide_mask, wide_self] = at::expand_outplace(mask, self);
   if (wide_self->numel() == 0) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const npu_tensor in = to_operand(*wide_self);
   const npu_tensor where = to_operand(*wide_mask);
@@ -184,17 +173,13 @@ npu_reason masked_scatter(
     const at::Tensor& self,
     const at::Tensor& mask,
     const at::Tensor& source) {
-  if (const npu_reason why = site.wants(self, mask, source);
-      why != NPU_REASON_NONE) {
-    return why;
-  }
   if (mask.scalar_type() != at::kBool || !mask.is_privateuseone() ||
       !source.is_privateuseone() || self.numel() == 0 || source.numel() == 0 ||
       source.scalar_type() != self.scalar_type() || self.is_alias_of(source) ||
       self.is_alias_of(mask) ||
       !at::is_expandable_to(mask.sizes(), self.sizes()) ||
       at::has_internal_overlap(self) == at::MemOverlap::Yes) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const at::Tensor wide_mask = mask.expand(self.sizes());
   Call call = site.call();
@@ -210,12 +195,9 @@ npu_reason repeat_interleave(
     Outputs& out,
     const at::Tensor& repeats,
     std::optional<std::int64_t> output_size) {
-  if (const npu_reason why = site.wants(repeats); why != NPU_REASON_NONE) {
-    return why;
-  }
   if (repeats.dim() != 1 || (repeats.scalar_type() != at::kLong &&
                              repeats.scalar_type() != at::kInt)) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const npu_tensor in = to_operand(repeats);
   const auto build =
@@ -234,35 +216,4 @@ npu_reason repeat_interleave(
                              : counted.fill(build, result);
 }
 
-using RepeatFn = at::Tensor (*)(const at::Tensor&, std::optional<std::int64_t>);
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  using namespace at::cpu;
-  constexpr std::uint32_t kNonzero = NPU_KIND_NONZERO;
-  constexpr std::uint32_t kSelect = NPU_KIND_MASKED_SELECT;
-  constexpr auto fixed = npu::nonzero_static;
-  constexpr auto select = npu::masked_select;
-  add<Op<"nonzero", kNonzero, 0, &at::cpu::nonzero, npu::nonzero>>(m);
-  add<Op<"nonzero.out", kNonzero, 0, &nonzero_outf, npu::nonzero>>(m);
-  add<Op<"nonzero_static", kNonzero, 0, &at::cpu::nonzero_static, fixed>>(m);
-  add<Op<"nonzero_static.out", kNonzero, 0, &nonzero_static_outf, fixed>>(m);
-  add<Op<"masked_select", kSelect, 0, &at::cpu::masked_select, select>>(m);
-  add<Op<"masked_select.out", kSelect, 0, &masked_select_outf, select>>(m);
-  add<
-      Op<"masked_scatter_",
-         NPU_KIND_MASKED_SCATTER,
-         0,
-         &masked_scatter_,
-         masked_scatter>>(m);
-  constexpr RepeatFn repeat = &at::cpu::repeat_interleave;
-  add<
-      Op<"repeat_interleave.Tensor",
-         NPU_KIND_REPEAT_INTERLEAVE,
-         0,
-         repeat,
-         npu::repeat_interleave>>(m);
-}
-
-}  // namespace npu
+}  // namespace npu::ops

@@ -3,6 +3,9 @@
 #include "aten/ops/lists/foreach.h"
 
 #include <ATen/OpMathType.h>
+#include <ATen/ops/_foreach_copy_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/_foreach_zero_compositeexplicitautograd_dispatch.h>
+#include <torch/library.h>
 
 #include <algorithm>
 
@@ -10,6 +13,11 @@
 #include "aten/core/frame.h"
 #include "aten/core/list_frame.h"
 #include "driver/build_call.h"
+#include "runtime/torch_compat.h"
+
+#if NPU_HAS_FOREACH_CLONE
+#include <ATen/ops/_foreach_clone_compositeexplicitautograd_dispatch.h>
+#endif
 
 namespace npu::foreach {
 namespace {
@@ -19,17 +27,74 @@ bool is_real(const at::Scalar& value) {
   return !value.isComplex() && !value.isSymbolic();
 }
 
-bool factor_fits(const Factor& factor, List x) {
-  if (factor.is_list) {
-    return factor.each.size() == x.size() &&
-           std::all_of(factor.each.begin(), factor.each.end(), is_real);
+// The factor of a call, with the numbers read from a tensor on the host.
+class Settled {
+ public:
+  Settled(const Factor& given, const Lists& lists) : factor_(given) {
+    if (given.tensor == nullptr) {
+      return;
+    }
+    const at::Tensor& tensor = *given.tensor;
+    if (lists.n == 3) {
+      fits_ = read_list(tensor, lists.x);
+    } else {
+      fits_ = keeps_dtype(tensor, lists.x);
+      if (fits_ && tensor.device().is_cpu() && tensor.dim() == 0) {
+        values_.emplace_back(tensor.item());
+        factor_ = Factor(values_.front());
+      }
+    }
   }
-  if (factor.tensor != nullptr) {
-    const at::Tensor& tensor = *factor.tensor;
-    return tensor.dim() == 0 && tensor.device() == x[0].device() &&
-           at::isFloatingType(tensor.scalar_type());
+
+  const Factor& factor() const {
+    return factor_;
   }
-  return factor.one == nullptr || is_real(*factor.one);
+  bool fits(List x) const {
+    if (!fits_) {
+      return false;
+    }
+    if (factor_.is_list) {
+      return factor_.each.size() == x.size() &&
+             std::all_of(factor_.each.begin(), factor_.each.end(), is_real);
+    }
+    if (factor_.tensor != nullptr) {
+      const at::Tensor& tensor = *factor_.tensor;
+      return tensor.dim() == 0 && tensor.device() == x[0].device() &&
+             at::isFloatingType(tensor.scalar_type());
+    }
+    return factor_.one == nullptr || is_real(*factor_.one);
+  }
+
+ private:
+  bool read_list(const at::Tensor& tensor, List x) {
+    if (!tensor.device().is_cpu() || tensor.dim() != 1 ||
+        !tensor.is_contiguous() ||
+        tensor.numel() != static_cast<std::int64_t>(x.size()) ||
+        !at::isFloatingType(tensor.scalar_type())) {
+      return false;
+    }
+    const at::Tensor wide = tensor.to(at::kDouble);
+    const double* const first = wide.const_data_ptr<double>();
+    values_.assign(first, first + wide.numel());
+    factor_ = Factor(Scalars(values_));
+    return true;
+  }
+  // Among 0-dim tensors the wider dtype wins: here no result may have another
+  // dtype than its input.
+  static bool keeps_dtype(const at::Tensor& factor, List x) {
+    return std::all_of(x.begin(), x.end(), [&](const at::Tensor& tensor) {
+      return tensor.dim() != 0 || tensor.scalar_type() == factor.scalar_type();
+    });
+  }
+
+  Factor factor_;
+  std::vector<at::Scalar> values_;
+  bool fits_ = true;
+};
+
+// A list that was given has tensors in it.
+bool is_whole(const Lists& lists) {
+  return (lists.n < 2 || !lists.y.empty()) && (lists.n < 3 || !lists.z.empty());
 }
 
 // Autograd leaves this to the kernels that take lists.
@@ -62,7 +127,7 @@ bool run(const Op& op, List out, List x, List y, List z, const Factor& factor) {
   }
   const npu_list ys = y.empty() ? npu_list{} : lists.of(y);
   const npu_list zs = z.empty() ? npu_list{} : lists.of(z);
-  Call call(NPU_KIND_MULTI_MAP, op.code, op.label);
+  Call call = op.site.call();
   build::multi_map(
       call,
       lists.of(out),
@@ -76,40 +141,91 @@ bool run(const Op& op, List out, List x, List y, List z, const Factor& factor) {
 
 }  // namespace
 
-std::optional<Results> map_new(
-    const Op& op, List x, List y, List z, const Factor& factor) {
-  if (!goes_as_lists(x, {y, z}) || !factor_fits(factor, x)) {
-    return std::nullopt;
+bool map_new(
+    const Op& op, const Lists& lists, const Factor& factor, Results& made) {
+  const List x = lists.x;
+  if (!is_whole(lists) || !goes_as_lists(x, {lists.y, lists.z})) {
+    return false;
   }
-  Results out;
-  out.reserve(x.size());
+  const Settled settled(factor, lists);
+  if (!settled.fits(x)) {
+    return false;
+  }
+  made.reserve(x.size());
   for (const at::Tensor& tensor : x) {
-    out.push_back(make_empty_like(tensor, tensor.scalar_type()));
+    made.push_back(make_empty_like(tensor, tensor.scalar_type()));
   }
-  if (!run(op, out, x, y, z, factor)) {
-    return std::nullopt;
-  }
-  return out;
+  return run(op, made, x, lists.y, lists.z, settled.factor());
 }
 
-bool map_into(const Op& op, List self, List y, List z, const Factor& factor) {
-  const bool copies = op.code == NPU_MULTI_MAP_COPY;
-  if (!goes_as_lists(self, {y, z}, copies) || !factor_fits(factor, self) ||
-      !writes_apart(self, {y, z})) {
+bool map_into(const Op& op, const Lists& lists, const Factor& given) {
+  const List self = lists.x;
+  const bool copies = op.site.code() == NPU_MULTI_MAP_COPY;
+  if (!is_whole(lists) || !goes_as_lists(self, {lists.y, lists.z}, copies) ||
+      !writes_apart(self, {lists.y, lists.z})) {
     return false;
   }
-  if (factor.tensor != nullptr &&
-      std::any_of(self.begin(), self.end(), [&](const at::Tensor& tensor) {
-        return tensor.is_alias_of(*factor.tensor);
-      })) {
+  const Settled settled(given, lists);
+  const Factor& factor = settled.factor();
+  if (!settled.fits(self) ||
+      (factor.tensor != nullptr &&
+       std::any_of(self.begin(), self.end(), [&](const at::Tensor& tensor) {
+         return tensor.is_alias_of(*factor.tensor);
+       }))) {
     return false;
   }
-  const bool done = copies ? run(op, self, y, {}, {}, factor)
-                           : run(op, self, self, y, z, factor);
+  const bool done = copies ? run(op, self, lists.y, {}, {}, factor)
+                           : run(op, self, self, lists.y, lists.z, factor);
   if (done) {
     written(self);
   }
   return done;
+}
+
+// ---- overloads whose code is one of multi_map itself ----
+
+namespace {
+
+namespace loops = at::compositeexplicitautograd;
+
+void zero_(List self) {
+  static NativeSite site(
+      "aten::_foreach_zero_", NPU_KIND_MULTI_MAP, NPU_MULTI_MAP_FILL);
+  if (!map_into({site}, self, at::Scalar(0))) {
+    loops::_foreach_zero_(self);
+  }
+}
+
+void copy_(List self, List src, bool non_blocking) {
+  static NativeSite site(
+      "aten::_foreach_copy_", NPU_KIND_MULTI_MAP, NPU_MULTI_MAP_COPY);
+  if (!map_into({site}, {self, src}, {})) {
+    loops::_foreach_copy_(self, src, non_blocking);
+  }
+}
+
+#if NPU_HAS_FOREACH_CLONE
+Results clone(List self, std::optional<c10::MemoryFormat> format) {
+  static NativeSite site(
+      "aten::_foreach_clone", NPU_KIND_MULTI_MAP, NPU_MULTI_MAP_COPY);
+  Results made;
+  if (format.value_or(c10::MemoryFormat::Preserve) ==
+          c10::MemoryFormat::Preserve &&
+      map_new({site}, self, {}, made)) {
+    return made;
+  }
+  return loops::_foreach_clone(self, format);
+}
+#endif
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_foreach_zero_", &zero_);
+  m.impl("_foreach_copy_", &copy_);
+#if NPU_HAS_FOREACH_CLONE
+  m.impl("_foreach_clone", &clone);
+#endif
 }
 
 }  // namespace npu::foreach

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch._foreach_*: one call of kind multi_map for a whole list.
+// torch._foreach_*: one call of kind multi_map for a whole list. The functions
+// of the overloads are generated from ops/aten/foreach.yaml.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
+
+#include "aten/ladder/native.h"
 
 namespace npu::foreach {
 
@@ -15,15 +18,29 @@ using List = at::TensorList;
 using Scalars = at::ArrayRef<at::Scalar>;
 using Results = std::vector<at::Tensor>;
 
-// What an overload asks the driver for: a code of multi_map and, in `op`, a
-// code of the kind that names.
+// What an overload asks the driver for: the site has the code of multi_map, and
+// `op` is a code of the kind which that names.
 struct Op {
-  const char* label;
-  std::uint32_t code;
-  std::uint32_t op;
+  NativeSite& site;
+  std::uint32_t op = 0;
 };
 
-// The scalar of an overload: none, one, one per tensor, or a 0-dim tensor.
+// The lists of an overload, in its order.
+struct Lists {
+  Lists(List first) : x(first), n(1) {}
+  Lists(List first, List second) : x(first), y(second), n(2) {}
+  Lists(List first, List second, List third)
+      : x(first), y(second), z(third), n(3) {}
+
+  List x;
+  List y;
+  List z;
+  int n;
+};
+
+// What follows the lists: nothing, a number, one per tensor, or a tensor. A
+// tensor is the numbers of a list where three lists go before it, and one
+// number else.
 struct Factor {
   Factor() = default;
   Factor(const at::Scalar& value) : one(&value) {}
@@ -36,10 +53,10 @@ struct Factor {
   const at::Tensor* tensor = nullptr;
 };
 
-// Nothing and false: the lists do not go in one call (PyTorch's own loop over
-// the tensors then does the work, or says what is wrong with them).
-std::optional<Results> map_new(
-    const Op& op, List x, List y, List z, const Factor& factor);
-bool map_into(const Op& op, List self, List y, List z, const Factor& factor);
+// False: the lists do not go in one call, and nothing was done. PyTorch's own
+// loop over the tensors then does the work, or says what is wrong with them.
+bool map_new(
+    const Op& op, const Lists& lists, const Factor& factor, Results& made);
+bool map_into(const Op& op, const Lists& lists, const Factor& factor);
 
 }  // namespace npu::foreach

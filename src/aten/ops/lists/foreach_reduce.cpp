@@ -9,6 +9,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "aten/core/factories.h"
 #include "aten/core/list_frame.h"

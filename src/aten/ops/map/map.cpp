@@ -221,6 +221,19 @@ npu_reason run_map(
   return NPU_REASON_NONE;
 }
 
+npu_reason run_map(
+    NativeSite& site,
+    Outputs& outputs,
+    at::TensorIterator iter,
+    MapInputs inputs,
+    const MapAttrs& attrs) {
+  const npu_reason why = run_map(site, iter, inputs, attrs);
+  for (int i = 0; why == NPU_REASON_NONE && i < iter.noutputs(); ++i) {
+    outputs.keep(i, iter.output(i));
+  }
+  return why;
+}
+
 at::TensorIterator map_iterator(
     MapRule rule, at::Tensor out, MapInputs inputs) {
   const at::Tensor& first = *inputs.begin()[0];

@@ -12,8 +12,8 @@
 #include <initializer_list>
 #include <optional>
 
-#include "aten/core/frame.h"
 #include "aten/ladder/native.h"
+#include "aten/ops/operands.h"
 #include "aten/ops/structured.h"
 
 namespace npu {
@@ -49,6 +49,14 @@ npu_reason run_map(
     MapInputs inputs,
     const MapAttrs& attrs);
 
+// The same for an attempt, whose outputs the iterator makes or has been given.
+npu_reason run_map(
+    NativeSite& site,
+    Outputs& outputs,
+    at::TensorIterator iter,
+    MapInputs inputs,
+    const MapAttrs& attrs);
+
 // How an operator without a structured meta treats dtypes.
 enum class MapRule {
   kUnary,    // the result has the input's dtype
@@ -80,14 +88,5 @@ bool run_map_fast(
     MapInputs inputs,
     const MapAttrs& attrs,
     bool bools);
-
-inline at::OptionalTensorRef as_ref(const std::optional<at::Tensor>& tensor) {
-  return tensor && tensor->defined() ? at::OptionalTensorRef(*tensor)
-                                     : at::OptionalTensorRef();
-}
-inline const at::Tensor& or_undefined(const std::optional<at::Tensor>& tensor) {
-  static const at::Tensor undefined;
-  return tensor ? *tensor : undefined;
-}
 
 }  // namespace npu

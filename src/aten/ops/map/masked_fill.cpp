@@ -3,15 +3,13 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/masked_fill_cpu_dispatch.h>
 
 #include "aten/core/geometry.h"
 #include "aten/ops/op.h"
+#include "attempts/map.h"
 #include "driver/build_call.h"
 
-namespace npu {
-namespace {
+namespace npu::ops {
 
 npu_reason masked_fill(
     NativeSite& site,
@@ -19,15 +17,14 @@ npu_reason masked_fill(
     const at::Tensor& self,
     const at::Tensor& mask,
     const c10::Scalar& value) {
-  if (const npu_reason why = site.wants(self, mask); why != NPU_REASON_NONE) {
-    return why;
+  if (mask.scalar_type() != at::kBool) {
+    return NPU_REASON_DTYPE;
   }
-  if (mask.scalar_type() != at::kBool || !mask.is_privateuseone() ||
-      mask.numel() == 0 || self.numel() == 0 || self.is_alias_of(mask) ||
-      (value.isComplex() && !self.is_complex()) ||
+  if (!mask.is_privateuseone() || mask.numel() == 0 || self.numel() == 0 ||
+      self.is_alias_of(mask) || (value.isComplex() && !self.is_complex()) ||
       !at::is_expandable_to(mask.sizes(), self.sizes()) ||
       at::has_internal_overlap(self) == at::MemOverlap::Yes) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const at::Tensor wide = mask.expand(self.sizes());
   const at::TensorIterator iter = at::TensorIteratorConfig()
@@ -58,27 +55,8 @@ npu_reason masked_fill_by(
     const at::Tensor& self,
     const at::Tensor& mask,
     const at::Tensor& value) {
-  if (site.caps() == nullptr) {
-    return NPU_REASON_NO_KERNEL;
-  }
   return value.dim() == 0 ? masked_fill(site, out, self, mask, value.item())
-                          : kOdd;
+                          : kLeaveToCpu;
 }
 
-using ByNumber =
-    at::Tensor& (*)(at::Tensor&, const at::Tensor&, const c10::Scalar&);
-using ByTensor =
-    at::Tensor& (*)(at::Tensor&, const at::Tensor&, const at::Tensor&);
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  constexpr ByNumber number = &at::cpu::masked_fill_;
-  constexpr ByTensor tensor = &at::cpu::masked_fill_;
-  constexpr std::uint32_t k = NPU_KIND_TERNARY;
-  constexpr std::uint32_t kWhere = NPU_TERNARY_WHERE;
-  add<Op<"masked_fill_.Scalar", k, kWhere, number, masked_fill>>(m);
-  add<Op<"masked_fill_.Tensor", k, kWhere, tensor, masked_fill_by>>(m);
-}
-
-}  // namespace npu
+}  // namespace npu::ops

@@ -2,22 +2,15 @@
 // cat, roll, tril and triu: elements moved as they are.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/cat_cpu_dispatch.h>
 #include <ATen/ops/cat_meta.h>
-#include <ATen/ops/roll_cpu_dispatch.h>
-#include <ATen/ops/tril_cpu_dispatch.h>
-#include <ATen/ops/tril_meta.h>
-#include <ATen/ops/triu_cpu_dispatch.h>
-#include <ATen/ops/triu_meta.h>
 
 #include <vector>
 
 #include "aten/ops/op.h"
+#include "attempts/move.h"
 #include "driver/build_call.h"
 
-namespace npu {
-namespace {
+namespace npu::ops {
 
 // ---- cat ----
 
@@ -39,12 +32,12 @@ npu_reason cat(
       return why;
     }
     if (!pieces.empty() && tensor.device() != pieces[0].device()) {
-      return kOdd;
+      return kLeaveToCpu;
     }
     pieces.push_back(tensor);
   }
   if (pieces.empty()) {
-    return kOdd;
+    return NPU_REASON_SIZE;
   }
   const auto found = shape<at::meta::structured_cat>(out, tensors, dim);
   const at::Tensor& result = out.at(0);
@@ -53,7 +46,7 @@ npu_reason cat(
   std::vector<std::int64_t> numel;
   for (at::Tensor& piece : pieces) {
     if (piece.is_alias_of(result)) {
-      return kOdd;
+      return NPU_REASON_ALIAS;
     }
     piece = piece.to(result.scalar_type());
     operands.push_back(to_operand(piece));
@@ -83,14 +76,11 @@ npu_reason roll(
     at::IntArrayRef dims) {
   npu_roll_attrs attrs{};
   constexpr std::size_t kMost = std::size(npu_roll_attrs{}.axes);
-  if (const npu_reason why = site.wants(self); why != NPU_REASON_NONE) {
-    return why;
-  }
   // Without dims the elements are one row.
   const bool flat = dims.empty() && shifts.size() == 1;
   if (!flat && (dims.empty() || dims.size() != shifts.size() ||
                 dims.size() > kMost || self.dim() == 0)) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const at::Tensor in = flat ? self.reshape({-1}) : self;
   attrs.n = static_cast<std::int64_t>(shifts.size());
@@ -107,20 +97,14 @@ npu_reason roll(
 
 // ---- tril, triu ----
 
-template <class Meta>
 npu_reason triangle(
     NativeSite& site,
-    Outputs& out,
     const at::Tensor& self,
-    std::int64_t diagonal) {
-  if (const npu_reason why = site.wants(self); why != NPU_REASON_NONE) {
-    return why;
-  }
-  shape<Meta>(out, self, diagonal);
-  const at::Tensor& result = out.at(0);
+    std::int64_t diagonal,
+    const at::Tensor& result) {
   const npu_tensor in = input_operand(self, result);
   if ((in.flags & NPU_TENSOR_ALIAS) == 0 && self.is_alias_of(result)) {
-    return kOdd;
+    return NPU_REASON_ALIAS;
   }
   npu_triangle_attrs attrs{};
   attrs.diagonal = diagonal;
@@ -128,24 +112,5 @@ npu_reason triangle(
   build::triangle(call, to_operand(result), in, attrs);
   return run(site, call, self);
 }
-constexpr auto tril = triangle<at::meta::structured_tril>;
-constexpr auto triu = triangle<at::meta::structured_triu>;
 
-}  // namespace
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  add<Op<"cat", NPU_KIND_CAT, 0, &at::cpu::cat, cat>>(m);
-  add<Op<"cat.out", NPU_KIND_CAT, 0, &at::cpu::cat_outf, cat>>(m);
-  add<Op<"roll", NPU_KIND_ROLL, 0, &at::cpu::roll, roll>>(m);
-  constexpr std::uint32_t kTriangle = NPU_KIND_TRIANGLE;
-  constexpr std::uint32_t kTril = NPU_TRIANGLE_TRIL;
-  constexpr std::uint32_t kTriu = NPU_TRIANGLE_TRIU;
-  add<Op<"tril", kTriangle, kTril, &at::cpu::tril, tril>>(m);
-  add<Op<"tril_", kTriangle, kTril, &at::cpu::tril_, tril>>(m);
-  add<Op<"tril.out", kTriangle, kTril, &at::cpu::tril_outf, tril>>(m);
-  add<Op<"triu", kTriangle, kTriu, &at::cpu::triu, triu>>(m);
-  add<Op<"triu_", kTriangle, kTriu, &at::cpu::triu_, triu>>(m);
-  add<Op<"triu.out", kTriangle, kTriu, &at::cpu::triu_outf, triu>>(m);
-}
-
-}  // namespace npu
+}  // namespace npu::ops

@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // arange, linspace, logspace, eye, tril_indices and triu_indices.
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/arange_cpu_dispatch.h>
-#include <ATen/ops/eye_cpu_dispatch.h>
-#include <ATen/ops/linspace_cpu_dispatch.h>
-#include <ATen/ops/logspace_cpu_dispatch.h>
-#include <ATen/ops/tril_indices_cpu_dispatch.h>
-#include <ATen/ops/triu_indices_cpu_dispatch.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "aten/core/factories.h"
 #include "aten/ops/op.h"
+#include "attempts/move.h"
 #include "driver/build_call.h"
 #include "runtime/device.h"
 
-namespace npu {
+namespace npu::ops {
+
 namespace {
 
 // These outputs are given and take any size: no rule of structured operators.
@@ -30,7 +24,7 @@ npu_reason run_range(
   }
   const at::Tensor line = out.is_contiguous() ? out.view({-1}) : out;
   if (line.dim() != 1) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   Call call = site.call();
   build::range(call, to_operand(line), attrs);
@@ -46,7 +40,7 @@ npu_reason wants_output(NativeSite& site, const at::Tensor& out) {
   if (site.caps() == nullptr) {
     return NPU_REASON_NO_KERNEL;
   }
-  return out.is_privateuseone() ? npu_reason{NPU_REASON_NONE} : kOdd;
+  return out.is_privateuseone() ? npu_reason{NPU_REASON_NONE} : kLeaveToCpu;
 }
 
 // ---- arange ----
@@ -72,6 +66,8 @@ std::int64_t count_of(
   return count < 9e15 ? static_cast<std::int64_t>(count) : -1;
 }
 
+}  // namespace
+
 npu_reason arange(
     NativeSite& site,
     Outputs& outputs,
@@ -89,12 +85,12 @@ npu_reason arange(
   // Integers made from fractions round in ways of their own.
   if (!is_real(start) || !is_real(end) || !is_real(step) ||
       (integral && !whole)) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   npu_range_attrs attrs{};
   attrs.count = count_of(start, end, step, integral);
   if (attrs.count < 0) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   attrs.start = to_npu_scalar(start);
   attrs.end = to_npu_scalar(end);
@@ -104,7 +100,7 @@ npu_reason arange(
 
 // ---- linspace, logspace ----
 
-npu_reason spaced(
+npu_reason logspace(
     NativeSite& site,
     Outputs& outputs,
     const c10::Scalar& start,
@@ -121,7 +117,7 @@ npu_reason spaced(
   if (steps < 0 || c10::isIntegralType(type, true) || type == at::kDouble ||
       type == at::kComplexDouble ||
       (!out.is_complex() && (!is_real(start) || !is_real(end)))) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   npu_range_attrs attrs{};
   attrs.start = to_npu_scalar(start);
@@ -137,7 +133,7 @@ npu_reason linspace(
     const c10::Scalar& start,
     const c10::Scalar& end,
     std::int64_t steps) {
-  return spaced(site, out, start, end, steps, 0);
+  return logspace(site, out, start, end, steps, 0);
 }
 
 // ---- eye, indices ----
@@ -149,7 +145,7 @@ npu_reason eye_of(
     return why;
   }
   if (n < 0 || m < 0) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   out.resize_({n, m});
   if (out.numel() == 0) {
@@ -163,6 +159,8 @@ npu_reason eye(NativeSite& site, Outputs& out, std::int64_t n) {
   return eye_of(site, out, n, n);
 }
 
+namespace {
+
 // Elements of the triangle.
 std::int64_t triangle_size(
     std::int64_t rows, std::int64_t cols, std::int64_t offset, bool lower) {
@@ -175,7 +173,9 @@ std::int64_t triangle_size(
   return n;
 }
 
-npu_reason indices(
+}  // namespace
+
+npu_reason triangle_indices(
     NativeSite& site,
     Outputs& out,
     std::int64_t rows,
@@ -194,7 +194,7 @@ npu_reason indices(
   }
   if (rows < 0 || cols < 0 || (type != at::kLong && type != at::kInt) ||
       layout.value_or(at::kStrided) != at::kStrided) {
-    return kOdd;
+    return kLeaveToCpu;
   }
   const bool lower = site.code() == NPU_INDICES_TRIL;
   const std::int64_t n = triangle_size(rows, cols, offset, lower);
@@ -218,43 +218,4 @@ npu_reason indices(
   return run(site, call, result);
 }
 
-using IndicesFn = at::Tensor (*)(
-    std::int64_t,
-    std::int64_t,
-    std::int64_t,
-    std::optional<c10::ScalarType>,
-    std::optional<c10::Layout>,
-    std::optional<c10::Device>,
-    std::optional<bool>);
-using EyeFn = at::Tensor& (*)(std::int64_t, at::Tensor&);
-using EyeMFn = at::Tensor& (*)(std::int64_t, std::int64_t, at::Tensor&);
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  constexpr std::uint32_t kRange = NPU_KIND_RANGE;
-  add<Op<"arange.start_out", kRange, 0, &at::cpu::arange_outf, arange>>(m);
-  add<
-      Op<"linspace.out",
-         kRange,
-         NPU_RANGE_LINSPACE,
-         &at::cpu::linspace_outf,
-         linspace>>(m);
-  add<
-      Op<"logspace.out",
-         kRange,
-         NPU_RANGE_LOGSPACE,
-         &at::cpu::logspace_outf,
-         spaced>>(m);
-  constexpr EyeFn kEye = &at::cpu::eye_outf;
-  constexpr EyeMFn kEyeM = &at::cpu::eye_outf;
-  add<Op<"eye.out", NPU_KIND_EYE, 0, kEye, eye>>(m);
-  add<Op<"eye.m_out", NPU_KIND_EYE, 0, kEyeM, eye_of>>(m);
-  constexpr IndicesFn kTril = &at::cpu::tril_indices;
-  constexpr IndicesFn kTriu = &at::cpu::triu_indices;
-  constexpr std::uint32_t kIndices = NPU_KIND_INDICES;
-  add<Op<"tril_indices", kIndices, NPU_INDICES_TRIL, kTril, indices>>(m);
-  add<Op<"triu_indices", kIndices, NPU_INDICES_TRIU, kTriu, indices>>(m);
-}
-
-}  // namespace npu
+}  // namespace npu::ops

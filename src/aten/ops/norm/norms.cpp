@@ -1,98 +1,96 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer norm, rms norm, group norm and weight norm.
-#include <ATen/core/Tensor.h>
-// The next ones lean on it.
-#include <ATen/OpMathType.h>
-#include <ATen/ops/_fused_rms_norm_compositeimplicitautograd_dispatch.h>
-#include <ATen/ops/_weight_norm_interface_backward_cpu_dispatch.h>
-#include <ATen/ops/_weight_norm_interface_cpu_dispatch.h>
-#include <ATen/ops/addcmul.h>
-#include <ATen/ops/native_group_norm_backward_cpu_dispatch.h>
-#include <ATen/ops/native_group_norm_cpu_dispatch.h>
-#include <ATen/ops/native_layer_norm_backward_cpu_dispatch.h>
-#include <ATen/ops/native_layer_norm_cpu_dispatch.h>
-#include <torch/library.h>
-
-#include <limits>
-#include <tuple>
-
-#include "aten/core/factories.h"
-#include "aten/ladder/native.h"
-#include "aten/ops/operands.h"
+// Layer norm, group norm and weight norm.
+#include "aten/ops/op.h"
+#include "attempts/nn.h"
 #include "driver/build_call.h"
 
-namespace npu {
+namespace npu::ops {
+
 namespace {
 
-using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-using Two = std::tuple<at::Tensor, at::Tensor>;
-
-at::Tensor empty(
+void set_if(
+    Outputs& out,
+    int i,
+    bool wanted,
     const at::Tensor& like,
-    at::IntArrayRef sizes,
-    c10::ScalarType type,
-    std::optional<c10::MemoryFormat> format = std::nullopt) {
-  return make_empty(sizes, type, like.device().index(), format);
+    const c10::TensorOptions& options) {
+  if (wanted && like.defined()) {
+    set_output(out, i, like.sizes(), options);
+  }
+}
+void set_if(Outputs& out, int i, bool wanted, const at::Tensor& like) {
+  if (like.defined()) {
+    set_if(out, i, wanted, like, like.options());
+  }
 }
 
-at::Tensor empty_if(bool wanted, const at::Tensor& like) {
-  return wanted && like.defined()
-             ? empty(like, like.sizes(), like.scalar_type())
-             : at::Tensor();
+c10::TensorOptions image_options(const at::Tensor& input) {
+  return input.options().memory_format(input.suggest_memory_format());
 }
+
+}  // namespace
 
 // ---- layer norm ----
 
-// normalized_shape is the input's last sizes.
-bool is_tail(const at::Tensor& input, at::IntArrayRef shape) {
-  return !shape.empty() &&
-         static_cast<std::size_t>(input.dim()) >= shape.size() &&
-         input.sizes().slice(input.dim() - shape.size()) == shape;
+namespace {
+
+// normalized_shape is the input's last sizes, and the parameters have them.
+npu_reason check_layer_norm(
+    const at::Tensor& input,
+    at::IntArrayRef shape,
+    const at::Tensor& weight,
+    const at::Tensor& bias) {
+  const bool tail = !shape.empty() &&
+                    static_cast<std::size_t>(input.dim()) >= shape.size() &&
+                    input.sizes().slice(input.dim() - shape.size()) == shape;
+  return first_failed(
+      {{is_float(input) && has_parameter_dtype(weight, input) &&
+            has_parameter_dtype(bias, input),
+        NPU_REASON_DTYPE},
+       {tail && has_sizes(weight, shape) && has_sizes(bias, shape),
+        kLeaveToCpu}});
 }
 
-Three layer_norm(
+}  // namespace
+
+npu_reason layer_norm(
+    NativeSite& site,
+    Outputs& out,
     const at::Tensor& input,
     at::IntArrayRef shape,
     const OptTensor& weight,
     const OptTensor& bias,
     double eps) {
-  static NativeSite site("aten::native_layer_norm", NPU_KIND_LAYER_NORM, 0);
   const at::Tensor& w = or_undefined(weight);
   const at::Tensor& b = or_undefined(bias);
-  npu_reason why = site.wants(input, w, b);
-  if (takes(
-          is_float(input) && is_tail(input, shape) &&
-              is_parameter(w, input, shape) && is_parameter(b, input, shape),
-          why)) {
-    npu_layer_norm_attrs attrs{};
-    attrs.axes = static_cast<std::int64_t>(shape.size());
-    attrs.eps = eps;
-    c10::DimVector stats(input.sizes());
-    std::fill(stats.end() - attrs.axes, stats.end(), 1);
-    const c10::ScalarType type = statistics_type(input, w, b);
-    at::Tensor out = empty(input, input.sizes(), input.scalar_type());
-    at::Tensor mean = empty(input, stats, type);
-    at::Tensor rstd = empty(input, stats, type);
-    Call call = site.call();
-    build::layer_norm(
-        call,
-        to_operand(out),
-        MaybeOperand(mean),
-        MaybeOperand(rstd),
-        to_operand(input),
-        MaybeOperand(w),
-        MaybeOperand(b),
-        attrs);
-    why = site.run(call, input.device().index());
-    if (why == NPU_REASON_NONE) {
-      return {std::move(out), std::move(mean), std::move(rstd)};
-    }
+  if (const npu_reason why = check_layer_norm(input, shape, w, b)) {
+    return why;
   }
-  return site.cpu(
-      why, &at::cpu::native_layer_norm, input, shape, weight, bias, eps);
+  npu_layer_norm_attrs attrs{};
+  attrs.axes = static_cast<std::int64_t>(shape.size());
+  attrs.eps = eps;
+  c10::DimVector stats(input.sizes());
+  std::fill(stats.end() - attrs.axes, stats.end(), 1);
+  const auto options = input.options().dtype(statistics_type(input, w, b));
+  set_output(out, 0, input.sizes(), input);
+  set_output(out, 1, stats, options);
+  set_output(out, 2, stats, options);
+  Call call = site.call();
+  build::layer_norm(
+      call,
+      to_operand(out.at(0)),
+      MaybeOperand(out.at(1)),
+      MaybeOperand(out.at(2)),
+      to_operand(input),
+      MaybeOperand(w),
+      MaybeOperand(b),
+      attrs);
+  return run(site, call, input);
 }
 
-Three layer_norm_backward(
+npu_reason layer_norm_grad(
+    NativeSite& site,
+    Outputs& out,
     const at::Tensor& grad,
     const at::Tensor& input,
     at::IntArrayRef shape,
@@ -101,187 +99,62 @@ Three layer_norm_backward(
     const OptTensor& weight,
     const OptTensor& bias,
     std::array<bool, 3> mask) {
-  static NativeSite site(
-      "aten::native_layer_norm_backward", NPU_KIND_LAYER_NORM_GRAD, 0);
   const at::Tensor& w = or_undefined(weight);
   const at::Tensor& b = or_undefined(bias);
-  npu_reason why = site.wants(input, grad, mean, rstd, w, b);
-  if (takes(
-          is_float(input) && is_float(grad) && is_tail(input, shape) &&
-              grad.sizes() == input.sizes() && is_parameter(w, input, shape) &&
-              is_parameter(b, input, shape),
-          why)) {
-    npu_layer_norm_grad_attrs attrs{};
-    attrs.axes = static_cast<std::int64_t>(shape.size());
-    at::Tensor grad_in = empty_if(mask[0], input);
-    at::Tensor grad_weight = empty_if(mask[1], w);
-    at::Tensor grad_bias = empty_if(mask[2], b);
-    Call call = site.call();
-    build::layer_norm_grad(
-        call,
-        MaybeOperand(grad_in),
-        MaybeOperand(grad_weight),
-        MaybeOperand(grad_bias),
-        to_operand(grad),
-        to_operand(input),
-        to_operand(mean),
-        to_operand(rstd),
-        MaybeOperand(w),
-        attrs);
-    why = site.run(call, input.device().index());
-    if (why == NPU_REASON_NONE) {
-      return {std::move(grad_in), std::move(grad_weight), std::move(grad_bias)};
-    }
+  if (const npu_reason why = check_layer_norm(input, shape, w, b)) {
+    return why;
   }
-  return site.cpu(
-      why,
-      &at::cpu::native_layer_norm_backward,
-      grad,
-      input,
-      shape,
-      mean,
-      rstd,
-      weight,
-      bias,
-      mask);
-}
-
-// ---- rms norm ----
-
-// Of the last `shape.size()` dimensions.
-c10::DimVector trailing_dims(at::IntArrayRef shape) {
-  c10::DimVector dims;
-  for (std::size_t i = shape.size(); i > 0; --i) {
-    dims.push_back(-static_cast<std::int64_t>(i));
+  if (!is_float(grad) || grad.sizes() != input.sizes()) {
+    return kLeaveToCpu;
   }
-  return dims;
-}
-
-// A weight of another dtype widens the result: PyTorch's composite does that.
-bool is_rms_norm(
-    const at::Tensor& input, at::IntArrayRef shape, const at::Tensor& weight) {
-  return is_float(input) && is_tail(input, shape) && on_device(input, weight) &&
-         (!weight.defined() || (weight.sizes() == shape &&
-                                weight.scalar_type() == input.scalar_type()));
-}
-
-// CPU's operator is a composite, so where the driver declines it runs here as
-// one, on our operators.
-Two rms_norm(
-    const at::Tensor& input,
-    at::IntArrayRef shape,
-    const OptTensor& weight,
-    std::optional<double> eps) {
-  static NativeSite site("aten::_fused_rms_norm", NPU_KIND_RMS_NORM, 0);
-  const at::Tensor& w = or_undefined(weight);
-  npu_reason why = site.wants(input, w);
-  if (takes(is_rms_norm(input, shape, w), why)) {
-    const c10::ScalarType wide = at::toOpMathType(input.scalar_type());
-    npu_rms_norm_attrs attrs{};
-    attrs.axes = static_cast<std::int64_t>(shape.size());
-    attrs.eps = eps.value_or(
-        wide == at::kDouble ? std::numeric_limits<double>::epsilon()
-                            : std::numeric_limits<float>::epsilon());
-    c10::DimVector stats(input.sizes());
-    std::fill(stats.end() - attrs.axes, stats.end(), 1);
-    at::Tensor out = empty(input, input.sizes(), input.scalar_type());
-    at::Tensor rstd = empty(input, stats, wide);
-    Call call = site.call();
-    build::rms_norm(
-        call,
-        to_operand(out),
-        MaybeOperand(rstd),
-        to_operand(input),
-        MaybeOperand(w),
-        attrs);
-    why = site.run(call, input.device().index());
-    if (why == NPU_REASON_NONE) {
-      return {std::move(out), std::move(rstd)};
-    }
-  }
-  return at::compositeimplicitautograd::_fused_rms_norm(
-      input, shape, weight, eps);
-}
-
-// With h = input * rstd and g = grad * weight: rstd * (g - h * mean(g * h)).
-Two rms_norm_backward_of_parts(
-    const at::Tensor& grad,
-    const at::Tensor& input,
-    at::IntArrayRef shape,
-    const at::Tensor& rstd,
-    const at::Tensor& weight,
-    std::array<bool, 2> mask) {
-  const c10::ScalarType wide = at::toOpMathType(input.scalar_type());
-  const at::Tensor dy = grad.to(wide);
-  const at::Tensor h = input.to(wide).mul(rstd);
-  Two grads;
-  if (mask[0]) {
-    const at::Tensor g = weight.defined() ? dy.mul(weight) : dy;
-    const at::Tensor mean =
-        g.mul(h).mean(trailing_dims(shape), /*keepdim=*/true);
-    std::get<0>(grads) =
-        at::addcmul(g, h, mean, -1).mul_(rstd).to(input.scalar_type());
-  }
-  if (mask[1] && weight.defined()) {
-    const at::Tensor product = dy.mul(h);
-    std::get<1>(grads) =
-        product.sum_to_size(weight.sizes()).to(weight.scalar_type());
-  }
-  return grads;
-}
-
-Two rms_norm_backward(
-    const at::Tensor& grad,
-    const at::Tensor& input,
-    at::IntArrayRef shape,
-    const at::Tensor& rstd,
-    const OptTensor& weight,
-    std::array<bool, 2> mask) {
-  static NativeSite site(
-      "aten::_fused_rms_norm_backward", NPU_KIND_RMS_NORM_GRAD, 0);
-  const at::Tensor& w = or_undefined(weight);
-  check_same_device(site.overload(), {&grad, &input, &rstd, &w});
-  npu_reason why = site.wants(input, grad, rstd, w);
-  if (takes(
-          is_rms_norm(input, shape, w) && grad.sizes() == input.sizes() &&
-              grad.scalar_type() == input.scalar_type(),
-          why)) {
-    npu_rms_norm_grad_attrs attrs{};
-    attrs.axes = static_cast<std::int64_t>(shape.size());
-    at::Tensor grad_in = empty_if(mask[0], input);
-    at::Tensor grad_weight = empty_if(mask[1], w);
-    Call call = site.call();
-    build::rms_norm_grad(
-        call,
-        MaybeOperand(grad_in),
-        MaybeOperand(grad_weight),
-        to_operand(grad),
-        to_operand(input),
-        to_operand(rstd),
-        MaybeOperand(w),
-        attrs);
-    why = site.run(call, input.device().index());
-    if (why == NPU_REASON_NONE) {
-      return {std::move(grad_in), std::move(grad_weight)};
-    }
-  }
-  return rms_norm_backward_of_parts(grad, input, shape, rstd, w, mask);
+  npu_layer_norm_grad_attrs attrs{};
+  attrs.axes = static_cast<std::int64_t>(shape.size());
+  set_if(out, 0, mask[0], input);
+  set_if(out, 1, mask[1], w);
+  set_if(out, 2, mask[2], b);
+  Call call = site.call();
+  build::layer_norm_grad(
+      call,
+      MaybeOperand(out.at(0)),
+      MaybeOperand(out.at(1)),
+      MaybeOperand(out.at(2)),
+      to_operand(grad),
+      to_operand(input),
+      to_operand(mean),
+      to_operand(rstd),
+      MaybeOperand(w),
+      attrs);
+  return run(site, call, input);
 }
 
 // ---- group norm ----
 
-bool is_image_batch(
+namespace {
+
+npu_reason check_group_norm(
     const at::Tensor& input,
+    const at::Tensor& weight,
+    const at::Tensor& bias,
     std::int64_t n,
     std::int64_t c,
     std::int64_t plane,
     std::int64_t groups) {
-  return is_float(input) && input.dim() >= 2 && input.size(0) == n &&
-         input.size(1) == c && input.numel() == n * c * plane && groups > 0 &&
-         c % groups == 0;
+  const bool images = input.dim() >= 2 && input.size(0) == n &&
+                      input.size(1) == c && input.numel() == n * c * plane &&
+                      groups > 0 && c % groups == 0;
+  return first_failed(
+      {{is_float(input) && has_parameter_dtype(weight, input) &&
+            has_parameter_dtype(bias, input),
+        NPU_REASON_DTYPE},
+       {images && has_sizes(weight, {c}) && has_sizes(bias, {c}),
+        kLeaveToCpu}});
 }
 
-Three group_norm(
+}  // namespace
+
+npu_reason group_norm(
+    NativeSite& site,
+    Outputs& out,
     const at::Tensor& input,
     const OptTensor& weight,
     const OptTensor& bias,
@@ -290,54 +163,35 @@ Three group_norm(
     std::int64_t plane,
     std::int64_t groups,
     double eps) {
-  static NativeSite site("aten::native_group_norm", NPU_KIND_GROUP_NORM, 0);
   const at::Tensor& w = or_undefined(weight);
   const at::Tensor& b = or_undefined(bias);
-  npu_reason why = site.wants(input, w, b);
-  if (takes(
-          is_image_batch(input, n, c, plane, groups) &&
-              is_parameter(w, input, {c}) && is_parameter(b, input, {c}),
-          why)) {
-    npu_group_norm_attrs attrs{};
-    attrs.groups = groups;
-    attrs.eps = eps;
-    const c10::ScalarType type = statistics_type(input, w, b);
-    at::Tensor out = empty(
-        input,
-        input.sizes(),
-        input.scalar_type(),
-        input.suggest_memory_format());
-    at::Tensor mean = empty(input, {n, groups}, type);
-    at::Tensor rstd = empty(input, {n, groups}, type);
-    Call call = site.call();
-    build::group_norm(
-        call,
-        to_operand(out),
-        MaybeOperand(mean),
-        MaybeOperand(rstd),
-        to_operand(input),
-        MaybeOperand(w),
-        MaybeOperand(b),
-        attrs);
-    why = site.run(call, input.device().index());
-    if (why == NPU_REASON_NONE) {
-      return {std::move(out), std::move(mean), std::move(rstd)};
-    }
+  if (const npu_reason why =
+          check_group_norm(input, w, b, n, c, plane, groups)) {
+    return why;
   }
-  return site.cpu(
-      why,
-      &at::cpu::native_group_norm,
-      input,
-      weight,
-      bias,
-      n,
-      c,
-      plane,
-      groups,
-      eps);
+  npu_group_norm_attrs attrs{};
+  attrs.groups = groups;
+  attrs.eps = eps;
+  const auto options = input.options().dtype(statistics_type(input, w, b));
+  set_output(out, 0, input.sizes(), image_options(input));
+  set_output(out, 1, {n, groups}, options);
+  set_output(out, 2, {n, groups}, options);
+  Call call = site.call();
+  build::group_norm(
+      call,
+      to_operand(out.at(0)),
+      MaybeOperand(out.at(1)),
+      MaybeOperand(out.at(2)),
+      to_operand(input),
+      MaybeOperand(w),
+      MaybeOperand(b),
+      attrs);
+  return run(site, call, input);
 }
 
-Three group_norm_backward(
+npu_reason group_norm_grad(
+    NativeSite& site,
+    Outputs& out,
     const at::Tensor& grad,
     const at::Tensor& input,
     const at::Tensor& mean,
@@ -348,144 +202,116 @@ Three group_norm_backward(
     std::int64_t plane,
     std::int64_t groups,
     std::array<bool, 3> mask) {
-  static NativeSite site(
-      "aten::native_group_norm_backward", NPU_KIND_GROUP_NORM_GRAD, 0);
   const at::Tensor& w = or_undefined(weight);
-  npu_reason why = site.wants(input, grad, mean, rstd, w);
-  const bool weights = mask[1] || mask[2];
-  if (takes(
-          is_image_batch(input, n, c, plane, groups) &&
-              grad.sizes() == input.sizes() &&
-              grad.scalar_type() == input.scalar_type() &&
-              is_parameter(w, input, {c}) && (w.defined() || !weights),
-          why)) {
-    npu_group_norm_grad_attrs attrs{};
-    attrs.groups = groups;
-    at::Tensor grad_in = mask[0] ? empty(
-                                       input,
-                                       input.sizes(),
-                                       input.scalar_type(),
-                                       input.suggest_memory_format())
-                                 : at::Tensor();
-    at::Tensor grad_weight = empty_if(mask[1], w);
-    at::Tensor grad_bias = empty_if(mask[2], w);
-    Call call = site.call();
-    build::group_norm_grad(
-        call,
-        MaybeOperand(grad_in),
-        MaybeOperand(grad_weight),
-        MaybeOperand(grad_bias),
-        to_operand(grad),
-        to_operand(input),
-        to_operand(mean),
-        to_operand(rstd),
-        MaybeOperand(w),
-        attrs);
-    why = site.run(call, input.device().index());
-    if (why == NPU_REASON_NONE) {
-      return {std::move(grad_in), std::move(grad_weight), std::move(grad_bias)};
-    }
+  if (const npu_reason why =
+          check_group_norm(input, w, {}, n, c, plane, groups)) {
+    return why;
   }
-  return site.cpu(
-      why,
-      &at::cpu::native_group_norm_backward,
-      grad,
-      input,
-      mean,
-      rstd,
-      weight,
-      n,
-      c,
-      plane,
-      groups,
-      mask);
+  if (!same_dtype(grad, input)) {
+    return NPU_REASON_DTYPE;
+  }
+  if (grad.sizes() != input.sizes() || (!w.defined() && (mask[1] || mask[2]))) {
+    return kLeaveToCpu;
+  }
+  npu_group_norm_grad_attrs attrs{};
+  attrs.groups = groups;
+  set_if(out, 0, mask[0], input, image_options(input));
+  set_if(out, 1, mask[1], w);
+  set_if(out, 2, mask[2], w);
+  Call call = site.call();
+  build::group_norm_grad(
+      call,
+      MaybeOperand(out.at(0)),
+      MaybeOperand(out.at(1)),
+      MaybeOperand(out.at(2)),
+      to_operand(grad),
+      to_operand(input),
+      to_operand(mean),
+      to_operand(rstd),
+      MaybeOperand(w),
+      attrs);
+  return run(site, call, input);
 }
 
 // ---- weight norm ----
 
+namespace {
+
 // One norm per slice along the first or the last dimension.
-bool is_weight(const at::Tensor& v, const at::Tensor& g, std::int64_t dim) {
-  return is_float(v) && g.scalar_type() == v.scalar_type() &&
-         v.is_contiguous() && g.is_contiguous() &&
-         (dim == 0 || dim == v.dim() - 1) && v.dim() > 0 &&
-         g.numel() == v.size(dim);
-}
-
-Two weight_norm(const at::Tensor& v, const at::Tensor& g, std::int64_t dim) {
-  static NativeSite site(
-      "aten::_weight_norm_interface", NPU_KIND_WEIGHT_NORM, 0);
-  npu_reason why = site.wants(v, g);
-  if (takes(is_weight(v, g, dim), why)) {
-    npu_weight_norm_attrs attrs{};
-    attrs.dim = dim;
-    const c10::ScalarType type = is_half(v) ? at::kFloat : g.scalar_type();
-    at::Tensor out = empty(v, v.sizes(), v.scalar_type());
-    at::Tensor norms = empty(v, g.sizes(), type);
-    Call call = site.call();
-    build::weight_norm(
-        call,
-        to_operand(out),
-        MaybeOperand(norms),
-        to_operand(v),
-        to_operand(g),
-        attrs);
-    why = site.run(call, v.device().index());
-    if (why == NPU_REASON_NONE) {
-      return {std::move(out), std::move(norms)};
-    }
+npu_reason check_weight_norm(
+    const at::Tensor& v, const at::Tensor& g, std::int64_t dim) {
+  if (!is_float(v) || !same_dtype(g, v)) {
+    return NPU_REASON_DTYPE;
   }
-  return site.cpu(why, &at::cpu::_weight_norm_interface, v, g, dim);
+  if (!v.is_contiguous() || !g.is_contiguous()) {
+    return NPU_REASON_STRIDES;
+  }
+  return v.dim() > 0 && (dim == 0 || dim == v.dim() - 1) &&
+                 g.numel() == v.size(dim)
+             ? npu_reason{NPU_REASON_NONE}
+             : kLeaveToCpu;
 }
 
-Two weight_norm_backward(
+}  // namespace
+
+npu_reason weight_norm(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& v,
+    const at::Tensor& g,
+    std::int64_t dim) {
+  if (const npu_reason why = check_weight_norm(v, g, dim)) {
+    return why;
+  }
+  npu_weight_norm_attrs attrs{};
+  attrs.dim = dim;
+  const c10::ScalarType type = is_half(v) ? at::kFloat : g.scalar_type();
+  set_output(out, 0, v.sizes(), v);
+  set_output(out, 1, g.sizes(), g.options().dtype(type));
+  Call call = site.call();
+  build::weight_norm(
+      call,
+      to_operand(out.at(0)),
+      MaybeOperand(out.at(1)),
+      to_operand(v),
+      to_operand(g),
+      attrs);
+  return run(site, call, v);
+}
+
+npu_reason weight_norm_grad(
+    NativeSite& site,
+    Outputs& out,
     const at::Tensor& grad,
     const at::Tensor& v,
     const at::Tensor& g,
     const at::Tensor& norms,
     std::int64_t dim) {
-  static NativeSite site(
-      "aten::_weight_norm_interface_backward", NPU_KIND_WEIGHT_NORM_GRAD, 0);
-  npu_reason why = site.wants(v, grad, g, norms);
-  if (takes(
-          is_weight(v, g, dim) && grad.is_contiguous() &&
-              grad.sizes() == v.sizes() &&
-              grad.scalar_type() == v.scalar_type() &&
-              norms.numel() == g.numel(),
-          why)) {
-    npu_weight_norm_grad_attrs attrs{};
-    attrs.dim = dim;
-    at::Tensor grad_v = empty(v, v.sizes(), v.scalar_type());
-    at::Tensor grad_g = empty(v, g.sizes(), g.scalar_type());
-    Call call = site.call();
-    build::weight_norm_grad(
-        call,
-        to_operand(grad_v),
-        to_operand(grad_g),
-        to_operand(grad),
-        to_operand(v),
-        to_operand(g),
-        to_operand(norms),
-        attrs);
-    why = site.run(call, v.device().index());
-    if (why == NPU_REASON_NONE) {
-      return {std::move(grad_v), std::move(grad_g)};
-    }
+  if (const npu_reason why = check_weight_norm(v, g, dim)) {
+    return why;
   }
-  return site.cpu(
-      why, &at::cpu::_weight_norm_interface_backward, grad, v, g, norms, dim);
+  if (const npu_reason why = first_failed(
+          {{same_dtype(grad, v), NPU_REASON_DTYPE},
+           {grad.is_contiguous(), NPU_REASON_STRIDES},
+           {grad.sizes() == v.sizes() && norms.numel() == g.numel(),
+            kLeaveToCpu}})) {
+    return why;
+  }
+  npu_weight_norm_grad_attrs attrs{};
+  attrs.dim = dim;
+  set_output(out, 0, v.sizes(), v);
+  set_output(out, 1, g.sizes(), g);
+  Call call = site.call();
+  build::weight_norm_grad(
+      call,
+      to_operand(out.at(0)),
+      to_operand(out.at(1)),
+      to_operand(grad),
+      to_operand(v),
+      to_operand(g),
+      to_operand(norms),
+      attrs);
+  return run(site, call, v);
 }
 
-}  // namespace
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("native_layer_norm", TORCH_FN(layer_norm));
-  m.impl("native_layer_norm_backward", TORCH_FN(layer_norm_backward));
-  m.impl("_fused_rms_norm", TORCH_FN(rms_norm));
-  m.impl("_fused_rms_norm_backward", TORCH_FN(rms_norm_backward));
-  m.impl("native_group_norm", TORCH_FN(group_norm));
-  m.impl("native_group_norm_backward", TORCH_FN(group_norm_backward));
-  m.impl("_weight_norm_interface", TORCH_FN(weight_norm));
-  m.impl("_weight_norm_interface_backward", TORCH_FN(weight_norm_backward));
-}
-
-}  // namespace npu
+}  // namespace npu::ops

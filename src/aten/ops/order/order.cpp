@@ -7,8 +7,8 @@
 
 #include "aten/core/factories.h"
 #include "aten/ops/operands.h"
+#include "attempts/order.h"
 #include "driver/build_call.h"
-#include "impls.h"
 
 namespace npu {
 namespace {
@@ -32,7 +32,7 @@ at::Tensor bincount(
     const c10::DeviceIndex device = self.device().index();
     npu_bincount_attrs attrs{};
     attrs.minlength = minlength;
-    const OptionalOperand weight_operand(weight);
+    const MaybeOperand weight_operand(weight);
     at::Tensor total = make_empty({}, c10::ScalarType::Long, device);
     const npu_tensor total_operand = to_operand(total);
     Call count = site.call();
@@ -42,7 +42,7 @@ at::Tensor bincount(
         &total_operand,
         nullptr,
         to_operand(self),
-        weight_operand.get(),
+        weight_operand,
         attrs);
     why = site.run(count, device);
     if (why == NPU_REASON_NONE) {
@@ -55,12 +55,7 @@ at::Tensor bincount(
       const npu_tensor out_operand = to_operand(out);
       Call fill = site.call();
       build::bincount(
-          fill,
-          nullptr,
-          &out_operand,
-          to_operand(self),
-          weight_operand.get(),
-          attrs);
+          fill, nullptr, &out_operand, to_operand(self), weight_operand, attrs);
       why = site.run(fill, device);
       if (why == NPU_REASON_NONE) {
         return out;
@@ -78,33 +73,32 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 }  // namespace npu
 
-namespace at_npu::native {
+namespace npu::ops {
 
 npu_reason sort_out(
-    npu::NativeSite& site,
+    NativeSite& site,
     const at::Tensor& self,
     std::optional<bool> stable,
     std::int64_t dim,
     bool descending,
     const at::Tensor& values,
     const at::Tensor& indices) {
-  if (npu::overlaps(values, self) || npu::overlaps(indices, self)) {
+  if (overlaps(values, self) || overlaps(indices, self)) {
     return NPU_REASON_ALIAS;
   }
   npu_sort_attrs attrs{};
   attrs.dim = self.dim() == 0 ? -1 : at::maybe_wrap_dim(dim, self.dim());
   attrs.stable = stable.value_or(false) ? 1 : 0;
   attrs.descending = descending ? 1 : 0;
-  const npu_tensor value_operand = npu::to_operand(values);
-  const npu_tensor index_operand = npu::to_operand(indices);
-  npu::Call call = site.call();
-  npu::build::sort(
-      call, &value_operand, &index_operand, npu::to_operand(self), attrs);
+  const npu_tensor value_operand = to_operand(values);
+  const npu_tensor index_operand = to_operand(indices);
+  Call call = site.call();
+  build::sort(call, &value_operand, &index_operand, to_operand(self), attrs);
   return site.run(call, self.device().index());
 }
 
 npu_reason topk_out(
-    npu::NativeSite& site,
+    NativeSite& site,
     const at::Tensor& self,
     std::int64_t k,
     std::int64_t dim,
@@ -112,7 +106,7 @@ npu_reason topk_out(
     bool sorted,
     const at::Tensor& values,
     const at::Tensor& indices) {
-  if (npu::overlaps(values, self) || npu::overlaps(indices, self) ||
+  if (overlaps(values, self) || overlaps(indices, self) ||
       values.numel() == 0) {
     return NPU_REASON_SIZE;
   }
@@ -121,42 +115,38 @@ npu_reason topk_out(
   attrs.k = k;
   attrs.largest = largest ? 1 : 0;
   attrs.sorted = sorted ? 1 : 0;
-  const npu_tensor index_operand = npu::to_operand(indices);
-  npu::Call call = site.call();
-  npu::build::topk(
-      call,
-      npu::to_operand(values),
-      &index_operand,
-      npu::to_operand(self),
-      attrs);
+  const npu_tensor index_operand = to_operand(indices);
+  Call call = site.call();
+  build::topk(
+      call, to_operand(values), &index_operand, to_operand(self), attrs);
   return site.run(call, self.device().index());
 }
 
 npu_reason isin_out(
-    npu::NativeSite& site,
+    NativeSite& site,
     const at::Tensor& elements,
     const at::Tensor& test_elements,
     bool assume_unique,
     bool invert,
     const at::Tensor& out) {
   if (elements.numel() == 0 || test_elements.numel() == 0 ||
-      npu::overlaps(out, elements) || npu::overlaps(out, test_elements) ||
+      overlaps(out, elements) || overlaps(out, test_elements) ||
       test_elements.device() != elements.device()) {
     return NPU_REASON_SIZE;
   }
   npu_isin_attrs attrs{};
   attrs.assume_unique = assume_unique ? 1 : 0;
   attrs.invert = invert ? 1 : 0;
-  npu::Call call = site.call();
-  npu::build::isin(
+  Call call = site.call();
+  build::isin(
       call,
-      npu::to_operand(out),
-      npu::to_operand(elements),
-      npu::to_operand(test_elements),
+      to_operand(out),
+      to_operand(elements),
+      to_operand(test_elements),
       attrs);
-  call.frame().compute_dtype = npu::to_npu_dtype(
+  call.frame().compute_dtype = to_npu_dtype(
       c10::promoteTypes(elements.scalar_type(), test_elements.scalar_type()));
   return site.run(call, elements.device().index());
 }
 
-}  // namespace at_npu::native
+}  // namespace npu::ops

@@ -83,16 +83,15 @@ npu_reason run_unique(
       make_index({request.counts ? n : 0}, device)};
   const auto& [values, inverse, counts] = results;
   const npu_tensor value_operand = to_operand(values);
-  const OptionalOperand inverse_operand(
-      request.inverse ? inverse : at::Tensor());
-  const OptionalOperand count_operand(request.counts ? counts : at::Tensor());
+  const MaybeOperand inverse_operand(request.inverse ? inverse : at::Tensor());
+  const MaybeOperand count_operand(request.counts ? counts : at::Tensor());
   Call fill = site.call();
   build::unique(
       fill,
       nullptr,
       &value_operand,
-      inverse_operand.get(),
-      count_operand.get(),
+      inverse_operand,
+      count_operand,
       to_operand(self),
       attrs);
   return site.run(fill, device);

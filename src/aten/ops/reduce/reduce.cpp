@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds reduce and arg_reduce: structured groups (ops/aten/reduce.yaml).
-#include "impls.h"
+#include "attempts/reduce.h"
 
 #include "aten/ops/rows.h"
 #include "driver/build_call.h"
@@ -24,8 +24,8 @@ npu_reason run_reduce(
   attrs.p = reduction.p;
   attrs.correction = reduction.correction;
   Call call = site.call();
-  const OptionalOperand second(out2);
-  build::reduce(call, to_operand(out), second.get(), to_operand(self), attrs);
+  const MaybeOperand second(out2);
+  build::reduce(call, to_operand(out), second, to_operand(self), attrs);
   call.frame().compute_dtype = reduction.compute;
   return site.run(call, self.device().index());
 }
@@ -46,19 +46,16 @@ npu_reason run_arg_reduce(
   attrs.k = k;
   attrs.keepdim = keepdim ? 1 : 0;
   Call call = site.call();
-  const OptionalOperand value_operand(values);
-  const OptionalOperand index_operand(indices);
+  const MaybeOperand value_operand(values);
+  const MaybeOperand index_operand(indices);
   build::arg_reduce(
-      call, value_operand.get(), index_operand.get(), to_operand(self), attrs);
+      call, value_operand, index_operand, to_operand(self), attrs);
   return site.run(call, self.device().index());
 }
 
 }  // namespace npu
 
-namespace at_npu::native {
-
-using npu::NativeSite;
-using npu::Reduction;
+namespace npu::ops {
 
 namespace {
 
@@ -72,13 +69,13 @@ npu_reason run_norm(
     const at::Tensor& out) {
   const c10::ScalarType compute =
       self.is_complex() ? self.scalar_type() : out.scalar_type();
-  return npu::run_reduce(
+  return run_reduce(
       site,
       self,
-      {.dims = npu::dims_mask(dim, self),
+      {.dims = dims_mask(dim, self),
        .keepdim = keepdim,
        .p = p,
-       .compute = npu::to_npu_dtype(compute)},
+       .compute = to_npu_dtype(compute)},
       out);
 }
 
@@ -88,8 +85,8 @@ npu_reason run_dims(
     at::OptionalIntArrayRef dim,
     bool keepdim,
     const at::Tensor& out) {
-  return npu::run_reduce(
-      site, self, {.dims = npu::dims_mask(dim, self), .keepdim = keepdim}, out);
+  return run_reduce(
+      site, self, {.dims = dims_mask(dim, self), .keepdim = keepdim}, out);
 }
 
 npu_reason run_dim(
@@ -98,8 +95,8 @@ npu_reason run_dim(
     std::int64_t dim,
     bool keepdim,
     const at::Tensor& out) {
-  return npu::run_reduce(
-      site, self, {.dims = npu::dim_mask(dim, self), .keepdim = keepdim}, out);
+  return run_reduce(
+      site, self, {.dims = dim_mask(dim, self), .keepdim = keepdim}, out);
 }
 
 std::int64_t wrapped(std::int64_t dim, const at::Tensor& self) {
@@ -161,7 +158,7 @@ npu_reason reduce_dim(
 
 npu_reason reduce_all(
     NativeSite& site, const at::Tensor& self, const at::Tensor& out) {
-  return npu::run_reduce(site, self, {}, out);
+  return run_reduce(site, self, {}, out);
 }
 
 npu_reason reduce_aminmax(
@@ -171,10 +168,10 @@ npu_reason reduce_aminmax(
     bool keepdim,
     const at::Tensor& min,
     const at::Tensor& max) {
-  return npu::run_reduce(
+  return run_reduce(
       site,
       self,
-      {.dims = dim ? npu::dim_mask(*dim, self) : ~std::uint64_t{0},
+      {.dims = dim ? dim_mask(*dim, self) : ~std::uint64_t{0},
        .keepdim = keepdim},
       min,
       max);
@@ -220,7 +217,7 @@ npu_reason arg_reduce_dim(
     bool keepdim,
     const at::Tensor& values,
     const at::Tensor& indices) {
-  return npu::run_arg_reduce(
+  return run_arg_reduce(
       site, self, wrapped(dim, self), keepdim, values, indices);
 }
 
@@ -230,8 +227,8 @@ npu_reason arg_reduce_index(
     std::optional<std::int64_t> dim,
     bool keepdim,
     const at::Tensor& out) {
-  return npu::run_arg_reduce(
+  return run_arg_reduce(
       site, self, dim ? wrapped(*dim, self) : -1, keepdim, {}, out);
 }
 
-}  // namespace at_npu::native
+}  // namespace npu::ops

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kind scan: cumsum and cumprod (structured), running extremes, logcumsumexp.
-#include "aten/ops/rows.h"
-
+// Kind scan: cumsum and cumprod, running extremes, logcumsumexp.
 #include <ATen/ops/_cummax_helper_cpu_dispatch.h>
 #include <ATen/ops/_cummin_helper_cpu_dispatch.h>
-#include <ATen/ops/_logcumsumexp_cpu_dispatch.h>
 #include <torch/library.h>
 
-#include "aten/core/factories.h"
+#include "aten/ops/op.h"
+#include "aten/ops/rows.h"
+#include "attempts/reduce.h"
 #include "driver/build_call.h"
-#include "impls.h"
 
-namespace npu {
+namespace npu::ops {
+
 namespace {
 
 npu_reason run_scan(
@@ -20,24 +19,62 @@ npu_reason run_scan(
     std::int64_t dim,
     const at::Tensor& out,
     const at::Tensor& indices) {
-  const bool in_place = out.is_same(self);
+  const npu_tensor in = input_operand(self, out);
+  const bool in_place = (in.flags & NPU_TENSOR_ALIAS) != 0;
   if ((!in_place && overlaps(out, self)) || overlaps(indices, self)) {
     return NPU_REASON_ALIAS;
   }
   npu_scan_attrs attrs{};
   attrs.dim = self.dim() == 0 ? -1 : at::maybe_wrap_dim(dim, self.dim());
-  npu_tensor in = to_operand(self);
-  if (in_place) {
-    in.flags |= NPU_TENSOR_ALIAS;
-    in.alias_of = 0;
-  }
-  const OptionalOperand index_operand(indices);
   Call call = site.call();
-  build::scan(call, to_operand(out), index_operand.get(), in, attrs);
-  return site.run(call, self.device().index());
+  build::scan(call, to_operand(out), MaybeOperand(indices), in, attrs);
+  return run(site, call, self);
 }
 
+}  // namespace
+
+npu_reason scan_out(
+    NativeSite& site,
+    const at::Tensor& self,
+    std::int64_t dim,
+    std::optional<at::ScalarType>,
+    const at::Tensor& out) {
+  return run_scan(site, self, dim, out, {});
+}
+
+npu_reason logcumsumexp(
+    NativeSite& site, Outputs& out, const at::Tensor& self, std::int64_t dim) {
+  const at::Tensor& given = out.at(0);
+  if (given.defined() && !fits(given, self, self.sizes(), self.scalar_type())) {
+    return kLeaveToCpu;
+  }
+  set_output(out, 0, self.sizes(), self);
+  return run_scan(site, self, dim, out.at(0), {});
+}
+
+// ---- running extremes ----
+
+namespace {
+
+using Helper = void(const at::Tensor&, at::Tensor&, at::Tensor&, std::int64_t);
+
 // Values and indices are ready, of self's sizes.
+void run_helper(
+    NativeSite& site,
+    Helper* cpu,
+    const at::Tensor& self,
+    at::Tensor& values,
+    at::Tensor& indices,
+    std::int64_t dim) {
+  npu_reason why = site.wants(self);
+  if (why == NPU_REASON_NONE) {
+    why = run_scan(site, self, dim, values, indices);
+  }
+  if (why != NPU_REASON_NONE) {
+    site.cpu(why, cpu, self, values, indices, dim);
+  }
+}
+
 void cummax_helper(
     const at::Tensor& self,
     at::Tensor& values,
@@ -45,13 +82,7 @@ void cummax_helper(
     std::int64_t dim) {
   static NativeSite site(
       "aten::_cummax_helper", NPU_KIND_SCAN, NPU_SCAN_CUMMAX);
-  npu_reason why = site.wants(self);
-  if (why == NPU_REASON_NONE) {
-    why = run_scan(site, self, dim, values, indices);
-  }
-  if (why != NPU_REASON_NONE) {
-    site.cpu(why, &at::cpu::_cummax_helper, self, values, indices, dim);
-  }
+  run_helper(site, &at::cpu::_cummax_helper, self, values, indices, dim);
 }
 
 void cummin_helper(
@@ -61,50 +92,7 @@ void cummin_helper(
     std::int64_t dim) {
   static NativeSite site(
       "aten::_cummin_helper", NPU_KIND_SCAN, NPU_SCAN_CUMMIN);
-  npu_reason why = site.wants(self);
-  if (why == NPU_REASON_NONE) {
-    why = run_scan(site, self, dim, values, indices);
-  }
-  if (why != NPU_REASON_NONE) {
-    site.cpu(why, &at::cpu::_cummin_helper, self, values, indices, dim);
-  }
-}
-
-bool is_field(const at::Tensor& self) {
-  return self.is_floating_point() || self.is_complex();
-}
-
-at::Tensor logcumsumexp(const at::Tensor& self, std::int64_t dim) {
-  static NativeSite site(
-      "aten::_logcumsumexp", NPU_KIND_SCAN, NPU_SCAN_LOGCUMSUMEXP);
-  npu_reason why = is_field(self) ? site.wants(self) : NPU_REASON_DTYPE;
-  if (why == NPU_REASON_NONE) {
-    at::Tensor out =
-        make_empty(self.sizes(), self.scalar_type(), self.device().index());
-    why = run_scan(site, self, dim, out, {});
-    if (why == NPU_REASON_NONE) {
-      return out;
-    }
-  }
-  return site.cpu(why, &at::cpu::_logcumsumexp, self, dim);
-}
-
-at::Tensor& logcumsumexp_out(
-    const at::Tensor& self, std::int64_t dim, at::Tensor& out) {
-  static NativeSite site(
-      "aten::_logcumsumexp.out", NPU_KIND_SCAN, NPU_SCAN_LOGCUMSUMEXP);
-  const bool ready =
-      is_field(self) && fits(out, self, self.sizes(), self.scalar_type());
-  npu_reason why = ready ? site.wants(self) : NPU_REASON_DTYPE;
-  if (why == NPU_REASON_NONE) {
-    why = run_scan(site, self, dim, out, {});
-    if (why == NPU_REASON_NONE) {
-      return out;
-    }
-  }
-  using Cpu = at::Tensor&(const at::Tensor&, std::int64_t, at::Tensor&);
-  return site.cpu(
-      why, static_cast<Cpu*>(&at::cpu::_logcumsumexp_outf), self, dim, out);
+  run_helper(site, &at::cpu::_cummin_helper, self, values, indices, dim);
 }
 
 }  // namespace
@@ -112,21 +100,6 @@ at::Tensor& logcumsumexp_out(
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_cummax_helper", TORCH_FN(cummax_helper));
   m.impl("_cummin_helper", TORCH_FN(cummin_helper));
-  m.impl("_logcumsumexp", TORCH_FN(logcumsumexp));
-  m.impl("_logcumsumexp.out", TORCH_FN(logcumsumexp_out));
 }
 
-}  // namespace npu
-
-namespace at_npu::native {
-
-npu_reason scan_out(
-    npu::NativeSite& site,
-    const at::Tensor& self,
-    std::int64_t dim,
-    std::optional<at::ScalarType>,
-    const at::Tensor& out) {
-  return npu::run_scan(site, self, dim, out, {});
-}
-
-}  // namespace at_npu::native
+}  // namespace npu::ops

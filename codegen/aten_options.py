@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys of an entry that say how its adapter is made: what goes to the function written by hand,
+which calls are left to the CPU, what PyTorch's description of the operator does not tell."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+from aten_model import Constant, Options
+from torchgen.model import NativeFunction
+from yaml_reader import Reader, near
+
+OPTION_KEYS = ("with", "wants", "check", "otherwise", "rule", "floating", "result", "fast")
+# Reasons a check may give (NPU_REASON_*), and the rules of MapRule (src/aten/ops/map/map.h).
+REASONS = ("arguments", "alias", "attribute", "dtype", "size", "strides")
+RULES = ("unary", "float", "bool", "binary", "compare")
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+
+
+def read_options(reader: Reader, fields: dict, what: str, function: NativeFunction) -> Options:
+    return Options(
+        constants=_constants(reader, fields, what),
+        wants=_wants(reader, fields, what, function),
+        checks=_checks(reader, fields, what),
+        composite=_choice(reader, fields, what, "otherwise", ("cpu", "composite")) == "composite",
+        rule=_choice(reader, fields, what, "rule", RULES),
+        floating=_choice(reader, fields, what, "floating", ("false", "true")) == "true",
+        bool_result=_choice(reader, fields, what, "result", ("bool",)) == "bool",
+        fast=_choice(reader, fields, what, "fast", ("true", "false")) != "false",
+    )
+
+
+def _choice(reader: Reader, fields: dict, what: str, key: str, allowed) -> str:
+    return reader.choice(fields[key][1], f"{what}: key '{key}'", allowed) if key in fields else ""
+
+
+def _constants(reader: Reader, fields: dict, what: str) -> tuple[tuple[str, Constant], ...]:
+    if "with" not in fields:
+        return ()
+    found = []
+    for key, node in reader.mapping(fields["with"][1], f"{what}: key 'with'").values():
+        value = (
+            yaml.SafeLoader("").construct_object(node) if isinstance(node, yaml.ScalarNode) else ""
+        )
+        if not isinstance(value, (bool, int, float)) or not IDENTIFIER.fullmatch(key.value):
+            reader.problem(
+                node, f"{what}: key 'with': expected {{name: number}} or {{name: true}}."
+            )
+            continue
+        found.append((key.value, value))
+    return tuple(found)
+
+
+def _wants(reader: Reader, fields: dict, what: str, function) -> tuple[str, ...] | None:
+    if "wants" not in fields:
+        return None
+    tensors = [a.name for a in function.func.arguments.flat_all if "Tensor" in str(a.type)]
+    names = []
+    for node in reader.sequence(fields["wants"][1], f"{what}: key 'wants'"):
+        name = reader.text(node, f"{what}: key 'wants'")
+        if name not in tensors:
+            reader.problem(
+                node,
+                f"{what}: key 'wants': no tensor argument '{name}'{near(name, tensors)}. "
+                f"It has: {', '.join(tensors)}.",
+            )
+        names.append(name)
+    return tuple(names)
+
+
+def _checks(reader: Reader, fields: dict, what: str) -> tuple[tuple[str, str], ...]:
+    """A condition in C++; or conditions by the reason to give where one does not hold."""
+    if "check" not in fields:
+        return ()
+    node = fields["check"][1]
+    if isinstance(node, yaml.ScalarNode):
+        return (("arguments", node.value),)
+    found = []
+    for key, value in reader.mapping(node, f"{what}: key 'check'").values():
+        reason = reader.choice(key, f"{what}: key 'check'", REASONS)
+        found.append((reason, reader.text(value, f"{what}: key 'check'")))
+    return tuple(found)
