@@ -5,6 +5,8 @@
 #include <ATen/OpMathType.h>
 
 #include <algorithm>
+#include <mutex>
+#include <unordered_map>
 
 #include "aten/core/factories.h"
 #include "aten/core/frame.h"
@@ -41,6 +43,17 @@ void written(List tensors) {
   }
 }
 
+Site& site_of(const Op& op) {
+  static std::mutex mutex;
+  static auto* const sites = new std::unordered_map<const Op*, Site*>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  Site*& site = (*sites)[&op];
+  if (site == nullptr) {
+    site = new Site(op.label, NPU_KIND_MULTI_MAP, op.code);
+  }
+  return *site;
+}
+
 bool run(const Op& op, List out, List x, List y, List z, const Factor& factor) {
   ListFrame lists(x);
   if (lists.n() == 0) {
@@ -62,7 +75,8 @@ bool run(const Op& op, List out, List x, List y, List z, const Factor& factor) {
   }
   const npu_list ys = y.empty() ? npu_list{} : lists.of(y);
   const npu_list zs = z.empty() ? npu_list{} : lists.of(z);
-  Call call(NPU_KIND_MULTI_MAP, op.code, op.label);
+  Site& site = site_of(op);
+  Call call = site.call();
   build::multi_map(
       call,
       lists.of(out),
@@ -71,7 +85,7 @@ bool run(const Op& op, List out, List x, List y, List z, const Factor& factor) {
       z.empty() ? nullptr : &zs,
       scalars,
       attrs);
-  return try_run_lists(call, x[0].device().index());
+  return site.run(call, x[0].device().index()) == NPU_REASON_NONE;
 }
 
 }  // namespace

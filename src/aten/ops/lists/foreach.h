@@ -9,6 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include "aten/core/site.h"
+
 namespace npu::foreach {
 
 using List = at::TensorList;
@@ -18,7 +20,7 @@ using Results = std::vector<at::Tensor>;
 // What an overload asks the driver for: a code of multi_map and, in `op`, a
 // code of the kind that names.
 struct Op {
-  const char* label;
+  StaticName label;
   std::uint32_t code;
   std::uint32_t op;
 };
