@@ -90,23 +90,6 @@ npu_dtype leading_dtype(const npu_call& call) noexcept {
   return found;
 }
 
-// Lists have their dtypes after those of the operands.
-bool takes_lists(const npu_op_caps& caps, const npu_call& call) noexcept {
-  const npu_kind_info* kind = npu_kind_of(call.slot);
-  const std::uint32_t first =
-      kind == nullptr ? call.n_out + call.n_in : kind->n_out + kind->n_in;
-  for (std::uint32_t i = 0; i < call.n_lists; ++i) {
-    const npu_dtype dtype = call.lists[i].dtype;
-    const std::uint64_t allowed =
-        first + i < NPU_MAX_OPERANDS ? caps.dtypes[first + i] : 0;
-    if (dtype != NPU_ABSENT && allowed != 0 &&
-        (allowed & NPU_DTYPE_BIT(dtype)) == 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
 // A kind whose result in float32, rounded at the end, is the one asked for. The
 // next float32 after a half is, rounded, that half again.
 bool may_compute_wider(const npu_call& call) noexcept {
@@ -115,6 +98,44 @@ bool may_compute_wider(const npu_call& call) noexcept {
       call.slot == NPU_KIND_BINARY && call.code == NPU_BINARY_NEXTAFTER;
   return kind != nullptr && call.slot != NPU_KIND_COPY && !next &&
          std::string_view(kind->family) != "random";
+}
+
+// Lists have their dtypes after those of the kind's operands; 0 = any.
+std::uint64_t list_dtypes(
+    const npu_op_caps& caps, const npu_call& call, std::uint32_t i) noexcept {
+  const npu_kind_info* kind = npu_kind_of(call.slot);
+  const std::uint32_t first =
+      kind == nullptr ? call.n_out + call.n_in : kind->n_out + kind->n_in;
+  const std::uint64_t own =
+      first + i < NPU_MAX_OPERANDS ? caps.dtypes[first + i] : 0;
+  return own != 0 ? own : ~UINT64_C(0);
+}
+
+npu_verdict check_list_dtypes(const npu_op_caps& caps, const npu_call& call) {
+  npu_verdict verdict{};
+  verdict.answer = NPU_VERDICT_YES;
+  std::uint64_t halves = 0;
+  bool widening_helps = may_compute_wider(call);
+  for (std::uint32_t i = 0; i < call.n_lists; ++i) {
+    const npu_dtype dtype = call.lists[i].dtype;
+    if (dtype == NPU_ABSENT) {
+      continue;
+    }
+    const bool half = (NPU_DTYPE_BIT(dtype) & kHalves) != 0;
+    halves |= half ? std::uint64_t{1} << (call.n_out + call.n_in + i) : 0;
+    const std::uint64_t allowed = list_dtypes(caps, call, i);
+    if ((allowed & NPU_DTYPE_BIT(dtype)) == 0) {
+      verdict = declined(NPU_REASON_DTYPE, "a list");
+      widening_helps =
+          widening_helps && half && (allowed & NPU_DTYPE_BIT(NPU_F32)) != 0;
+    }
+  }
+  if (verdict.answer == NPU_VERDICT_NO && widening_helps) {
+    verdict.answer = NPU_VERDICT_IF_CAST;
+    verdict.cast_dtype = NPU_F32;
+    verdict.mask = halves;
+  }
+  return verdict;
 }
 
 // ---- combinations of dtypes ----
@@ -405,10 +426,10 @@ npu_verdict verdict_of_caps(
       !wants_size(caps, leading, largest_numel(call))) {
     return declined(NPU_REASON_SLOWER);
   }
-  if (!takes_lists(caps, call)) {
-    return declined(NPU_REASON_DTYPE, "a list");
+  npu_verdict verdict = check_list_dtypes(caps, call);
+  if (verdict.answer == NPU_VERDICT_YES) {
+    verdict = check_dtypes(caps, call);
   }
-  npu_verdict verdict = check_dtypes(caps, call);
   if (verdict.answer == NPU_VERDICT_YES) {
     verdict = check_layout(caps, driver, call);
   }

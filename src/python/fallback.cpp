@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C: what fell back, and the policy about it.
+#include "aten/core/recorder.h"
 #include "aten/core/site.h"
 #include "aten/ladder/report.h"
 #include "aten/ladder/settle.h"
@@ -62,8 +63,8 @@ py::list profile_gaps() {
   return out;
 }
 
-// {overload: [{kind, code, 1: calls, 2: calls, 3: calls}]}: an overload may
-// have several codes.
+// {overload: [{kind, code, 1: calls, 2: calls, 3: calls, 4: calls}]}: an
+// overload may have several codes. 4: on the embedded host driver.
 py::dict native_calls() {
   py::dict calls;
   for_each_site([&](Site& site) {
@@ -100,6 +101,8 @@ py::list composed_kinds() {
 }  // namespace
 
 void bind_fallback(py::module_& m) {
+  m.def("_start_work_log", &start_work_log);
+  m.def("_take_work_log", &take_work_log);
   m.def("_native_calls", &native_calls);
   m.def("_composed_kinds", &composed_kinds);
   m.def("_fallback_rows", &fallback_rows);

@@ -9,6 +9,7 @@
 //                                        memory
 //   NPU_FAULTY_DECLINE=1                 has no kinds
 //   NPU_FAULTY_TALLY=1                   notes every call that ran
+//   NPU_FAULTY_LACKS, NPU_FAULTY_ASKS    can do less, asks for more: sparing.h
 //   NPU_FAULTY_BY_CHANCE=1               says that no kernel is deterministic
 //   NPU_FAULTY_WRONG=<word>              misbehaves: the words are in wrong.h
 //
@@ -30,6 +31,7 @@
 #include "npu/driver.h"
 #include "npu/op.h"
 #include "run_tally.h"
+#include "sparing.h"
 #include "wrong.h"
 
 namespace {
@@ -91,6 +93,7 @@ bool tally_runs = false;
 bool by_chance = false;
 RunTally tally;
 Wrong wrong;
+Sparing sparing;
 auto& late_worker = *new LateWorker;  // its thread outlives main
 
 const npu_device_table* base_table(const npu_device_table*) {
@@ -164,6 +167,9 @@ npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
   if (status == NPU_OK && wrong.is("ndim")) {
     out->max_ndim = static_cast<uint32_t>(wrong.number(0));
   }
+  if (status == NPU_OK) {
+    sparing.limit(slot, *out);
+  }
   return status;
 }
 
@@ -172,6 +178,7 @@ npu_status plan(npu_device device, const npu_call* call, npu_verdict* verdict) {
       Forward<&npu_op_table::plan, k_op_plan>::call(device, call, verdict);
   if (status == NPU_OK) {
     change_verdict(wrong, *call, *verdict);
+    sparing.ask(*call, *verdict);
   }
   return status;
 }
@@ -187,6 +194,15 @@ bool too_many_dims(const npu_call& call) {
   return false;
 }
 
+void look_at(const npu_call& call) {
+  npu_op_caps can{};
+  can.size = sizeof(can);
+  if (base->op->caps(call.slot, call.code, &can) == NPU_OK) {
+    sparing.limit(call.slot, can);
+    sparing.look(call, can);
+  }
+}
+
 npu_status run(npu_stream stream, const npu_call* call) {
   const char* const kind = npu_kind_name(call->slot);
   if (wrong.is("segv") && wrong.value == kind) {
@@ -197,11 +213,15 @@ npu_status run(npu_stream stream, const npu_call* call) {
   } else if (too_many_dims(*call)) {
     return NPU_E_INVALID;
   }
+  look_at(*call);
   ChangedCall changed(*call);
   changed.apply(wrong);
   const int64_t start = tally_runs ? thread_time() : 0;
   const npu_status status =
       Forward<&npu_op_table::run, k_op_run>::call(stream, changed.get());
+  if (status == NPU_OK) {
+    sparing.watch(stream, *call, *base->stream);
+  }
   if (status == NPU_OK && tally_runs) {
     tally.record_time(*call, thread_time() - start);
     tally.record(*call);
@@ -277,6 +297,8 @@ void build_tables() {
     make_copies_late();
   }
   driver.name = "faulty";
+  driver.flags = 0;  // another device than this computer's
+  driver.default_profile = nullptr;
   driver.vendor = "OpenNPU tests";
   driver.device = &device_table;
   driver.memory = &memory_table;
@@ -363,6 +385,11 @@ npu_status read_settings() {
   if (!wrong.set(word != nullptr ? word : "")) {
     return fails("NPU_FAULTY_WRONG='" + std::string(word) + "': see wrong.h");
   }
+  const char* lacks = std::getenv("NPU_FAULTY_LACKS");
+  if (!sparing.read(lacks, std::getenv("NPU_FAULTY_ASKS"))) {
+    return fails(
+        "NPU_FAULTY_LACKS='" + std::string(lacks) + "': see sparing.h");
+  }
   const char* spec = std::getenv("NPU_FAULT");
   return arm(spec != nullptr ? spec : "");
 }
@@ -420,6 +447,14 @@ NPU_EXPORT const char* npu_faulty_take_tally() {
 NPU_EXPORT const char* npu_faulty_take_times() {
   static std::string text;
   text = tally.take_times();
+  return text.c_str();
+}
+
+// What calls had that this driver did not offer to take, or did not have that
+// it asked for: lines "operator: what". Valid until the next call.
+NPU_EXPORT const char* npu_faulty_broken() {
+  static std::string text;
+  text = sparing.take_broken();
   return text.c_str();
 }
 

@@ -13,6 +13,8 @@
 #include "aten/core/frame.h"
 #include "aten/core/geometry.h"
 #include "aten/core/host_view.h"
+#include "aten/core/queue.h"
+#include "aten/core/site.h"
 #include "driver/build_call.h"
 #include "driver/registry.h"
 #include "runtime/device.h"
@@ -93,9 +95,10 @@ bool run_copy(
     in.flags |= NPU_TENSOR_ALIAS;
     in.alias_of = 0;
   }
-  Call call(NPU_KIND_COPY, 0, "aten::copy_");
+  static Site site("aten::copy_", NPU_KIND_COPY, 0);
+  Call call = site.call();
   build::copy(call, out, in);
-  return try_run(call, dst.device().index());
+  return site.run(call, dst.device().index()) == NPU_REASON_NONE;
 }
 
 void copy_bytes_on_device(const at::Tensor& dst, const at::Tensor& src) {
@@ -104,9 +107,12 @@ void copy_bytes_on_device(const at::Tensor& dst, const at::Tensor& src) {
   if (to == from) {
     return;
   }
-  check_driver(
-      active_driver().memory().copy_on_device(
-          current_stream_handle(dst.device().index()), to, from, dst.nbytes()),
+  queue_copy(
+      ByteWork::kOnDevice,
+      to,
+      from,
+      dst.nbytes(),
+      dst.device().index(),
       "copy on the device");
 }
 

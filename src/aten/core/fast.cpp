@@ -1,44 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames of the fast paths.
+// The fast path of the runner.
 #include "aten/core/fast.h"
 
 #include <ATen/Context.h>
 
+#include "aten/core/queue.h"
 #include "driver/registry.h"
 #include "driver/services.h"
+#include "runtime/device.h"
 #include "runtime/error.h"
-#include "runtime/stream.h"
 
 namespace npu {
+namespace {
 
-bool takes_the_long_way() {
+// A forked child gets its error, debug logging a line per call and
+// deterministic mode its question: all from the other path.
+bool fast_path_disabled() {
   return forked_child() || log_enabled(NPU_LOG_DEBUG) ||
          at::globalContext().deterministicAlgorithms();
 }
 
-void run_fast(
-    Site& site,
+bool is_planned(const npu_op_caps& caps, std::uint32_t slot) {
+  return caps.plan_use != NPU_PLAN_NONE &&
+         npu_kind_of(slot)->plan_use != NPU_PLAN_NONE;
+}
+
+}  // namespace
+
+const npu_op_caps* Site::fast_caps() const {
+  const npu_op_caps* const can = caps();
+  return can == nullptr || fast_path_disabled() || is_planned(*can, slot_)
+             ? nullptr
+             : can;
+}
+
+void Site::run_fast(
     c10::DeviceIndex device,
     npu_dtype compute,
     const FastOperands& operands,
     const void* attrs,
     std::uint32_t attr_bytes) {
   const Driver& driver = active_driver();
+  driver.ensure_warm(driver_device(device), slot_);
   npu_call frame{};
-  frame.size = sizeof(frame);
-  frame.slot = site.slot();
-  frame.code = site.code();
+  frame.size = driver.frame_bytes();
+  frame.slot = slot_;
+  frame.code = code_;
   frame.flags = NPU_CALL_INDEX32 & driver.table().call_flags_known;
   frame.compute_dtype = compute;
-  frame.label = site.overload();
+  frame.label = overload_;
   frame.n_out = operands.n_out;
   frame.n_in = operands.n_in;
   frame.tensors = operands.tensors;
   frame.attrs = attrs;
   frame.attr_bytes = attr_bytes;
-  check_driver(
-      driver.op().run(current_stream_handle(device), &frame), site.overload());
-  site.count(1);
+  check_driver(queue_frame(frame, device), overload_);
+  count(1);
 }
 
 }  // namespace npu

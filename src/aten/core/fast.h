@@ -29,10 +29,6 @@ inline bool is_plain_tensor(const c10::TensorImpl& impl) {
   return !impl.key_set().has_any(kOthers) && impl.is_contiguous();
 }
 
-// Whatever wants to know or to choose more than a fast path does: a forked
-// child, debug logging, deterministic mode.
-bool takes_the_long_way();
-
 // A contiguous tensor as one dimension of `*numel` elements.
 inline void set_line(
     npu_tensor& out,
@@ -65,22 +61,5 @@ inline bool is_aligned(const npu_op_caps& caps, const npu_tensor& tensor) {
          reinterpret_cast<std::uintptr_t>(tensor.data) % caps.min_alignment ==
              0;
 }
-
-// The operands of a frame, outputs first.
-struct FastOperands {
-  const npu_tensor* tensors;
-  std::uint32_t n_out;
-  std::uint32_t n_in;
-};
-
-// Queues the call on the current stream and counts it. Throws when the driver
-// fails.
-void run_fast(
-    Site& site,
-    c10::DeviceIndex device,
-    npu_dtype compute,
-    const FastOperands& operands,
-    const void* attrs,
-    std::uint32_t attr_bytes);
 
 }  // namespace npu

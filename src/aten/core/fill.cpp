@@ -12,10 +12,9 @@
 #include "aten/core/frame.h"
 #include "aten/core/geometry.h"
 #include "aten/core/host_view.h"
+#include "aten/core/queue.h"
+#include "aten/core/site.h"
 #include "driver/build_call.h"
-#include "driver/registry.h"
-#include "runtime/error.h"
-#include "runtime/stream.h"
 
 namespace npu {
 namespace {
@@ -54,24 +53,19 @@ bool is_all_zero_bytes(const c10::Scalar& value) {
 }
 
 void set_zero_bytes(const at::Tensor& self) {
-  check_driver(
-      active_driver().memory().set_bytes(
-          current_stream_handle(self.device().index()),
-          self.data_ptr(),
-          0,
-          self.nbytes()),
-      "zero_");
+  queue_zeros(self.data_ptr(), self.nbytes(), self.device().index(), "zero_");
 }
 
 bool run_fill(
     const at::Tensor& self,
     const npu_tensor& operand,
     const c10::Scalar& value) {
-  Call call(NPU_KIND_FILL, 0, "aten::fill_");
+  static Site site("aten::fill_.Scalar", NPU_KIND_FILL, 0);
+  Call call = site.call();
   npu_fill_attrs attrs{};
   attrs.value = to_npu_scalar(value);
   build::fill(call, operand, attrs);
-  return try_run(call, self.device().index());
+  return site.run(call, self.device().index()) == NPU_REASON_NONE;
 }
 
 bool fill_on_device(const at::Tensor& self, const c10::Scalar& value) {

@@ -4,12 +4,8 @@
 
 #include <array>
 
-#include "aten/core/determinism.h"
-#include "driver/registry.h"
-#include "runtime/allocator/allocator.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
-#include "runtime/stream.h"
 
 namespace npu {
 namespace {
@@ -118,26 +114,6 @@ npu_scalar to_npu_scalar(const c10::Scalar& value) {
     out.re = static_cast<double>(out.i);
   }
   return out;
-}
-
-bool try_run(Call& call, c10::DeviceIndex device) {
-  const Driver& driver = active_driver();
-  npu_call& frame = call.frame();
-  if (!driver.has_kind(frame.slot)) {
-    return false;
-  }
-  const npu_verdict verdict = plan_call(call, driver, driver_device(device));
-  if (verdict.answer != NPU_VERDICT_YES) {
-    return false;
-  }
-  c10::DataPtr workspace;
-  if (verdict.workspace_bytes != 0) {
-    workspace = allocate(verdict.workspace_bytes, device);
-    frame.workspace = workspace.get();
-    frame.workspace_bytes = verdict.workspace_bytes;
-  }
-  check_driver(call.run(driver, current_stream_handle(device)), frame.label);
-  return true;
 }
 
 c10::DeviceIndex check_same_device(

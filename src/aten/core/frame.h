@@ -24,11 +24,6 @@ npu_tensor to_operand(const at::Tensor& tensor);
 // The number as the contract carries it; exact where `i` or `re` can hold it.
 npu_scalar to_npu_scalar(const c10::Scalar& value);
 
-// Runs the call on the active driver, on the current stream of `device`. False
-// when the driver has no such kind or declines: then nothing was queued, and
-// the caller takes another road. Throws when the driver fails.
-bool try_run(Call& call, c10::DeviceIndex device);
-
 // Throws unless every defined tensor is an npu tensor of one device, with
 // torch_npu's text; returns that device.
 c10::DeviceIndex check_same_device(

@@ -5,12 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "aten/core/determinism.h"
 #include "aten/core/frame.h"
-#include "driver/registry.h"
 #include "runtime/device.h"
-#include "runtime/error.h"
-#include "runtime/stream.h"
 
 namespace npu {
 namespace {
@@ -228,23 +224,6 @@ bool writes_apart(
       }
     }
   }
-  return true;
-}
-
-bool try_run_lists(Call& call, c10::DeviceIndex device) {
-  const Driver& driver = active_driver();
-  if (!driver.has_kind(call.frame().slot)) {
-    return false;
-  }
-  const npu_verdict verdict = plan_call(call, driver, driver_device(device));
-  if (verdict.answer != NPU_VERDICT_YES) {
-    return false;
-  }
-  const npu_status status = call.run(driver, current_stream_handle(device));
-  if (status == NPU_E_UNSUPPORTED) {
-    return false;
-  }
-  check_driver(status, call.frame().label);
   return true;
 }
 

@@ -65,8 +65,4 @@ bool goes_as_lists(
 bool writes_apart(
     at::TensorList written, std::initializer_list<at::TensorList> read);
 
-// Runs the call on the active driver, on the current stream of `device`. False
-// when the driver lacks the kind or the operation: nothing was queued.
-bool try_run_lists(Call& call, c10::DeviceIndex device);
-
 }  // namespace npu

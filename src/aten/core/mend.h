@@ -3,6 +3,7 @@
 #pragma once
 
 #include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
@@ -13,35 +14,62 @@
 
 namespace npu {
 
-// For one call. Temporaries live as long as this object; memory goes back in
-// the order of the stream, so the call may still be queued then.
+// For one call. Temporaries live as long as this object; their memory goes back
+// in the order of the stream, so the call may still be queued then.
 class Mender {
  public:
-  Mender(const Driver& driver, c10::DeviceIndex device)
-      : driver_(driver), device_(device) {}
+  explicit Mender(c10::DeviceIndex device) : device_(device) {}
+  ~Mender();
+  Mender(const Mender&) = delete;
+  Mender& operator=(const Mender&) = delete;
 
-  // Replaces the operands that `verdict` names. False when a copy cannot be
-  // made on the device: then nothing has changed.
+  // Replaces the operands and lists that `verdict` names. False when a copy
+  // cannot be made on the device; the frame is then to be restored.
   bool mend(Call& call, const npu_verdict& verdict);
-  // After the call was queued: brings outputs home.
+  // After the call was queued: copies temporaries back to the outputs.
   void finish();
+  // Copied so far, in and out.
+  std::uint64_t bytes() const noexcept {
+    return bytes_;
+  }
 
  private:
-  struct Moved {
-    npu_tensor home;
-    npu_tensor stand_in;
+  // An output and the temporary that the driver writes instead.
+  struct Replaced {
+    npu_tensor output;
+    npu_tensor temporary;
   };
   using Dims = c10::SmallVector<std::int64_t, 6>;
 
+  void* allocate(std::uint64_t bytes);
   npu_tensor contiguous_like(const npu_tensor& tensor, npu_dtype dtype);
   bool copy(const npu_tensor& to, const npu_tensor& from);
-  bool mend_input(npu_tensor& tensor, const npu_tensor& like, npu_dtype dtype);
+  bool fill(const npu_tensor& to, const npu_scalar& value);
+  // Bytes of the caller's, in device memory.
+  void* upload(const void* numbers, std::uint64_t bytes);
 
-  const Driver& driver_;
+  bool mend_output(Call& call, std::uint32_t place, npu_dtype dtype);
+  bool mend_input(const npu_call& frame, npu_tensor& tensor, npu_dtype dtype);
+  bool mend_number(const npu_call& frame, npu_tensor& number, npu_dtype dtype);
+  bool mend_list(
+      const npu_call& frame,
+      npu_list& list,
+      std::uint32_t mode,
+      const npu_verdict& verdict);
+  bool move_list(
+      npu_list& list,
+      npu_dtype dtype,
+      std::uint64_t alignment,
+      std::uint32_t mode);
+  void upload_list(npu_list& list, std::uint64_t spacing);
+
   const c10::DeviceIndex device_;
+  std::uint64_t bytes_ = 0;
   std::vector<c10::DataPtr> memory_;
-  std::deque<Dims> dims_;  // addresses stay
-  std::vector<Moved> outputs_;
+  // Deques: addresses stay.
+  std::deque<Dims> dims_;
+  std::deque<std::vector<void*>> pointers_;
+  std::vector<Replaced> outputs_;
 };
 
 }  // namespace npu

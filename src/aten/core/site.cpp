@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asking the driver: cheaply first, then with a frame.
+// What a site knows of its driver, and what it has counted.
 #include "aten/core/site.h"
 
 #include <algorithm>
-#include <array>
+#include <memory>
 #include <mutex>
 #include <string_view>
 #include <vector>
 
-#include "aten/core/determinism.h"
 #include "aten/core/frame.h"
-#include "aten/core/mend.h"
+#include "aten/core/runner.h"
 #include "aten/profile/profile.h"
-#include "compose/compose.h"
 #include "driver/env.h"
 #include "driver/registry.h"
-#include "runtime/allocator/allocator.h"
 #include "runtime/device.h"
-#include "runtime/error.h"
-#include "runtime/stream.h"
 
 namespace npu {
+
+// The steps of one site below rung 1, by rung and reasons.
+struct Site::Steps {
+  std::mutex mutex;
+  std::vector<Step> all;
+};
+
 namespace {
 
 struct Sites {
@@ -33,145 +35,6 @@ Sites& sites() {
   return *instance;
 }
 
-// A driver may ask for one mending after another; more rounds than there are
-// sorts of them would be a driver that never has enough.
-constexpr int kMostMendings = 4;
-
-npu_reason reason_of(const npu_verdict& verdict) {
-  return verdict.reason == NPU_REASON_NONE ? npu_reason{NPU_REASON_NO_KERNEL}
-                                           : verdict.reason;
-}
-
-// The operands of a frame before they were mended.
-class Originals {
- public:
-  explicit Originals(npu_call& frame)
-      : frame_(frame), compute_dtype_(frame.compute_dtype) {
-    std::copy_n(frame.tensors, frame.n_out + frame.n_in, tensors_.begin());
-  }
-  void restore() const {
-    // The frame's array is the call's own.
-    std::copy_n(
-        tensors_.begin(),
-        frame_.n_out + frame_.n_in,
-        const_cast<npu_tensor*>(frame_.tensors));
-    frame_.compute_dtype = compute_dtype_;
-  }
-
- private:
-  npu_call& frame_;
-  const npu_dtype compute_dtype_;
-  std::array<npu_tensor, NPU_MAX_OPERANDS> tensors_;
-};
-
-// Mends until the driver is content. NPU_REASON_NONE when it is; `mended` says
-// what had to be done for it.
-npu_reason plan_frame(
-    Call& call,
-    Mender& mender,
-    npu_device device,
-    std::uint64_t casts,
-    npu_verdict& verdict,
-    npu_reason& mended) {
-  verdict = npu_verdict{};
-  if (casts == 0) {
-    verdict = plan_call(call, active_driver(), device);
-    if (C10_LIKELY(verdict.answer == NPU_VERDICT_YES)) {
-      return NPU_REASON_NONE;
-    }
-  } else {
-    verdict.answer = NPU_VERDICT_IF_CAST;
-    verdict.reason = NPU_REASON_DTYPE;
-    verdict.cast_dtype = call.frame().compute_dtype;
-    verdict.mask = casts;
-  }
-  const Originals originals(call.frame());
-  mended = reason_of(verdict);
-  for (int round = 0; verdict.answer != NPU_VERDICT_YES; ++round) {
-    if (verdict.answer == NPU_VERDICT_NO || round > kMostMendings ||
-        !mender.mend(call, verdict)) {
-      originals.restore();
-      return reason_of(verdict);
-    }
-    verdict = plan_call(call, active_driver(), device);
-  }
-  return NPU_REASON_NONE;
-}
-
-// Rungs 1 and 2. NPU_REASON_NONE when it was queued, `mended` then says what
-// had to be mended; else the frame is as it was.
-npu_reason run_frame(
-    Call& call,
-    c10::DeviceIndex device,
-    std::uint64_t casts,
-    npu_reason& mended) {
-  npu_call& frame = call.frame();
-  Mender mender(active_driver(), device);
-  npu_verdict verdict;
-  const npu_reason why =
-      plan_frame(call, mender, driver_device(device), casts, verdict, mended);
-  if (why != NPU_REASON_NONE) {
-    return why;
-  }
-  c10::DataPtr workspace;
-  if (verdict.workspace_bytes != 0) {
-    workspace = allocate(verdict.workspace_bytes, device);
-    frame.workspace = workspace.get();
-    frame.workspace_bytes = verdict.workspace_bytes;
-  }
-  std::vector<std::max_align_t> host_workspace(
-      (verdict.host_workspace_bytes + sizeof(std::max_align_t) - 1) /
-      sizeof(std::max_align_t));
-  if (!host_workspace.empty()) {
-    frame.host_workspace = host_workspace.data();
-    frame.host_workspace_bytes = verdict.host_workspace_bytes;
-  }
-  check_driver(
-      call.run(active_driver(), current_stream_handle(device)), frame.label);
-  mender.finish();
-  return NPU_REASON_NONE;
-}
-
-// The parts of a decomposition.
-class PartRunner final : public compose::Runner {
- public:
-  explicit PartRunner(c10::DeviceIndex device) : device_(device) {}
-  void* allocate(std::uint64_t bytes) override {
-    return memory_.emplace_back(npu::allocate(bytes, device_)).get();
-  }
-  bool run(Call& call) override {
-    npu_reason mended = NPU_REASON_NONE;
-    return run_frame(call, device_, 0, mended) == NPU_REASON_NONE;
-  }
-
- private:
-  const c10::DeviceIndex device_;
-  // Goes back in the order of the stream.
-  std::vector<c10::DataPtr> memory_;
-};
-
-// Rung 3: a kind the driver lacks or declines, made of others. Not on the host
-// driver, whose parts are CPU kernels themselves, unless the user switched the
-// kind off.
-bool composes(std::uint32_t slot, npu_reason why) {
-  return compose::has_decomposition(slot) &&
-         (why == NPU_REASON_DISABLED || &active_driver() != &host_driver());
-}
-
-npu_reason run_composed(
-    Site& site, Call& call, c10::DeviceIndex device, npu_reason why) {
-  PartRunner runner(device);
-  if (!compose::run(runner, call.frame())) {
-    return why;
-  }
-  site.count(3);
-  return NPU_REASON_NONE;
-}
-
-}  // namespace
-
-namespace {
-
 // What a site remembers when the driver is not to be asked.
 constexpr npu_op_caps kNoCaps{};
 
@@ -181,7 +44,7 @@ constexpr npu_op_caps kNoCaps{};
 bool imitates_lack_of(const char* overload) {
   static const bool all =
       env::choice("NPU_HOST_KERNELS", {"fast", "all"}, 0) == 1;
-  return !all && std::string_view(active_driver().name()) == "host" &&
+  return !all && active_driver().device_is_cpu() &&
          profile::judge(find_operator(overload)).falls_back;
 }
 
@@ -227,7 +90,7 @@ npu_reason Site::wants_all(
     const npu_reason why = active_driver().is_disabled(slot_)
                                ? NPU_REASON_DISABLED
                                : NPU_REASON_NO_KERNEL;
-    if (!composes(slot_, why)) {
+    if (!may_compose(slot_, why)) {
       return why;
     }
   }
@@ -264,22 +127,43 @@ npu_reason Site::wants_all(
                                                           : NPU_REASON_SLOWER;
 }
 
-npu_reason Site::run(Call& call, c10::DeviceIndex device, std::uint64_t casts) {
-  npu_reason mended = NPU_REASON_NONE;
-  const npu_reason why = run_frame(call, device, casts, mended);
-  if (why != NPU_REASON_NONE) {
-    return composes(slot_, why) ? run_composed(*this, call, device, why) : why;
+void Site::count(const Step& step) {
+  count(step.rung);
+  Steps* known = steps_.load(std::memory_order_acquire);
+  if (known == nullptr) {
+    auto made = std::make_unique<Steps>();
+    if (steps_.compare_exchange_strong(known, made.get())) {
+      known = made.release();
+    }
   }
-  if (mended != NPU_REASON_NONE) {
-    mended_for_.store(mended, std::memory_order_relaxed);
+  const std::lock_guard<std::mutex> lock(known->mutex);
+  for (Step& mine : known->all) {
+    if (mine.rung == step.rung && mine.reasons == step.reasons) {
+      mine.calls += step.calls;
+      mine.bytes += step.bytes;
+      mine.seconds += step.seconds;
+      return;
+    }
   }
-  count(mended == NPU_REASON_NONE ? 1 : 2);
-  return NPU_REASON_NONE;
+  known->all.push_back(step);
 }
 
-void Site::reset() noexcept {
+std::vector<Site::Step> Site::steps() const {
+  Steps* const known = steps_.load(std::memory_order_acquire);
+  if (known == nullptr) {
+    return {};
+  }
+  const std::lock_guard<std::mutex> lock(known->mutex);
+  return known->all;
+}
+
+void Site::reset() {
   for (auto& count : calls_) {
     count.store(0, std::memory_order_relaxed);
+  }
+  if (Steps* const known = steps_.load(std::memory_order_acquire)) {
+    const std::lock_guard<std::mutex> lock(known->mutex);
+    known->all.clear();
   }
 }
 

@@ -7,11 +7,16 @@
 // - wants() says no for a kind the driver lacks, one that NPU_DISABLE_KIND
 //   names, a size the driver leaves to others, tensors of several devices (the
 //   CPU rung has the error for it), empty tensors, other layouts.
-// - run() plans the call. A driver that asks for contiguous, cast or aligned
-//   operands gets copies of them, outputs through a temporary, and is asked
-//   again (rung 2). A kind it lacks is composed of others where a decomposition
-//   exists (rung 3). run() works on the frame: no tensors needed. Every run is
-//   counted, by rung. Throws when the driver fails.
+// - run() is the only way a frame gets to a driver, lists and frames that draw
+//   random numbers included. It plans the call; a driver that asks for
+//   contiguous, cast or aligned operands gets copies of them, outputs through a
+//   temporary, and is asked again (rung 2). A kind it lacks is composed of
+//   others where a decomposition exists (rung 3). run() works on the frame: no
+//   tensors needed. Every run is counted, by rung. Throws when the driver
+//   fails.
+// - run_fast() is run() for a frame the caller knows to need none of that.
+//
+// A Recorder (recorder.h) sees every frame that gets to a driver.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,6 +27,8 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
+#include <vector>
 
 #include "driver/call.h"
 #include "driver/verdict.h"
@@ -41,8 +48,35 @@ class StaticName {
   const char* text_;
 };
 
+// What a driver keeps between the count call and the fill call of a pair.
+struct Carry {
+  c10::DataPtr memory;
+  std::uint64_t bytes = 0;
+};
+
+struct RunOptions {
+  // Operands (bit i is tensors[i]) that are cast to the compute dtype first.
+  std::uint64_t casts = 0;
+  // Of a count call and of its fill call: one object for both.
+  Carry* carry = nullptr;
+  // The frame draws random numbers: what the driver declines runs on the
+  // embedded host driver, which draws the same ones. run() never declines then.
+  bool embedded = false;
+};
+
+// The operands of a fast path's frame, outputs first.
+struct FastOperands {
+  const npu_tensor* tensors;
+  std::uint32_t n_out;
+  std::uint32_t n_in;
+};
+
 class Site {
  public:
+  static constexpr int kRungs = 4;
+  // Counted like a rung: calls that ran on the embedded host driver.
+  static constexpr int kEmbedded = 4;
+
   // `overload` as the dispatcher names it: "aten::add.Tensor". All are kept
   // for ever, in one list.
   Site(StaticName overload, std::uint32_t slot, std::uint32_t code);
@@ -61,9 +95,21 @@ class Site {
   Call call() const noexcept {
     return Call(slot_, code_, overload_);
   }
-  // NPU_REASON_NONE when it was queued. Operands in `casts` (bit i is
-  // tensors[i]) are cast to the compute dtype first.
-  npu_reason run(Call& call, c10::DeviceIndex device, std::uint64_t casts = 0);
+  // NPU_REASON_NONE when it was queued, on the current stream of `device`;
+  // else nothing was, and the frame is as it came.
+  npu_reason run(
+      Call& call, c10::DeviceIndex device, const RunOptions& options = {});
+
+  // Capabilities for a fast path; nullptr when there is none: no kernel, a
+  // kind that is planned, or something that wants to see every call.
+  const npu_op_caps* fast_caps() const;
+  // The fast path of run(): a frame inside fast_caps(), queued as it is.
+  void run_fast(
+      c10::DeviceIndex device,
+      npu_dtype compute,
+      const FastOperands& operands,
+      const void* attrs,
+      std::uint32_t attr_bytes);
 
   const char* overload() const noexcept {
     return overload_;
@@ -77,30 +123,41 @@ class Site {
   // What the driver can do; nullptr when it lacks the kind or the user
   // switched it off.
   const npu_op_caps* caps() const;
-  // Counts a call that went to the driver without run().
-  void count(int rung) noexcept {
-    calls_[rung - 1].fetch_add(1, std::memory_order_relaxed);
-  }
+
   std::uint64_t calls(int rung) const noexcept {
     return calls_[rung - 1].load(std::memory_order_relaxed);
   }
-  // Why the last call of rung 2 needed mending.
-  npu_reason mended_for() const noexcept {
-    return mended_for_.load(std::memory_order_relaxed);
-  }
-  void reset() noexcept;
-
-  static constexpr int kRungs = 3;
+  // Calls below rung 1 that needed the same: which rung, why, at what cost.
+  struct Step {
+    int rung = 0;
+    std::uint32_t reasons = 0;  // bit r is npu_reason r
+    std::uint64_t calls = 0;
+    std::uint64_t bytes = 0;  // copied, in and out
+    double seconds = 0;       // on the calling thread
+  };
+  std::vector<Step> steps() const;
+  void reset();
 
  private:
   const npu_op_caps* find_caps() const;
+  void count(int rung) noexcept {
+    calls_[rung - 1].fetch_add(1, std::memory_order_relaxed);
+  }
+  void count(const Step& step);
+  npu_reason run_lower(
+      Call& call,
+      c10::DeviceIndex device,
+      const RunOptions& options,
+      npu_reason why);
+
+  struct Steps;
 
   const char* const overload_;
   const std::uint32_t slot_;
   const std::uint32_t code_;
   mutable std::atomic<const npu_op_caps*> caps_{nullptr};
   std::array<std::atomic<std::uint64_t>, kRungs> calls_{};
-  std::atomic<npu_reason> mended_for_{NPU_REASON_NONE};
+  std::atomic<Steps*> steps_{nullptr};  // made at the first step down
 };
 
 // Every site that was ever reached.

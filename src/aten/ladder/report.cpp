@@ -18,18 +18,33 @@ bool on_host_driver() {
   return driver != nullptr && std::string(driver->name()) == "host";
 }
 
-// Calls the driver took after copies of their operands.
-void add_mended(std::vector<Row>& rows) {
-  for_each_site([&](Site& site) {
-    Row row;
-    row.calls = site.calls(2);
-    if (row.calls == 0) {
-      return;
+// "dtype not supported; strides not supported".
+std::string reasons_text(std::uint32_t reasons) {
+  std::string text;
+  for (npu_reason reason = 0; reason < NPU_REASON_COUNT; ++reason) {
+    if ((reasons >> reason & 1) != 0) {
+      text += (text.empty() ? "" : "; ") + std::string(reason_text(reason));
     }
-    row.overload = row.reported = site.overload();
-    row.rung = 2;
-    row.reason = reason_text(site.mended_for());
-    rows.push_back(std::move(row));
+  }
+  return text;
+}
+
+// Calls the driver took after copies of their operands or in parts, and frames
+// that draw random numbers on the embedded host driver.
+void add_steps(std::vector<Row>& rows) {
+  for_each_site([&](Site& site) {
+    for (const Site::Step& step : site.steps()) {
+      Row row;
+      row.overload = row.reported = site.overload();
+      // Run by the CPU: on the same bytes, or on copies.
+      const int embedded = step.bytes == 0 ? 4 : 5;
+      row.rung = step.rung == Site::kEmbedded ? embedded : step.rung;
+      row.reason = reasons_text(step.reasons);
+      row.calls = step.calls;
+      row.bytes = step.bytes;
+      row.seconds = step.seconds;
+      rows.push_back(std::move(row));
+    }
   });
 }
 
@@ -59,7 +74,7 @@ std::vector<Row> report_rows() {
                             : reason_text(entry.counters.reason.load());
     rows.push_back(std::move(row));
   });
-  add_mended(rows);
+  add_steps(rows);
   std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
     return a.seconds > b.seconds;
   });

@@ -17,7 +17,8 @@ struct Row {
   bool native = false;
   std::string reason;
   std::uint64_t calls = 0;
-  std::uint64_t bytes = 0;  // of all operands and results; rung 4 and 5
+  // Rung 2: copied. Rung 4 and 5: of all operands and results.
+  std::uint64_t bytes = 0;
   double seconds = 0;  // on the calling thread, arguments and results included
   std::string call_site;  // "train.py:31 in step"; empty when not from Python
 };

@@ -56,9 +56,13 @@ NumberOperand::NumberOperand(const c10::Scalar& value, const at::Tensor& like)
 }
 
 npu_reason run_checked(
-    NativeSite& site, Call& call, const at::Tensor& on, IndexError error) {
+    NativeSite& site,
+    Call& call,
+    const at::Tensor& on,
+    IndexError error,
+    Carry* carry) {
   try {
-    return run(site, call, on);
+    return site.run(call, on.device().index(), {.carry = carry});
   } catch (const c10::ValueError& refused) {
     TORCH_CHECK_INDEX(error == IndexError::kCpus, refused.msg());
     return kLeaveToCpu;

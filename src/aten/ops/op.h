@@ -107,7 +107,8 @@ npu_reason run_checked(
     NativeSite& site,
     Call& call,
     const at::Tensor& on,
-    IndexError error = IndexError::kCpus);
+    IndexError error = IndexError::kCpus,
+    Carry* carry = nullptr);
 
 inline npu_reason run(NativeSite& site, Call& call, const at::Tensor& on) {
   return site.run(call, on.device().index());

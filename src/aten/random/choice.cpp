@@ -29,17 +29,11 @@ at::Tensor& randperm_out(
     return out;
   }
   const c10::DeviceIndex device = out.device().index();
-  const at::Tensor dense = dense_or_stand_in(out);
+  const at::Tensor dense = dense_or_temporary(out);
   npu_randperm_attrs attrs{};
   attrs.n = n;
-  run_seeded(
-      {NPU_KIND_RANDPERM,
-       0,
-       "aten::randperm",
-       1,
-       dense,
-       reserve_random(generator, device, 2 * n)},
-      attrs);
+  static Site site("aten::randperm.generator_out", NPU_KIND_RANDPERM, 0);
+  run_seeded({site, 1, dense, reserve_random(generator, device, 2 * n)}, attrs);
   if (!dense.is_same(out)) {
     copy(out, dense, false);
   }
@@ -108,13 +102,8 @@ at::Tensor& multinomial_out(
   attrs.replacement = replacement;
   const std::int64_t words = 2 * rows * (replacement ? samples : self.size(-1));
   const at::Tensor tensors[] = {dense, self.contiguous()};
-  SeededFrame frame{
-      NPU_KIND_MULTINOMIAL,
-      0,
-      "aten::multinomial",
-      1,
-      tensors,
-      reserve_random(generator, device, words)};
+  static Site site("aten::multinomial.out", NPU_KIND_MULTINOMIAL, 0);
+  SeededFrame frame{site, 1, tensors, reserve_random(generator, device, words)};
   frame.flat = false;
   run_seeded(frame, attrs);
   if (!dense.is_same(out)) {

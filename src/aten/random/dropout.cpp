@@ -22,10 +22,10 @@ using Pair = std::tuple<at::Tensor, at::Tensor>;
 
 // Drops with chance p and scales what stays.
 Pair drop(
+    Site& site,
     const at::Tensor& input,
     double p,
     double scale,
-    const char* label,
     const OptGenerator& generator) {
   TORCH_CHECK(
       p >= 0 && p <= 1,
@@ -46,9 +46,7 @@ Pair drop(
   attrs.p = p;
   attrs.scale = scale;
   run_seeded(
-      {NPU_KIND_DROPOUT,
-       0,
-       label,
+      {site,
        2,
        tensors,
        reserve_random(generator, input.device().index(), input.numel())},
@@ -70,7 +68,8 @@ Pair native_dropout(
         input.clone(),
         at::ones_like(input, at::TensorOptions().dtype(at::kBool))};
   }
-  return drop(input, p, keep_scale(1 - p), "aten::native_dropout", {});
+  static Site site("aten::native_dropout", NPU_KIND_DROPOUT, 0);
+  return drop(site, input, p, keep_scale(1 - p), {});
 }
 
 // Here p is the chance to be kept.
@@ -80,8 +79,8 @@ Pair fused_dropout(const at::Tensor& self, double p, OptGenerator generator) {
         self.clone(),
         at::empty_like(self, at::TensorOptions().dtype(at::kByte))};
   }
-  auto [out, mask] =
-      drop(self, 1 - p, keep_scale(p), "aten::_fused_dropout", generator);
+  static Site site("aten::_fused_dropout", NPU_KIND_DROPOUT, 0);
+  auto [out, mask] = drop(site, self, 1 - p, keep_scale(p), generator);
   return {out, mask.to(at::kByte)};
 }
 

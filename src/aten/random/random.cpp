@@ -28,19 +28,18 @@ bool is_double(const at::Tensor& tensor) {
 // Draws into `self`, of any layout. `p`, when defined, is one parameter per
 // element, expanded to self's sizes.
 void draw(
+    Site& site,
     const at::Tensor& self,
-    std::uint32_t code,
-    const char* label,
     npu_random_attrs attrs,
     std::int64_t words,
     const OptGenerator& generator,
     const at::Tensor& p = {}) {
   const c10::DeviceIndex device = self.device().index();
   const npu_rng rng = reserve_random(generator, device, words);
-  const at::Tensor out = dense_or_stand_in(self);
+  const at::Tensor out = dense_or_temporary(self);
   const at::Tensor tensors[] = {
       out, p.defined() ? laid_out_like(p, out) : at::Tensor(), at::Tensor()};
-  run_seeded({NPU_KIND_RANDOM, code, label, 1, tensors, rng}, attrs);
+  run_seeded({site, 1, tensors, rng}, attrs);
   if (!out.is_same(self)) {
     copy(self, out, false);
   }
@@ -73,13 +72,8 @@ struct Uniform {
       double to,
       const OptGenerator& gen) {
     const at::Tensor self = tensor_of(iter);
-    draw(
-        self,
-        NPU_RANDOM_UNIFORM,
-        "aten::uniform_",
-        with(from, to),
-        one_word_each(self),
-        gen);
+    static Site site("aten::uniform_", NPU_KIND_RANDOM, NPU_RANDOM_UNIFORM);
+    draw(site, self, with(from, to), one_word_each(self), gen);
   }
 };
 
@@ -88,13 +82,8 @@ struct Normal {
   void operator()(
       at::Tensor& self, double mean, double std, const OptGenerator& gen) {
     check_floating("normal_kernel_npu", self);
-    draw(
-        self,
-        NPU_RANDOM_NORMAL,
-        "aten::normal_",
-        with(mean, std),
-        one_word_each(self),
-        gen);
+    static Site site("aten::normal_", NPU_KIND_RANDOM, NPU_RANDOM_NORMAL);
+    draw(site, self, with(mean, std), one_word_each(self), gen);
   }
 };
 
@@ -107,13 +96,9 @@ struct LogNormal {
       const OptGenerator& gen) {
     const at::Tensor self = tensor_of(iter);
     check_floating("log_normal_npu", self);
-    draw(
-        self,
-        NPU_RANDOM_LOG_NORMAL,
-        "aten::log_normal_",
-        with(mean, std),
-        one_word_each(self),
-        gen);
+    static Site site(
+        "aten::log_normal_", NPU_KIND_RANDOM, NPU_RANDOM_LOG_NORMAL);
+    draw(site, self, with(mean, std), one_word_each(self), gen);
   }
 };
 
@@ -127,13 +112,9 @@ struct Exponential {
         "Exponential distribution is a continuous probability distribution. "
         "dtype must be a floating point but you specified ",
         self.dtype());
-    draw(
-        self,
-        NPU_RANDOM_EXPONENTIAL,
-        "aten::exponential_",
-        with(lambda),
-        one_word_each(self),
-        gen);
+    static Site site(
+        "aten::exponential_", NPU_KIND_RANDOM, NPU_RANDOM_EXPONENTIAL);
+    draw(site, self, with(lambda), one_word_each(self), gen);
   }
 };
 
@@ -149,13 +130,8 @@ struct Geometric {
         "'");
     const bool wide =
         is_double(self) || at::isIntegralType(self.scalar_type(), false);
-    draw(
-        self,
-        NPU_RANDOM_GEOMETRIC,
-        "aten::geometric_",
-        with(p),
-        wide ? 2 * self.numel() : self.numel(),
-        gen);
+    static Site site("aten::geometric_", NPU_KIND_RANDOM, NPU_RANDOM_GEOMETRIC);
+    draw(site, self, with(p), wide ? 2 * self.numel() : self.numel(), gen);
   }
 };
 
@@ -167,13 +143,8 @@ struct Cauchy {
       double sigma,
       const OptGenerator& gen) {
     const at::Tensor self = tensor_of(iter);
-    draw(
-        self,
-        NPU_RANDOM_CAUCHY,
-        "aten::cauchy_",
-        with(median, sigma),
-        one_word_each(self),
-        gen);
+    static Site site("aten::cauchy_", NPU_KIND_RANDOM, NPU_RANDOM_CAUCHY);
+    draw(site, self, with(median, sigma), one_word_each(self), gen);
   }
 };
 
@@ -185,13 +156,9 @@ struct BernoulliScalar {
         "\"bernoulli_scalar_npu_\" not implemented for '",
         c10::toString(self.scalar_type()),
         "'");
-    draw(
-        self,
-        NPU_RANDOM_BERNOULLI,
-        "aten::bernoulli_",
-        with(p),
-        self.numel(),
-        gen);
+    static Site site(
+        "aten::bernoulli_.float", NPU_KIND_RANDOM, NPU_RANDOM_BERNOULLI);
+    draw(site, self, with(p), self.numel(), gen);
   }
 };
 
@@ -211,19 +178,15 @@ struct BernoulliTensor {
     TORCH_CHECK(
         at::all(p.ge(0).logical_and_(p.le(1))).item<bool>(),
         "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
-    draw(
-        self,
-        NPU_RANDOM_BERNOULLI,
-        "aten::bernoulli_",
-        with(0),
-        self.numel(),
-        gen,
-        p.expand_as(self));
+    static Site site(
+        "aten::bernoulli_.Tensor", NPU_KIND_RANDOM, NPU_RANDOM_BERNOULLI);
+    draw(site, self, with(0), self.numel(), gen, p.expand_as(self));
   }
 };
 
 // low + [0, range); a range of 0 is all of 2^64.
 void draw_integers(
+    Site& site,
     const at::Tensor& self,
     std::int64_t low,
     std::uint64_t range,
@@ -237,13 +200,7 @@ void draw_integers(
   attrs.low = low;
   attrs.range = range;
   const bool wide = range == 0 || range > (std::uint64_t{1} << 32);
-  draw(
-      self,
-      NPU_RANDOM_INT,
-      "aten::random_",
-      attrs,
-      wide ? 2 * self.numel() : self.numel(),
-      gen);
+  draw(site, self, attrs, wide ? 2 * self.numel() : self.numel(), gen);
 }
 
 template <class>
@@ -253,10 +210,16 @@ struct IntegersFromTo {
       std::uint64_t range,
       std::int64_t low,
       const OptGenerator& gen) {
-    draw_integers(tensor_of(iter), low, range, gen);
+    draw_integers(site(), tensor_of(iter), low, range, gen);
   }
   void operator()(at::TensorIteratorBase& iter, const OptGenerator& gen) {
-    draw_integers(tensor_of(iter), 0, 0, gen);
+    draw_integers(site(), tensor_of(iter), 0, 0, gen);
+  }
+
+ private:
+  static Site& site() {
+    static Site mine("aten::random_.from", NPU_KIND_RANDOM, NPU_RANDOM_INT);
+    return mine;
   }
 };
 
@@ -286,8 +249,9 @@ std::uint64_t natural_range(c10::ScalarType dtype) {
 template <class>
 struct Integers {
   void operator()(at::TensorIteratorBase& iter, const OptGenerator& gen) {
+    static Site site("aten::random_", NPU_KIND_RANDOM, NPU_RANDOM_INT);
     const at::Tensor self = tensor_of(iter);
-    draw_integers(self, 0, natural_range(self.scalar_type()), gen);
+    draw_integers(site, self, 0, natural_range(self.scalar_type()), gen);
   }
 };
 

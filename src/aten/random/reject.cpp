@@ -19,8 +19,7 @@ constexpr std::int64_t kWords = 1024;
 // One draw per element of p (and q, of the same sizes and dtype); contiguous
 // whatever the layout of p, as on the CPU.
 at::Tensor draw(
-    std::uint32_t code,
-    const char* label,
+    Site& site,
     const at::Tensor& p,
     const at::Tensor& q,
     const OptGenerator& generator) {
@@ -34,12 +33,7 @@ at::Tensor draw(
       q.defined() ? laid_out_like(q, out) : at::Tensor()};
   npu_random_attrs attrs{};
   run_seeded(
-      {NPU_KIND_RANDOM,
-       code,
-       label,
-       1,
-       tensors,
-       reserve_random(generator, p.device().index(), kWords)},
+      {site, 1, tensors, reserve_random(generator, p.device().index(), kWords)},
       attrs);
   return out;
 }
@@ -49,12 +43,14 @@ at::Tensor poisson(const at::Tensor& self, OptGenerator generator) {
   TORCH_CHECK(
       self.numel() == 0 || self.ge(0).all().item<bool>(),
       "invalid Poisson rate, expected rate to be non-negative");
-  return draw(NPU_RANDOM_POISSON, "aten::poisson", self, {}, generator);
+  static Site site("aten::poisson", NPU_KIND_RANDOM, NPU_RANDOM_POISSON);
+  return draw(site, self, {}, generator);
 }
 
 at::Tensor standard_gamma(const at::Tensor& self, OptGenerator generator) {
   check_floating("gamma_npu", self);
-  return draw(NPU_RANDOM_GAMMA, "aten::_standard_gamma", self, {}, generator);
+  static Site site("aten::_standard_gamma", NPU_KIND_RANDOM, NPU_RANDOM_GAMMA);
+  return draw(site, self, {}, generator);
 }
 
 at::Tensor binomial(
@@ -75,12 +71,8 @@ at::Tensor binomial(
       " but expected ",
       count.scalar_type());
   const auto sizes = at::infer_size(count.sizes(), prob.sizes());
-  return draw(
-      NPU_RANDOM_BINOMIAL,
-      "aten::binomial",
-      count.expand(sizes),
-      prob.expand(sizes),
-      generator);
+  static Site site("aten::binomial", NPU_KIND_RANDOM, NPU_RANDOM_BINOMIAL);
+  return draw(site, count.expand(sizes), prob.expand(sizes), generator);
 }
 
 at::Tensor sample_dirichlet(const at::Tensor& self, OptGenerator generator) {

@@ -1,25 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs frames that draw random numbers: on the active driver, else on the
-// embedded host driver, never with a generator of PyTorch's.
+// Frames that draw random numbers.
 #include "aten/random/seeded.h"
 
 #include <array>
-#include <memory>
 
 #include "aten/core/copy.h"
 #include "aten/core/factories.h"
 #include "aten/core/frame.h"
-#include "aten/core/host_view.h"
-#include "driver/registry.h"
-#include "runtime/error.h"
 #include "runtime/generator.h"
-#include "runtime/stream.h"
 
 namespace npu {
 namespace {
 
 constexpr std::int64_t kUnitStride = 1;
-constexpr std::size_t kMostTensors = 15;  // attention's backward
+constexpr std::size_t kMostTensors = 4;
 
 // Adds the operands and keeps what they point to.
 class Operands {
@@ -56,67 +50,15 @@ class Operands {
   std::array<std::int64_t, kMostTensors> numels_{};
 };
 
-// A stream of the embedded host driver for frames of another driver's device.
-npu_stream embedded_stream() {
-  static const npu_stream stream = [] {
-    const Driver& host = host_driver();
-    check_driver(host.device().open(0), "open the embedded host driver");
-    npu_stream made = nullptr;
-    check_driver(
-        host.stream().create(0, 0, &made),
-        "create a stream of the embedded host driver");
-    return made;
-  }();
-  return stream;
-}
-
-void run_on_embedded(
-    const SeededFrame& frame, const void* attrs, std::uint32_t attr_bytes) {
-  const Driver& host = host_driver();
-  std::array<std::unique_ptr<HostView>, kMostTensors> views;
-  Call call(frame.slot, frame.code, frame.label);
-  const Operands operands(call, frame);
-  auto* tensors = const_cast<npu_tensor*>(call.frame().tensors);
-  for (std::size_t i = 0; i < frame.tensors.size(); ++i) {
-    if (!frame.tensors[i].defined()) {
-      continue;
-    }
-    views[i] = std::make_unique<HostView>(
-        frame.tensors[i], i < frame.n_out ? HostView::kWrite : HostView::kRead);
-    tensors[i].data = views[i]->tensor().data_ptr();
-    tensors[i].storage = tensors[i].data;
-    tensors[i].storage_bytes = span_bytes(frame.tensors[i]);
-    tensors[i].device = 0;
-  }
-  call.frame().attrs = attrs;
-  call.frame().attr_bytes = attr_bytes;
-  const bool active = &host == &active_driver();
-  const npu_stream stream =
-      active ? current_stream_handle(frame.tensors[0].device().index())
-             : embedded_stream();
-  check_driver(call.run(host, stream), frame.label);
-  check_driver(host.stream().synchronize(stream), frame.label);
-  for (std::uint32_t i = 0; i < frame.n_out; ++i) {
-    if (views[i]) {
-      views[i]->write_back();
-    }
-  }
-}
-
 }  // namespace
 
 void run_seeded_bytes(
     const SeededFrame& frame, const void* attrs, std::uint32_t attr_bytes) {
-  {
-    Call call(frame.slot, frame.code, frame.label);
-    const Operands operands(call, frame);
-    call.frame().attrs = attrs;
-    call.frame().attr_bytes = attr_bytes;
-    if (try_run(call, frame.tensors[0].device().index())) {
-      return;
-    }
-  }
-  run_on_embedded(frame, attrs, attr_bytes);
+  Call call = frame.site.call();
+  const Operands operands(call, frame);
+  call.frame().attrs = attrs;
+  call.frame().attr_bytes = attr_bytes;
+  frame.site.run(call, frame.tensors[0].device().index(), {.embedded = true});
 }
 
 npu_rng reserve_random(
@@ -127,7 +69,7 @@ npu_rng reserve_random(
       .reserve(static_cast<std::uint64_t>(words));
 }
 
-at::Tensor dense_or_stand_in(const at::Tensor& tensor) {
+at::Tensor dense_or_temporary(const at::Tensor& tensor) {
   if (tensor.is_non_overlapping_and_dense()) {
     return tensor;
   }

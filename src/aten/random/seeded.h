@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs frames that draw random numbers: on the active driver, else on the
-// embedded host driver, never with a generator of PyTorch's.
+// Frames that draw random numbers: the runner's, which ends on the embedded
+// host driver, never with a generator of PyTorch's.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -9,16 +9,13 @@
 #include <cstdint>
 #include <optional>
 
-#include "driver/call.h"
+#include "aten/core/site.h"
 
 namespace npu {
 
-// A frame in parts, so that it can be filled again for another driver. An
-// undefined tensor is an absent operand.
+// A frame in parts. An undefined tensor is an absent operand.
 struct SeededFrame {
-  std::uint32_t slot;
-  std::uint32_t code;
-  const char* label;
+  Site& site;
   std::uint32_t n_out;
   at::ArrayRef<at::Tensor> tensors;  // outputs first
   npu_rng rng;
@@ -44,8 +41,8 @@ npu_rng reserve_random(
 // Refuses other dtypes in the words of PyTorch's kernel `name`.
 void check_floating(const char* name, const at::Tensor& self);
 
-// `tensor` itself when dense, else a contiguous stand-in of its sizes.
-at::Tensor dense_or_stand_in(const at::Tensor& tensor);
+// `tensor` itself when dense, else a contiguous temporary of its sizes.
+at::Tensor dense_or_temporary(const at::Tensor& tensor);
 // `tensor` expanded to `like`'s sizes, in `like`'s memory order.
 at::Tensor laid_out_like(const at::Tensor& tensor, const at::Tensor& like);
 

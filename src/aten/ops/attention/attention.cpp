@@ -166,24 +166,6 @@ void check_dropout(double dropout, bool fits) {
       ops_error(Code::kNotSupported));
 }
 
-// A driver that declines to drop leaves it to the embedded host driver, which
-// draws the same bits.
-template <class Attrs, std::size_t N>
-bool run_dropping(
-    NativeSite& site,
-    std::uint32_t n_out,
-    const std::array<at::Tensor, N>& tensors,
-    const npu_rng& rng,
-    Attrs& attrs) {
-  if (attrs.dropout == 0) {
-    return false;
-  }
-  run_seeded(
-      {site.slot(), site.code(), site.overload(), n_out, tensors, rng, false},
-      attrs);
-  return true;
-}
-
 bool native_attention(
     const at::Tensor& query,
     const at::Tensor& key,
@@ -222,10 +204,8 @@ bool native_attention(
       nullptr,
       nullptr,
       attrs);
-  why = why == NPU_REASON_NONE ? site.run(call, query.device().index()) : why;
-  const std::array<at::Tensor, 9> operands = {
-      out, lse, query, key, value, mask, {}, {}, {}};
-  return why == NPU_REASON_NONE || run_dropping(site, 2, operands, rng, attrs);
+  return site.run(call, query.device().index(), {.embedded = dropout != 0}) ==
+         NPU_REASON_NONE;
 }
 
 bool native_backward(
@@ -279,10 +259,8 @@ bool native_backward(
       nullptr,
       nullptr,
       attrs);
-  why = why == NPU_REASON_NONE ? site.run(call, query.device().index()) : why;
-  const std::array<at::Tensor, 15> operands = {
-      dq, dk, dv, {}, {}, grad, query, key, value, out, lse, mask, {}, {}, {}};
-  return why == NPU_REASON_NONE || run_dropping(site, 5, operands, rng, attrs);
+  return site.run(call, query.device().index(), {.embedded = dropout != 0}) ==
+         NPU_REASON_NONE;
 }
 
 // Words that the rows' bits are drawn from: 16 bits for each key.

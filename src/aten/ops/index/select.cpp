@@ -6,14 +6,10 @@
 
 #include <algorithm>
 
-#include "aten/core/determinism.h"
 #include "aten/core/factories.h"
 #include "aten/ops/op.h"
 #include "attempts/index.h"
 #include "driver/build_call.h"
-#include "driver/registry.h"
-#include "runtime/allocator/allocator.h"
-#include "runtime/device.h"
 
 namespace npu::ops {
 
@@ -33,14 +29,7 @@ class Counted {
     call.frame().flags |= NPU_CALL_COUNT;
     const npu_tensor total = to_operand(total_);
     build(call, &total, nullptr);
-    const npu_verdict verdict =
-        plan_call(call, active_driver(), driver_device(index()));
-    if (verdict.carry_bytes != 0) {
-      carry_ = allocate(verdict.carry_bytes, index());
-      carry_bytes_ = verdict.carry_bytes;
-    }
-    set_carry(call);
-    return run_checked(site_, call, on_);
+    return run_checked(site_, call, on_, IndexError::kCpus, &carry_);
   }
   std::int64_t total() const {
     return total_.item<std::int64_t>();
@@ -51,24 +40,18 @@ class Counted {
     Call call = site_.call();
     const npu_tensor operand = to_operand(out);
     build(call, nullptr, &operand);
-    set_carry(call);
-    return run_checked(site_, call, on_);
+    return run_checked(site_, call, on_, IndexError::kCpus, &carry_);
   }
 
  private:
   c10::DeviceIndex index() const {
     return on_.device().index();
   }
-  void set_carry(Call& call) const {
-    call.frame().carry = carry_.get();
-    call.frame().carry_bytes = carry_bytes_;
-  }
 
   NativeSite& site_;
   const at::Tensor& on_;
   at::Tensor total_;
-  c10::DataPtr carry_;
-  std::uint64_t carry_bytes_ = 0;
+  Carry carry_;
 };
 
 }  // namespace

@@ -24,8 +24,7 @@ using OptType = std::optional<c10::ScalarType>;
 
 // A number per tensor, or nothing when the lists do not go in one call. Empty
 // tensors are PyTorch's to judge: some reductions have no value for them.
-std::optional<Results> reduce(
-    List self, std::uint32_t code, double p, const char* label) {
+std::optional<Results> reduce(Site& site, List self, double p) {
   if (!goes_as_lists(self, {}) ||
       std::any_of(self.begin(), self.end(), [](const at::Tensor& tensor) {
         return tensor.numel() == 0;
@@ -42,9 +41,9 @@ std::optional<Results> reduce(
   npu_multi_reduce_attrs attrs{};
   attrs.p = p;
   const npu_list values = lists.single_of(out);
-  Call call(NPU_KIND_MULTI_REDUCE, code, label);
+  Call call = site.call();
   build::multi_reduce(call, nullptr, &values, lists.of(self), attrs);
-  if (!try_run_lists(call, device)) {
+  if (site.run(call, device) != NPU_REASON_NONE) {
     return std::nullopt;
   }
   return out;
@@ -57,14 +56,19 @@ bool keeps_dtype(List self, const OptType& dtype) {
 Results norm(List self, const at::Scalar& ord, OptType dtype) {
   std::optional<Results> results;
   if (!ord.isComplex() && keeps_dtype(self, dtype)) {
-    results = reduce(
-        self, NPU_MULTI_REDUCE_NORM, ord.toDouble(), "aten::_foreach_norm");
+    static Site site(
+        "aten::_foreach_norm.Scalar",
+        NPU_KIND_MULTI_REDUCE,
+        NPU_MULTI_REDUCE_NORM);
+    results = reduce(site, self, ord.toDouble());
   }
   return results ? std::move(*results) : loops::_foreach_norm(self, ord, dtype);
 }
 
 Results max(List self) {
-  auto results = reduce(self, NPU_MULTI_REDUCE_MAX, 0, "aten::_foreach_max");
+  static Site site(
+      "aten::_foreach_max", NPU_KIND_MULTI_REDUCE, NPU_MULTI_REDUCE_MAX);
+  auto results = reduce(site, self, 0);
   return results ? std::move(*results) : loops::_foreach_max(self);
 }
 
@@ -72,8 +76,11 @@ Results max(List self) {
 Results powsum(List self, const at::Scalar& ord, OptType dtype) {
   std::optional<Results> results;
   if (!ord.isComplex() && keeps_dtype(self, dtype)) {
-    results = reduce(
-        self, NPU_MULTI_REDUCE_POWSUM, ord.toDouble(), "aten::_foreach_powsum");
+    static Site site(
+        "aten::_foreach_powsum.Scalar",
+        NPU_KIND_MULTI_REDUCE,
+        NPU_MULTI_REDUCE_POWSUM);
+    results = reduce(site, self, ord.toDouble());
   }
   return results ? std::move(*results)
                  : loops::_foreach_powsum(self, ord, dtype);

@@ -7,6 +7,7 @@
 
 #include "aten/core/frame.h"
 #include "aten/core/list_frame.h"
+#include "aten/core/site.h"
 #include "aten/ladder/ladder.h"
 #include "driver/build_call.h"
 
@@ -71,11 +72,7 @@ npu_tensor optional_operand(const at::Tensor& tensor) {
   return tensor.defined() ? to_operand(tensor) : npu_tensor{};
 }
 
-bool run_step(
-    std::uint32_t code,
-    const char* label,
-    const Roles& roles,
-    npu_optimizer_attrs& attrs) {
+bool run_step(Site& site, const Roles& roles, npu_optimizer_attrs& attrs) {
   if (!goes_in_one_call(roles)) {
     return false;
   }
@@ -94,7 +91,7 @@ bool run_step(
   const npu_tensor lr = optional_operand(roles.lr);
   const npu_tensor scale = optional_operand(roles.grad_scale);
   const npu_tensor found = optional_operand(roles.found_inf);
-  Call call(NPU_KIND_OPTIMIZER, code, label);
+  Call call = site.call();
   build::optimizer(
       call,
       &lr,
@@ -107,7 +104,7 @@ bool run_step(
       &state3,
       &steps,
       attrs);
-  return try_run_lists(call, roles.params[0].device().index());
+  return site.run(call, roles.params[0].device().index()) == NPU_REASON_NONE;
 }
 
 // lr as a number or as a tensor: overloads "" and "tensor_lr". A tensor on the
@@ -150,9 +147,10 @@ void fused_adam(
     bool maximize,
     const OptTensor& grad_scale,
     const OptTensor& found_inf) {
-  constexpr const char* kName = kCode == NPU_OPTIMIZER_ADAM
-                                    ? "aten::_fused_adam_"
-                                    : "aten::_fused_adamw_";
+  constexpr StaticName kName = kCode == NPU_OPTIMIZER_ADAM
+                                   ? StaticName("aten::_fused_adam_")
+                                   : StaticName("aten::_fused_adamw_");
+  static Site site(kName, NPU_KIND_OPTIMIZER, kCode);
   const Rate rate(lr);
   npu_optimizer_attrs attrs{};
   attrs.lr = rate.number;
@@ -175,7 +173,7 @@ void fused_adam(
   const bool complete = !exp_avgs.empty() && !exp_avg_sqs.empty() &&
                         !steps.empty() &&
                         (!amsgrad || !max_exp_avg_sqs.empty());
-  if (!complete || !run_step(kCode, kName, roles, attrs)) {
+  if (!complete || !run_step(site, roles, attrs)) {
     static const CpuOp op(kName, kOverload<Lr>, kName);
     op.call<void>(
         params,
@@ -210,7 +208,8 @@ void fused_sgd(
     bool is_first_step,
     const OptTensor& grad_scale,
     const OptTensor& found_inf) {
-  constexpr const char* kName = "aten::_fused_sgd_";
+  constexpr StaticName kName = "aten::_fused_sgd_";
+  static Site site(kName, NPU_KIND_OPTIMIZER, NPU_OPTIMIZER_SGD);
   const Rate rate(lr);
   npu_optimizer_attrs attrs{};
   attrs.lr = rate.number;
@@ -231,7 +230,7 @@ void fused_sgd(
       or_undefined(grad_scale),
       or_undefined(found_inf)};
   const bool complete = momentum == 0 || !buffers.empty();
-  if (!complete || !run_step(NPU_OPTIMIZER_SGD, kName, roles, attrs)) {
+  if (!complete || !run_step(site, roles, attrs)) {
     static const CpuOp op(kName, kOverload<Lr>, kName);
     op.call<void>(
         params,
@@ -262,7 +261,8 @@ void fused_adagrad(
     bool maximize,
     const OptTensor& grad_scale,
     const OptTensor& found_inf) {
-  constexpr const char* kName = "aten::_fused_adagrad_";
+  constexpr StaticName kName = "aten::_fused_adagrad_";
+  static Site site(kName, NPU_KIND_OPTIMIZER, NPU_OPTIMIZER_ADAGRAD);
   const Rate rate(lr);
   npu_optimizer_attrs attrs{};
   attrs.lr = rate.number;
@@ -281,7 +281,7 @@ void fused_adagrad(
       or_undefined(grad_scale),
       or_undefined(found_inf)};
   const bool complete = !sums.empty() && !steps.empty();
-  if (!complete || !run_step(NPU_OPTIMIZER_ADAGRAD, kName, roles, attrs)) {
+  if (!complete || !run_step(site, roles, attrs)) {
     static const CpuOp op(kName, kOverload<Lr>, kName);
     op.call<void>(
         params,
@@ -301,8 +301,9 @@ void fused_adagrad(
 // ---- loss scaling ----
 
 void unscale(List grads, at::Tensor& found_inf, const at::Tensor& inv_scale) {
-  constexpr const char* kName =
+  constexpr StaticName kName =
       "aten::_amp_foreach_non_finite_check_and_unscale_";
+  static Site site(kName, NPU_KIND_AMP_UNSCALE, 0);
   if (grads.empty()) {
     return;
   }
@@ -318,10 +319,10 @@ void unscale(List grads, at::Tensor& found_inf, const at::Tensor& inv_scale) {
     if (lists.n() == 0) {
       return true;
     }
-    Call call(NPU_KIND_AMP_UNSCALE, 0, kName);
+    Call call = site.call();
     build::amp_unscale(
         call, to_operand(found_inf), to_operand(inv_scale), lists.of(grads));
-    return try_run_lists(call, device.index());
+    return site.run(call, device.index()) == NPU_REASON_NONE;
   };
   if (!run()) {
     static const CpuOp op(kName, "", kName);
@@ -336,7 +337,8 @@ at::Tensor& update_scale(
     double growth_factor,
     double backoff_factor,
     std::int64_t growth_interval) {
-  constexpr const char* kName = "aten::_amp_update_scale_";
+  constexpr StaticName kName = "aten::_amp_update_scale_";
+  static Site site(kName, NPU_KIND_AMP_UPDATE_SCALE, 0);
   const auto run = [&] {
     const c10::Device device = scale.device();
     if (!is_number(scale, device) || !is_number(found_inf, device) ||
@@ -350,14 +352,14 @@ at::Tensor& update_scale(
     attrs.growth_factor = growth_factor;
     attrs.backoff_factor = backoff_factor;
     attrs.growth_interval = growth_interval;
-    Call call(NPU_KIND_AMP_UPDATE_SCALE, 0, kName);
+    Call call = site.call();
     build::amp_update_scale(
         call,
         to_operand(scale),
         to_operand(growth_tracker),
         to_operand(found_inf),
         attrs);
-    return try_run_lists(call, device.index());
+    return site.run(call, device.index()) == NPU_REASON_NONE;
   };
   if (!run()) {
     static const CpuOp op(kName, "", kName);

@@ -17,6 +17,11 @@ std::uint32_t outputs_of(std::uint32_t slot) {
   return npu_kind_of(slot)->n_out;
 }
 
+// The first input of where is a mask: it has no part in the computation.
+bool begins_with_mask(std::uint32_t slot, std::uint32_t code) {
+  return slot == NPU_KIND_TERNARY && code == NPU_TERNARY_WHERE;
+}
+
 // A protected member of the iterator; the public reader asserts instead of
 // saying that there is none.
 struct CommonDtype : at::TensorIteratorBase {
@@ -34,12 +39,9 @@ class MapFrame {
       MapInputs inputs)
       : iter_(iter), site_(site) {
     const c10::ScalarType common = CommonDtype::of(iter);
-    // The first input of this one is a mask.
-    const bool masked =
-        site.slot() == NPU_KIND_TERNARY && site.code() == NPU_TERNARY_WHERE;
     compute_ = to_npu_dtype(
-        masked                                 ? iter.dtype(0)
-        : common != c10::ScalarType::Undefined ? common
+        begins_with_mask(site.slot(), site.code()) ? iter.dtype(0)
+        : common != c10::ScalarType::Undefined     ? common
                                                : iter.dtype(iter.noutputs()));
     fill_sizes();
     match(inputs);
@@ -47,6 +49,7 @@ class MapFrame {
 
   // False for dtypes the contract does not have.
   bool fill(Call& call) {
+    widen_for_numbers();
     call.frame().compute_dtype = compute_;
     bool fine = compute_ != NPU_ABSENT;
     for (int i = 0; i < iter_.noutputs(); ++i) {
@@ -64,6 +67,10 @@ class MapFrame {
       }
     }
     return fine;
+  }
+  // The compute dtype is a number's, not the tensors'.
+  bool is_widened() const {
+    return widened_;
   }
 
  private:
@@ -104,6 +111,19 @@ class MapFrame {
       taken |= 1u << next;
     }
   }
+  void widen_for_numbers() {
+    for (std::uint32_t i = 0; i < places_.size(); ++i) {
+      if (places_[i] < 0 || !iter_.tensor_base(places_[i]).device().is_cpu()) {
+        continue;
+      }
+      const npu_dtype dtype =
+          number_dtype(site_, compute_, i, iter_.tensor_base(places_[i]));
+      if (needs_wider_compute(site_, compute_, dtype)) {
+        compute_ = dtype;
+        widened_ = true;
+      }
+    }
+  }
   int find(const at::Tensor& tensor, std::uint32_t taken) const {
     for (int i = iter_.noutputs(); i < iter_.ntensors(); ++i) {
       if ((taken >> i & 1) == 0 && iter_.tensor_base(i).unsafeGetTensorImpl() ==
@@ -118,7 +138,8 @@ class MapFrame {
     const at::TensorBase& tensor = iter_.tensor_base(i);
     if (!output && tensor.device().is_cpu()) {
       HostNumber& number = numbers_[i];
-      const npu_dtype dtype = number_dtype(site_, compute_, call.frame().n_in);
+      const npu_dtype dtype =
+          number_dtype(site_, compute_, call.frame().n_in, tensor);
       call.add_input(host_operand(number, dtype));
       return store_number(number, tensor, dtype);
     }
@@ -156,21 +177,44 @@ class MapFrame {
   const at::TensorIteratorBase& iter_;
   const NativeSite& site_;
   npu_dtype compute_;
+  bool widened_ = false;
   c10::SmallVector<int, kMostOperands> places_;
   std::array<std::int64_t, NPU_MAX_DIMS> sizes_;
   std::array<std::array<std::int64_t, NPU_MAX_DIMS>, kMostOperands> strides_;
   std::array<HostNumber, kMostOperands> numbers_;
 };
 
-// Operands that a driver without casts of its own needs in the compute dtype.
-std::uint64_t casts_needed(const npu_op_caps& caps, const npu_call& call) {
+bool is_half(npu_dtype dtype) {
+  return dtype == NPU_F16 || dtype == NPU_BF16;
+}
+
+// Kernels compute halves in float32: an output of another type would get digits
+// that the compute dtype does not have.
+bool rounds_first(const npu_call& call, npu_dtype out) {
+  constexpr std::uint64_t kInexact =
+      NPU_DTYPE_BIT(NPU_F16) | NPU_DTYPE_BIT(NPU_BF16) |
+      NPU_DTYPE_BIT(NPU_F32) | NPU_DTYPE_BIT(NPU_F64) | NPU_DTYPE_BIT(NPU_C32) |
+      NPU_DTYPE_BIT(NPU_C64) | NPU_DTYPE_BIT(NPU_C128);
+  return is_half(call.compute_dtype) && (kInexact & NPU_DTYPE_BIT(out)) != 0;
+}
+
+// Operands that have to be in the compute dtype: all for a driver without casts
+// of its own, except masks.
+std::uint64_t casts_needed(
+    const npu_op_caps& caps, const npu_call& call, bool widened) {
   std::uint64_t mask = 0;
-  if (caps.dtype_rule != NPU_DTYPES_SAME || call.slot == NPU_KIND_COMPARE) {
+  if (call.slot == NPU_KIND_COMPARE) {
     return mask;
   }
   for (std::uint32_t i = 0; i < call.n_out + call.n_in; ++i) {
     const npu_dtype dtype = call.tensors[i].dtype;
-    if (dtype != NPU_ABSENT && dtype != call.compute_dtype) {
+    const bool mask_operand =
+        i == call.n_out && begins_with_mask(call.slot, call.code);
+    if (dtype == NPU_ABSENT || dtype == call.compute_dtype || mask_operand) {
+      continue;
+    }
+    if (widened || caps.dtype_rule == NPU_DTYPES_SAME ||
+        (i < call.n_out && rounds_first(call, dtype))) {
       mask |= std::uint64_t{1} << i;
     }
   }
@@ -190,7 +234,9 @@ npu_reason run_whole(
   call.frame().attrs = attrs.data;
   call.frame().attr_bytes = attrs.bytes;
   return site.run(
-      call, iter.device(0).index(), casts_needed(*site.caps(), call.frame()));
+      call,
+      iter.device(0).index(),
+      {.casts = casts_needed(*site.caps(), call.frame(), frame.is_widened())});
 }
 
 }  // namespace

@@ -229,13 +229,8 @@ class FastCall {
   }
 
   void run(const MapAttrs& attrs) {
-    run_fast(
-        site_,
-        device_,
-        dtype_,
-        {tensors_, n_out_, n_in_},
-        attrs.data,
-        attrs.bytes);
+    site_.run_fast(
+        device_, dtype_, {tensors_, n_out_, n_in_}, attrs.data, attrs.bytes);
   }
 
   c10::DeviceIndex device() const {
@@ -258,13 +253,14 @@ class FastCall {
   // A 0-dim tensor of the host does not decide the dtype next to one that has
   // dimensions, unless it is complex.
   bool add_number(const at::Tensor& tensor) {
-    const npu_dtype dtype = number_dtype(site_, dtype_, n_in_);
+    const npu_dtype dtype = number_dtype(site_, dtype_, n_in_, tensor);
     const bool known = (active_driver().table().tensor_flags_known &
                         NPU_TENSOR_HOST_SCALAR) != 0 &&
                        (caps_.flags & NPU_CAP_HOST_SCALAR) != 0;
     if (!known || first_->dim() == 0 || tensor.dim() != 0 ||
         tensor.is_complex() || tensor.is_conj() || tensor.is_neg() ||
-        has_number_ || !store_number(number_, tensor, dtype)) {
+        has_number_ || needs_wider_compute(site_, dtype_, dtype) ||
+        !store_number(number_, tensor, dtype)) {
       return false;
     }
     has_number_ = true;
@@ -298,8 +294,8 @@ bool run_map_fast(
     MapInputs inputs,
     const MapAttrs& attrs,
     bool bools) {
-  const npu_op_caps* const caps = site.caps();
-  if (caps == nullptr || takes_the_long_way()) {
+  const npu_op_caps* const caps = site.fast_caps();
+  if (caps == nullptr) {
     return false;
   }
   FastCall call(site, *caps);

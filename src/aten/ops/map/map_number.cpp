@@ -41,6 +41,15 @@ void store_integer(HostNumber& to, const at::TensorBase& tensor) {
   store(to, static_cast<T>(number_as<std::int64_t>(tensor)));
 }
 
+// A half type holds the number as it is. Not a number: either does.
+bool is_exact(const at::TensorBase& number, npu_dtype half) {
+  const float value = number_as<float>(number);
+  const float rounded = half == NPU_F16
+                            ? static_cast<float>(c10::Half(value))
+                            : static_cast<float>(c10::BFloat16(value));
+  return rounded == value || value != value;
+}
+
 bool takes_all_digits(const NativeSite& site) {
   switch (site.code()) {
     case NPU_BINARY_MUL:
@@ -101,12 +110,24 @@ bool store_number(
 }
 
 npu_dtype number_dtype(
-    const NativeSite& site, npu_dtype compute, std::uint32_t place) {
+    const NativeSite& site,
+    npu_dtype compute,
+    std::uint32_t place,
+    const at::TensorBase& number) {
   const bool half = compute == NPU_F16 || compute == NPU_BF16;
+  if (!half || place != 1 || !takes_all_digits(site)) {
+    return compute;
+  }
+  // Where all operands have one dtype it costs casts: only if need be.
   const bool casts = site.caps()->dtype_rule == NPU_DTYPES_CAST;
-  return half && casts && place == 1 && takes_all_digits(site)
-             ? npu_dtype{NPU_F32}
-             : compute;
+  return casts || !is_exact(number, compute) ? npu_dtype{NPU_F32} : compute;
+}
+
+bool needs_wider_compute(
+    const NativeSite& site, npu_dtype compute, npu_dtype number) {
+  const std::uint32_t rule = site.caps()->dtype_rule;
+  return number != compute &&
+         (rule == NPU_DTYPES_SAME || rule == NPU_DTYPES_ROWS);
 }
 
 npu_tensor host_operand(HostNumber& number, npu_dtype dtype) {

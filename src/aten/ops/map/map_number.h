@@ -22,7 +22,15 @@ bool store_number(
 // CPU rounds it to the compute dtype, but a half times a number, or divided by
 // one, takes all its digits.
 npu_dtype number_dtype(
-    const NativeSite& site, npu_dtype compute, std::uint32_t place);
+    const NativeSite& site,
+    npu_dtype compute,
+    std::uint32_t place,
+    const at::TensorBase& number);
+
+// The driver takes fixed dtypes side by side: with a number that does not fit
+// the compute dtype, all operands are cast to the number's.
+bool needs_wider_compute(
+    const NativeSite& site, npu_dtype compute, npu_dtype number);
 
 npu_tensor host_operand(HostNumber& number, npu_dtype dtype);
 

@@ -44,7 +44,8 @@ at::Tensor bincount(
         to_operand(self),
         weight_operand,
         attrs);
-    why = site.run(count, device);
+    Carry carry;
+    why = site.run(count, device, {.carry = &carry});
     if (why == NPU_REASON_NONE) {
       const c10::ScalarType dtype =
           !weight.defined() ? c10::ScalarType::Long
@@ -56,7 +57,7 @@ at::Tensor bincount(
       Call fill = site.call();
       build::bincount(
           fill, nullptr, &out_operand, to_operand(self), weight_operand, attrs);
-      why = site.run(fill, device);
+      why = site.run(fill, device, {.carry = &carry});
       if (why == NPU_REASON_NONE) {
         return out;
       }

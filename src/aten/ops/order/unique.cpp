@@ -65,7 +65,8 @@ npu_reason run_unique(
       nullptr,
       to_operand(self),
       attrs);
-  const npu_reason why = site.run(count, device);
+  Carry carry;
+  const npu_reason why = site.run(count, device, {.carry = &carry});
   if (why != NPU_REASON_NONE) {
     return why;
   }
@@ -94,7 +95,7 @@ npu_reason run_unique(
       count_operand,
       to_operand(self),
       attrs);
-  return site.run(fill, device);
+  return site.run(fill, device, {.carry = &carry});
 }
 
 Three unique2(const at::Tensor& self, bool sorted, bool inverse, bool counts) {

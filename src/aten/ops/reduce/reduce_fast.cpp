@@ -22,9 +22,8 @@ using OptionalDtype = std::optional<at::ScalarType>;
 // Undefined when the call is none for this path; nothing has happened then.
 at::Tensor reduce_fast(
     NativeSite& site, const at::Tensor& self, OptionalDtype dtype) {
-  const npu_op_caps* const caps = site.caps();
-  if (caps == nullptr || caps->plan_use != NPU_PLAN_NONE ||
-      takes_the_long_way()) {
+  const npu_op_caps* const caps = site.fast_caps();
+  if (caps == nullptr) {
     return {};
   }
   const c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
@@ -51,7 +50,7 @@ at::Tensor reduce_fast(
   npu_reduce_attrs attrs{};
   attrs.size = sizeof(attrs);
   attrs.dims = 1;
-  run_fast(site, device, operand, {tensors, 2, 1}, &attrs, sizeof(attrs));
+  site.run_fast(device, operand, {tensors, 2, 1}, &attrs, sizeof(attrs));
   return out;
 }
 

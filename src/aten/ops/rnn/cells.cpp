@@ -11,18 +11,12 @@
 #include <tuple>
 
 #include "aten/core/factories.h"
-#include "aten/core/frame.h"
+#include "aten/core/site.h"
+#include "aten/ops/operands.h"
 #include "driver/build_call.h"
 
 namespace npu {
 namespace {
-
-using OptTensor = std::optional<at::Tensor>;
-
-const at::Tensor& or_undefined(const OptTensor& tensor) {
-  static const at::Tensor undefined;
-  return tensor ? *tensor : undefined;
-}
 
 // ---- one call of the driver ----
 
@@ -36,7 +30,7 @@ class Step {
   Step& gates(const at::Tensor& tensor, std::int64_t count) {
     fits_ = fits_ && tensor.dim() == 2 && tensor.size(0) == state_.size(0) &&
             tensor.size(1) == count * state_.size(1);
-    return plain(tensor);
+    return typed(tensor);
   }
   Step& gates(const at::Tensor& tensor) {
     return gates(tensor, count_);
@@ -47,14 +41,14 @@ class Step {
     }
     fits_ =
         fits_ && tensor.dim() == 1 && tensor.size(0) == count_ * state_.size(1);
-    return plain(tensor);
+    return typed(tensor);
   }
   Step& like(const at::Tensor& tensor) {
     if (!tensor.defined()) {
       return *this;
     }
     fits_ = fits_ && tensor.sizes().equals(state_.sizes());
-    return plain(tensor);
+    return typed(tensor);
   }
   bool fits() const {
     return fits_ && state_.numel() != 0;
@@ -73,28 +67,14 @@ class Step {
   }
 
  private:
-  Step& plain(const at::Tensor& tensor) {
-    fits_ = fits_ && tensor.scalar_type() == state_.scalar_type() &&
-            tensor.is_contiguous();
+  Step& typed(const at::Tensor& tensor) {
+    fits_ = fits_ && tensor.scalar_type() == state_.scalar_type();
     return *this;
   }
 
   const at::Tensor& state_;
   std::int64_t count_;
   bool fits_;
-};
-
-// An operand that may be absent.
-class Maybe {
- public:
-  explicit Maybe(const at::Tensor& tensor)
-      : operand_(tensor.defined() ? to_operand(tensor) : npu_tensor{}) {}
-  operator const npu_tensor*() const {
-    return &operand_;
-  }
-
- private:
-  npu_tensor operand_;
 };
 
 using Two = std::tuple<at::Tensor, at::Tensor>;
@@ -115,18 +95,19 @@ std::optional<Three> try_lstm_cell(
   const at::Tensor hy = step.make(1);
   const at::Tensor cy = step.make(1);
   const at::Tensor saved = step.make(4);
-  Call call(NPU_KIND_LSTM_CELL, 0, "aten::_thnn_fused_lstm_cell");
+  static Site site("aten::_thnn_fused_lstm_cell", NPU_KIND_LSTM_CELL, 0);
+  Call call = site.call();
   build::lstm_cell(
       call,
       to_operand(hy),
       to_operand(cy),
-      Maybe(saved),
+      MaybeOperand(saved),
       to_operand(input),
       to_operand(hidden),
       to_operand(cx),
-      Maybe(ib),
-      Maybe(hb));
-  if (!try_run(call, cx.device().index())) {
+      MaybeOperand(ib),
+      MaybeOperand(hb));
+  if (site.run(call, cx.device().index()) != NPU_REASON_NONE) {
     return std::nullopt;
   }
   return Three(hy, cy, saved);
@@ -146,19 +127,20 @@ std::optional<Three> try_lstm_cell_grad(
   const at::Tensor dgates = step.make(4);
   const at::Tensor dcx = step.make(1);
   const at::Tensor dbias = has_bias ? step.make_bias() : at::Tensor();
-  Call call(
-      NPU_KIND_LSTM_CELL_GRAD, 0, "aten::_thnn_fused_lstm_cell_backward_impl");
+  static Site site(
+      "aten::_thnn_fused_lstm_cell_backward_impl", NPU_KIND_LSTM_CELL_GRAD, 0);
+  Call call = site.call();
   build::lstm_cell_grad(
       call,
       to_operand(dgates),
       to_operand(dcx),
-      Maybe(dbias),
-      Maybe(dhy),
-      Maybe(dcy),
+      MaybeOperand(dbias),
+      MaybeOperand(dhy),
+      MaybeOperand(dcy),
       to_operand(cx),
       to_operand(cy),
       to_operand(saved));
-  if (!try_run(call, cx.device().index())) {
+  if (site.run(call, cx.device().index()) != NPU_REASON_NONE) {
     return std::nullopt;
   }
   return Three(dgates, dcx, dbias);
@@ -176,17 +158,18 @@ std::optional<Two> try_gru_cell(
   }
   const at::Tensor hy = step.make(1);
   const at::Tensor saved = step.make(5);
-  Call call(NPU_KIND_GRU_CELL, 0, "aten::_thnn_fused_gru_cell");
+  static Site site("aten::_thnn_fused_gru_cell", NPU_KIND_GRU_CELL, 0);
+  Call call = site.call();
   build::gru_cell(
       call,
       to_operand(hy),
-      Maybe(saved),
+      MaybeOperand(saved),
       to_operand(input),
       to_operand(hidden),
       to_operand(hx),
-      Maybe(ib),
-      Maybe(hb));
-  if (!try_run(call, hx.device().index())) {
+      MaybeOperand(ib),
+      MaybeOperand(hb));
+  if (site.run(call, hx.device().index()) != NPU_REASON_NONE) {
     return std::nullopt;
   }
   return Two(hy, saved);
@@ -203,17 +186,19 @@ std::optional<Five> try_gru_cell_grad(
   const at::Tensor dhx = step.make(1);
   const at::Tensor dib = has_bias ? step.make_bias() : at::Tensor();
   const at::Tensor dhb = has_bias ? step.make_bias() : at::Tensor();
-  Call call(NPU_KIND_GRU_CELL_GRAD, 0, "aten::_thnn_fused_gru_cell_backward");
+  static Site site(
+      "aten::_thnn_fused_gru_cell_backward", NPU_KIND_GRU_CELL_GRAD, 0);
+  Call call = site.call();
   build::gru_cell_grad(
       call,
       to_operand(din),
       to_operand(dhidden),
       to_operand(dhx),
-      Maybe(dib),
-      Maybe(dhb),
+      MaybeOperand(dib),
+      MaybeOperand(dhb),
       to_operand(grad),
       to_operand(saved));
-  if (!try_run(call, grad.device().index())) {
+  if (site.run(call, grad.device().index()) != NPU_REASON_NONE) {
     return std::nullopt;
   }
   return Five(din, dhidden, dhx, dib, dhb);
