@@ -2,6 +2,7 @@
 // Autograd's device threads, started and ended by us; see the Note.
 #include "runtime/autograd_threads.h"
 
+#include <c10/core/AutogradState.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -169,6 +170,10 @@ void start_autograd_threads(c10::DeviceIndex devices) {
   for (auto i = queues.size(); i < static_cast<std::size_t>(devices); ++i) {
     start_thread(engine, static_cast<c10::DeviceIndex>(i));
   }
+}
+
+void run_backward_on_this_thread() noexcept {
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }
 
 void stop_autograd_threads() noexcept {

@@ -19,6 +19,12 @@ namespace npu {
 // Once, from init(). Throws when a thread cannot be started; may be retried.
 void start_autograd_threads(c10::DeviceIndex devices);
 
+// Backward passes that this thread starts run on it, as they do for CPU
+// tensors: where the device is the CPU, handing every pass to another thread
+// and waiting for it costs more than a small step. torch.autograd's
+// set_multithreading_enabled(True) undoes it.
+void run_backward_on_this_thread() noexcept;
+
 // Without the GIL, which the threads need to end. In a forked child, where
 // they do not exist, only forgets them.
 void stop_autograd_threads() noexcept;

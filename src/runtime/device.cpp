@@ -135,6 +135,9 @@ Driver* loaded_driver() {
   const auto count = static_cast<c10::DeviceIndex>(devices.size());
   lend_torch_threads();
   start_autograd_threads(count);
+  if (driver == &host_driver() && !env::flag("NPU_HOST_ASYNC", false)) {
+    run_backward_on_this_thread();
+  }
   ready_count.store(count);
   state.store(State::kReady);
 }

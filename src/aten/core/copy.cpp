@@ -2,7 +2,6 @@
 // copy_ and its relatives: on one device, to it and from it.
 #include "aten/core/copy.h"
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Resize.h>
@@ -15,26 +14,20 @@
 #include "aten/core/host_view.h"
 #include "aten/core/queue.h"
 #include "aten/core/site.h"
+#include "aten/core/transfer.h"
 #include "driver/build_call.h"
 #include "driver/registry.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
-#include "runtime/pinned.h"
 #include "runtime/stream.h"
 
 namespace npu {
-namespace {
-
-bool is_npu(const at::Tensor& tensor) {
-  return tensor.device().type() == kDeviceType;
-}
 
 bool same_meaning(const at::Tensor& dst, const at::Tensor& src) {
   return dst.scalar_type() == src.scalar_type() && !src.is_conj() &&
          !src.is_neg();
 }
 
-// The bytes of src, as they lie, are the bytes of dst.
 bool same_bytes(const at::Tensor& dst, const at::Tensor& src) {
   if (!same_meaning(dst, src) || !dst.sizes().equals(src.sizes())) {
     return false;
@@ -46,8 +39,8 @@ bool same_bytes(const at::Tensor& dst, const at::Tensor& src) {
          dst.is_non_overlapping_and_dense();
 }
 
-// Checks shapes and overlap with CPU's own errors.
-at::TensorIterator make_iterator(const at::Tensor& dst, const at::Tensor& src) {
+at::TensorIterator make_copy_iterator(
+    const at::Tensor& dst, const at::Tensor& src) {
   return at::TensorIteratorConfig()
       .add_output(dst)
       .add_const_input(src)
@@ -55,6 +48,12 @@ at::TensorIterator make_iterator(const at::Tensor& dst, const at::Tensor& src) {
       .check_all_same_dtype(false)
       .check_all_same_device(false)
       .build();
+}
+
+namespace {
+
+bool is_npu(const at::Tensor& tensor) {
+  return tensor.device().type() == kDeviceType;
 }
 
 // Types without arithmetic (bits, sub-byte ones) move as integers.
@@ -116,95 +115,6 @@ void copy_bytes_on_device(const at::Tensor& dst, const at::Tensor& src) {
       "copy on the device");
 }
 
-// Host memory that a queued copy still uses must not go back to the pinned
-// pool before the copy is done. Ordinary memory is unknown there: no harm.
-void record_host(const at::Tensor& host, c10::Stream stream) {
-  record_pinned(
-      host.data_ptr(), host.storage().data_ptr().get_context(), stream);
-}
-
-void upload(const at::Tensor& dst, const at::Tensor& host, bool non_blocking) {
-  const c10::Stream stream = current_stream(dst.device().index());
-  check_driver(
-      active_driver().memory().copy_to_device(
-          stream_handle(stream), dst.data_ptr(), host.data_ptr(), dst.nbytes()),
-      "copy to the device");
-  if (non_blocking) {
-    record_host(host, stream);
-  } else {
-    synchronize_stream(stream);
-  }
-}
-
-void download(
-    const at::Tensor& host, const at::Tensor& src, bool non_blocking) {
-  const c10::Stream stream = current_stream(src.device().index());
-  check_driver(
-      active_driver().memory().copy_to_host(
-          stream_handle(stream), host.data_ptr(), src.data_ptr(), src.nbytes()),
-      "copy to the host");
-  if (non_blocking) {
-    record_host(host, stream);
-  } else {
-    synchronize_stream(stream);
-  }
-}
-
-at::Tensor empty_host(
-    at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype) {
-  return at::Tensor(
-      at::detail::empty_strided_cpu(sizes, strides, dtype, false));
-}
-
-void copy_from_host(
-    const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
-  if (same_bytes(dst, src)) {
-    upload(dst, src, non_blocking);
-    return;
-  }
-  make_iterator(dst, src);
-  if (host_accessible(dst.device().index())) {
-    HostView view(dst, HostView::kWrite);
-    view.tensor().copy_(src);
-    return;
-  }
-  // Cast and broadcast here, where PyTorch's kernels are; scatter there.
-  const at::Tensor target =
-      dst.is_non_overlapping_and_dense()
-          ? dst
-          : make_empty(dst.sizes(), dst.scalar_type(), dst.device().index());
-  const at::Tensor host =
-      empty_host(target.sizes(), target.strides(), target.scalar_type());
-  host.copy_(src);
-  upload(target, host, /*non_blocking=*/true);
-  if (!target.is_same(dst)) {
-    copy_on_device(dst, target);
-  }
-}
-
-void copy_to_host(
-    const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
-  if (same_bytes(dst, src)) {
-    download(dst, src, non_blocking);
-    return;
-  }
-  make_iterator(dst, src);
-  if (host_accessible(src.device().index())) {
-    const HostView view(src, HostView::kRead);
-    dst.copy_(view.tensor());
-    return;
-  }
-  at::Tensor dense = src;
-  if (!src.is_non_overlapping_and_dense() || !same_meaning(dst, src)) {
-    dense = make_empty(src.sizes(), dst.scalar_type(), src.device().index());
-    copy_on_device(dense, src);
-  }
-  const at::Tensor host =
-      empty_host(dense.sizes(), dense.strides(), dense.scalar_type());
-  download(host, dense, /*non_blocking=*/false);
-  dst.copy_(host);
-}
-
 void warn_when_imaginary_part_is_lost(
     const at::Tensor& dst, const at::Tensor& src) {
   if (src.is_complex() && !dst.is_complex() &&
@@ -233,12 +143,16 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 
 }  // namespace
 
+bool copy_with_kernel(const at::Tensor& dst, const at::Tensor& src) {
+  return run_copy(dst, src, Geometry<2>(make_copy_iterator(dst, src)));
+}
+
 void copy_on_device(const at::Tensor& dst, const at::Tensor& src) {
   if (dst.numel() != 0 && same_bytes(dst, src) && !dst.is_alias_of(src)) {
     copy_bytes_on_device(dst, src);
     return;
   }
-  const at::TensorIterator iter = make_iterator(dst, src);
+  const at::TensorIterator iter = make_copy_iterator(dst, src);
   if (dst.numel() == 0) {
     return;
   }
@@ -284,9 +198,9 @@ void copy(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
   }
   warn_when_imaginary_part_is_lost(dst, src);
   if (dst.numel() == 0 && src.numel() == 0) {
-    make_iterator(dst, src);
+    make_copy_iterator(dst, src);
   } else if (dst.device().is_meta()) {
-    make_iterator(dst, src);
+    make_copy_iterator(dst, src);
   } else if (!is_npu(dst)) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         dst.device().is_cpu(),

@@ -38,7 +38,7 @@ inline void set_line(
     const std::int64_t* numel) {
   // Field by field: clearing it all first costs more than the rest.
   const c10::Storage& storage = impl.unsafe_storage();
-  out.storage = const_cast<void*>(storage.data());
+  out.storage = storage.mutable_data();  // unshares a lazy clone
   out.data = static_cast<char*>(out.storage) +
              impl.storage_offset() * npu_dtype_bytes(dtype);
   out.storage_bytes = storage.nbytes();

@@ -5,6 +5,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/from_blob.h>
 
+#include "aten/core/transfer.h"
 #include "driver/registry.h"
 #include "driver/services.h"
 #include "runtime/device.h"
@@ -42,8 +43,7 @@ HostView::HostView(const at::Tensor& tensor, Access access)
   if (bytes_ != 0 && !host_accessible(device)) {
     at::Tensor buffer = at::Tensor(
         at::detail::empty_cpu({static_cast<std::int64_t>(bytes_)}, at::kByte));
-    // Gaps between the elements must come back as they were.
-    if ((access & kRead) != 0 || !tensor.is_non_overlapping_and_dense()) {
+    if ((access & kRead) != 0) {
       check_driver(
           memory.copy_to_host(
               current_stream_handle(device), buffer.data_ptr(), data_, bytes_),
@@ -78,13 +78,12 @@ void HostView::write_back() {
   if (!staging_.defined()) {
     return;
   }
-  check_driver(
-      active_driver().memory().copy_to_device(
-          current_stream_handle(device_.device().index()),
-          data_,
-          staging_.data_ptr(),
-          bytes_),
-      "write device memory");
+  // Storage offsets count from the storage's first byte.
+  const char* const first = static_cast<const char*>(staging_.data_ptr());
+  upload_elements(
+      *device_.unsafeGetTensorImpl(),
+      first - device_.storage_offset() * device_.element_size(),
+      current_stream(device_.device().index()));
 }
 
 }  // namespace npu

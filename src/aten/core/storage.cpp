@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/_lazy_clone_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/set_native.h>
 #include <torch/library.h>
@@ -110,6 +111,15 @@ void record_stream_op(at::Tensor& self, c10::Stream stream) {
   }
 }
 
+// A clone that shares its memory until one side is written. Whoever is written
+// first allocates through its storage's allocator, whatever device is current
+// by then.
+at::Tensor lazy_clone(const at::Tensor& self) {
+  self.storage().unsafeGetStorageImpl()->set_allocator(
+      allocator_of(self.device().index()));
+  return at::compositeexplicitautograd::_lazy_clone(self);
+}
+
 // PyTorch asks this before `param.data = tensor` and in module.to(): with true
 // Parameters stay the same objects, so tied weights stay tied and optimizers
 // made earlier keep working.
@@ -126,6 +136,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_", TORCH_FN(set_empty_));
   m.impl("resize_", TORCH_FN(resize_));
   m.impl("is_set_to", TORCH_FN(at::native::is_set_to));
+  m.impl("_lazy_clone", TORCH_FN(lazy_clone));
   m.impl("record_stream", TORCH_FN(record_stream_op));
   m.impl(
       "_has_compatible_shallow_copy_type",

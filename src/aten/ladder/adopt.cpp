@@ -9,6 +9,7 @@
 #include "runtime/allocator/allocator.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/storage.h"
 #include "runtime/stream.h"
 
 namespace npu::ladder {
@@ -53,6 +54,16 @@ at::Tensor tensor_like(c10::Storage storage, const c10::TensorImpl& like) {
     impl->set_wrapped_number(true);
   }
   return at::Tensor(std::move(impl));
+}
+
+// Ends host access to an argument's memory, which must come before the memory
+// is freed.
+template <class Mapped>
+void close(Mapped& mapped) {
+  if (mapped.opened != nullptr) {
+    close_range(mapped.opened, mapped.opened_bytes);
+    mapped.opened = nullptr;
+  }
 }
 
 c10::Storage npu_storage(c10::DataPtr data, std::size_t bytes) {
@@ -181,26 +192,30 @@ void CpuCall::take_new_memory(Mapped& mapped) {
   c10::StorageImpl& original = *mapped.original;
   if (data.get() == mapped.data) {
     original.set_nbytes(cpu.nbytes());
-  } else if (!copies_ && is_pool_block(data)) {
+  } else if (copies_) {
+    // Grown on the device too; finish() copies what the kernel wrote.
+    resize_bytes(&original, cpu.nbytes());
+  } else if (is_pool_block(data)) {
+    close(mapped);
     hand_over(data, device_);
     void* const bytes = data.get();
     original.set_data_ptr_noswap(std::move(data));
     original.set_nbytes(cpu.nbytes());
     data = c10::DataPtr(bytes, c10::Device(c10::DeviceType::CPU));
   } else {
+    close(mapped);
     const c10::Storage made = upload(c10::Storage(
         c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(mapped.cpu)));
     original.set_data_ptr_noswap(
         std::move(made.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks()));
     original.set_nbytes(cpu.nbytes());
-    mapped.written = false;  // all of it has gone up
   }
   mapped.data = data.get();
   mapped.bytes = cpu.nbytes();
 }
 
 void CpuCall::write_back_one(Wrapped& wrapped) {
-  if (wrapped.storage == kNone) {
+  if (wrapped.storage == kNone || has_components(*wrapped.original)) {
     write_back_components(
         *this,
         at::Tensor(TensorImplPtr::reclaim_copy(wrapped.original)),
@@ -213,6 +228,7 @@ void CpuCall::write_back_one(Wrapped& wrapped) {
   const c10::Storage& now = cpu.unsafe_storage();
   if (C10_UNLIKELY(now.unsafeGetStorageImpl() != mapped.cpu)) {
     mapped.cpu = nullptr;  // set_(): may be gone, its address used again
+    close(mapped);         // the next line may free the old memory
     original.set_storage_keep_dtype(storage_to_npu(now));
   } else {
     take_new_memory(mapped);
@@ -238,9 +254,6 @@ void CpuCall::write_back() {
       write_back_one(wrapped);
     }
   }
-  if (C10_UNLIKELY(copies_)) {
-    upload_written();
-  }
 }
 
 void CpuCall::keep_alive(Mapped& mapped) const {
@@ -259,7 +272,14 @@ void CpuCall::keep_alive(Mapped& mapped) const {
 }
 
 void CpuCall::finish() {
-  for (Wrapped& wrapped : tensors_) {
+  if (C10_UNLIKELY(copies_) && entry_.any_written) {
+    upload_written();
+  }
+  // Backwards: the pool hands out the wrapper it got last, so that the next
+  // call's first argument finds the one this call's first argument used, which
+  // often has the right geometry.
+  for (std::size_t i = tensors_.size(); i-- > 0;) {
+    Wrapped& wrapped = tensors_[i];
     if (wrapped.storage == kNone) {
       continue;
     }
@@ -281,6 +301,7 @@ void CpuCall::finish() {
           TensorImplPtr::reclaim(wrapped.cpu.unsafeReleaseTensorImpl()));
     }
   }
+  tensors_.clear();
 }
 
 }  // namespace npu::ladder

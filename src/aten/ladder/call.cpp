@@ -10,6 +10,7 @@
 
 #include "aten/ladder/shim.h"
 #include "aten/ladder/wrapper_pool.h"
+#include "driver/services.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 
@@ -49,6 +50,20 @@ CpuCall::CpuCall(
     : entry_(entry), device_(device), copies_(copies), opens_(opens) {}
 
 CpuCall::~CpuCall() {
+  if (C10_UNLIKELY(!tensors_.empty())) {
+    // finish() was not reached: the kernel or a conversion threw. A kernel may
+    // still hold arguments, and what it wrote in place stays written. It need
+    // not have written its out= tensors.
+    try {
+      for (Mapped& mapped : storages_) {
+        mapped.written &= !mapped.out_only;
+      }
+      finish();
+    } catch (const std::exception& error) {
+      log(NPU_LOG_ERROR,
+          "npu: " + entry_.label + ": after an error: " + error.what());
+    }
+  }
   if (opens_) {
     for (const Mapped& mapped : storages_) {
       if (mapped.opened != nullptr) {
@@ -119,7 +134,12 @@ void CpuCall::append(Wrapped wrapped) {
 
 void CpuCall::remember(
     const at::Tensor& original, const at::Tensor& cpu, bool written) {
-  append({original.unsafeGetTensorImpl(), cpu, kNone, written, false});
+  // Quantised and nested tensors have a storage; sparse ones have members,
+  // which were converted as tensors of their own.
+  const c10::Storage& storage = cpu.unsafeGetTensorImpl()->unsafe_storage();
+  const std::uint32_t index =
+      storage ? find_cpu_storage(storage.unsafeGetStorageImpl()) : kNone;
+  append({original.unsafeGetTensorImpl(), cpu, index, written, false});
 }
 
 void CpuCall::check_device(const at::Tensor& tensor, const Arg& arg) const {
@@ -247,9 +267,12 @@ c10::TensorImpl* CpuCall::wrap_dense(c10::TensorImpl& from, const Arg& arg) {
   if (wrapper->is_wrapped_number() != from.is_wrapped_number()) {
     wrapper->set_wrapped_number(from.is_wrapped_number());
   }
-  // Some kernels prepare for their backward only when they see this.
-  if (from.requires_grad() && c10::GradMode::is_enabled()) {
-    wrapper->set_requires_grad(true);
+  // Some kernels prepare for their backward only when they see this. Setting it
+  // allocates, so a wrapper keeps the place for it from call to call.
+  const bool needs_grad = from.autograd_meta() != nullptr &&
+                          c10::GradMode::is_enabled() && from.requires_grad();
+  if (needs_grad || wrapper->autograd_meta() != nullptr) {
+    wrapper->set_requires_grad(needs_grad);
   }
   bytes_ += static_cast<std::uint64_t>(from.numel()) * from.itemsize();
   c10::TensorImpl* const cpu = wrapper.get();

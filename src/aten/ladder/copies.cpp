@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rung 5: the bytes of a call come down in one go, and go up again.
+// Rung 5: arguments are copied to the host together, what the kernel wrote is
+// copied back.
+//
+// Note [Only what was written]: other streams and threads may write other
+// elements of the same storage while the kernel runs. So only the elements of
+// written tensors are copied back, never the bytes between or around them.
 #include <ATen/core/CachingHostAllocator.h>
 
 #include <algorithm>
 
+#include "aten/core/transfer.h"
 #include "aten/ladder/call.h"
 #include "driver/registry.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/pinned.h"
 #include "runtime/stream.h"
 
 namespace npu::ladder {
@@ -52,40 +59,44 @@ void CpuCall::download() {
       continue;
     }
     const c10::TensorImpl& tensor = *wrapped.cpu.unsafeGetTensorImpl();
-    const Extent one = extent_of(tensor);
+    Mapped& mapped = storages_[wrapped.storage];
+    const Extent one =
+        tensor.is_nested() ? Extent{0, mapped.bytes} : extent_of(tensor);
     Extent& all = extents[wrapped.storage];
     all.begin = std::min(all.begin, one.begin);
     all.end = std::max(all.end, one.end);
-    // Gaps between the elements of an output must survive its upload.
-    Mapped& mapped = storages_[wrapped.storage];
-    mapped.out_only &= tensor.is_non_overlapping_and_dense() &&
-                       one.begin == 0 && one.end == mapped.bytes;
   }
   const npu_stream stream = current_stream_handle(device_.index());
   bool queued = false;
   for (std::size_t i = 0; i < storages_.size(); ++i) {
     Mapped& mapped = storages_[i];
-    Extent extent = extents[i];
-    // A written storage may be resized, which copies all of its old content.
-    if (mapped.written || extent.begin == SIZE_MAX || reaches_beyond(entry_)) {
-      extent = {0, mapped.bytes};
+    Extent read = extents[i];
+    if (reaches_beyond(entry_)) {
+      mapped.out_only = false;
+      read = {0, mapped.bytes};
+    } else if (read.begin == SIZE_MAX) {
+      read = {0, 0};
     }
-    const std::size_t bytes = extent.end - extent.begin;
-    if (bytes == 0) {
+    // A kernel may resize what it writes, which reads the whole old storage:
+    // its buffer is as large, although only `read` has values.
+    const Extent held = mapped.written ? Extent{0, mapped.bytes} : read;
+    if (held.end == held.begin) {
       continue;
     }
-    c10::DataPtr buffer = staging(bytes);
-    if (!mapped.out_only) {
-      const auto* const from =
-          static_cast<const char*>(mapped.original->data()) + extent.begin;
+    c10::DataPtr buffer = staging(held.end - held.begin);
+    // The kernel addresses by storage offset: the base may lie before the
+    // buffer.
+    mapped.data = static_cast<char*>(buffer.get()) - held.begin;
+    if (!mapped.out_only && read.end != read.begin) {
       check_driver(
           active_driver().memory().copy_to_host(
-              stream, buffer.get(), from, bytes),
+              stream,
+              static_cast<char*>(mapped.data) + read.begin,
+              static_cast<const char*>(mapped.original->data()) + read.begin,
+              read.end - read.begin),
           "copy an argument to the host");
       queued = true;
     }
-    // The kernel addresses by storage offset: the base lies before the buffer.
-    mapped.data = static_cast<char*>(buffer.get()) - extent.begin;
     void* const context = buffer.get_context();
     const c10::DeleterFnPtr deleter = buffer.get_deleter();
     buffer.release_context();
@@ -99,21 +110,18 @@ void CpuCall::download() {
 
 void CpuCall::upload_written() {
   const c10::Stream stream = current_stream(device_.index());
-  for (Mapped& mapped : storages_) {
-    if (!mapped.written || mapped.bytes == 0 || mapped.data == nullptr) {
+  for (const Wrapped& wrapped : tensors_) {
+    if (!wrapped.written || wrapped.storage == kNone) {
       continue;
     }
-    check_driver(
-        active_driver().memory().copy_to_device(
-            stream_handle(stream),
-            mapped.original->mutable_data(),
-            mapped.data,
-            mapped.bytes),
-        "copy a written argument to the device");
-    // The staging buffer is pinned: it must outlive the copy.
+    const Mapped& mapped = storages_[wrapped.storage];
+    if (!mapped.written || mapped.cpu == nullptr || mapped.data == nullptr) {
+      continue;
+    }
+    upload_elements(*wrapped.original, mapped.data, stream);
+    // Pinned memory must not be used again before the copy is done.
     const c10::DataPtr& data = mapped.cpu->data_ptr();
-    at::getHostAllocator(kDeviceType)
-        ->record_event(data.get(), data.get_context(), stream);
+    record_pinned(data.get(), data.get_context(), stream);
   }
 }
 

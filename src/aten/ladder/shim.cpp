@@ -11,6 +11,7 @@
 #include "driver/services.h"
 #include "runtime/allocator/allocator.h"
 #include "runtime/error.h"
+#include "runtime/stream.h"
 
 namespace npu::ladder {
 namespace {
@@ -64,6 +65,17 @@ void delete_open_block(void* ptr) {
   }
 }
 
+// Returns when all work queued on the device's current stream is done; frees
+// `ptr` when that fails.
+void wait_for(c10::DeviceIndex device, void* ptr) {
+  const npu_status status =
+      active_driver().stream().synchronize(current_stream_handle(device));
+  if (C10_UNLIKELY(status != NPU_OK)) {
+    block_deleter()(ptr);
+    check_driver(status, "wait for the current stream");
+  }
+}
+
 // oneDNN pairs raw_allocate with raw_deallocate across calls, so one deleter
 // has to free both kinds; only the address tells them apart.
 void delete_any(void* ptr) {
@@ -88,6 +100,9 @@ class Shim final : public c10::Allocator {
     }
     void* const ptr = allocate_raw(bytes, state.device);
     const bool opens = state.opens;
+    // Since the call began another thread may have queued work on this block
+    // and freed it, which is in order for the stream but not for a CPU kernel.
+    wait_for(state.device, ptr);
     c10::DataPtr block(
         ptr,
         ptr,

@@ -2,6 +2,9 @@
 // Rungs 4 and 5: what surrounds the CPU kernel.
 #include "aten/ladder/unboxed.h"
 
+#include <array>
+#include <atomic>
+
 #include "aten/ladder/run.h"
 #include "aten/ladder/settle.h"
 #include "aten/ladder/ticks.h"
@@ -14,8 +17,18 @@
 namespace npu::ladder {
 namespace {
 
+// device_properties() checks its argument; every call asks three times.
 std::uint32_t host_access(c10::Device device) {
-  return device_properties(device.index()).host_access;
+  constexpr std::uint8_t kUnknown = 0;
+  static std::array<std::atomic<std::uint8_t>, kMaxDevices> known{};
+  auto& slot = known[static_cast<std::size_t>(device.index())];
+  std::uint8_t value = slot.load(std::memory_order_relaxed);
+  if (C10_UNLIKELY(value == kUnknown)) {
+    const std::uint32_t access = device_properties(device.index()).host_access;
+    value = static_cast<std::uint8_t>(access + 1);
+    slot.store(value, std::memory_order_relaxed);
+  }
+  return value - 1u;
 }
 
 // The clock is read at every call while there are few, then at one in 16 that

@@ -38,9 +38,6 @@ void WrapperPool::give(TensorImplPtr wrapper) {
     bytes.set_data_ptr_noswap(
         c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)));
   }
-  if (impl.autograd_meta() != nullptr) {
-    impl.set_autograd_meta(nullptr);
-  }
   free_[n_++] = std::move(wrapper);
 }
 

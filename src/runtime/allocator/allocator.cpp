@@ -4,6 +4,8 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <vector>
+
 #include "driver/registry.h"
 #include "driver/services.h"
 #include "runtime/allocator/allocator_api.h"
@@ -70,6 +72,20 @@ c10::CachingAllocator::StatArray to_c10(const StatArray& array) {
   return {to_c10(array[0]), to_c10(array[1]), to_c10(array[2])};
 }
 
+// Both blocks on one device.
+void copy_block(void* dest, const void* src, std::size_t count) {
+  const c10::DeviceIndex device = device_of_pointer(dest);
+  TORCH_CHECK(
+      device >= 0, "npu: allocator: copy_data to memory that is not npu's.");
+  check_driver(
+      active_driver().memory().copy_on_device(
+          current_stream_handle(device), dest, src, count),
+      "copying an allocation");
+  // The source may belong to another stream, and be freed before the copy.
+  memory::global_allocator().record_stream(
+      const_cast<void*>(src), {device, current_stream_id(device)});
+}
+
 class DeviceAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -80,13 +96,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   }
   void copy_data(
       void* dest, const void* src, std::size_t count) const override {
-    const c10::DeviceIndex device = device_of_pointer(dest);
-    TORCH_CHECK(
-        device >= 0, "npu: allocator: copy_data to memory that is not npu's.");
-    check_driver(
-        active_driver().memory().copy_on_device(
-            current_stream_handle(device), dest, src, count),
-        "copying an allocation");
+    copy_block(dest, src, count);
   }
   bool initialized() override {
     return is_initialized();
@@ -139,6 +149,24 @@ c10::CachingDeviceAllocator::DeviceStats DeviceAllocator::getDeviceStats(
   return out;
 }
 
+class OneDeviceAllocator final : public c10::Allocator {
+ public:
+  explicit OneDeviceAllocator(c10::DeviceIndex device) : device_(device) {}
+  c10::DataPtr allocate(std::size_t bytes) override {
+    return npu::allocate(bytes, device_);
+  }
+  c10::DeleterFnPtr raw_deleter() const override {
+    return &delete_block;
+  }
+  void copy_data(
+      void* dest, const void* src, std::size_t count) const override {
+    copy_block(dest, src, count);
+  }
+
+ private:
+  const c10::DeviceIndex device_;
+};
+
 DeviceAllocator& the_allocator() {
   static auto& allocator = *new DeviceAllocator;
   return allocator;
@@ -153,6 +181,19 @@ const bool g_registered = [] {
 
 c10::DeviceAllocator* device_allocator() noexcept {
   return &the_allocator();
+}
+
+c10::Allocator* allocator_of(c10::DeviceIndex device) noexcept {
+  // Never destroyed: storages keep the pointer.
+  static const auto& all = *[] {
+    auto* const made = new std::vector<OneDeviceAllocator>;
+    for (int i = 0; i < kMaxDevices; ++i) {
+      made->emplace_back(static_cast<c10::DeviceIndex>(i));
+    }
+    return made;
+  }();
+  return const_cast<OneDeviceAllocator*>(
+      &all[static_cast<std::size_t>(device)]);
 }
 
 c10::DeleterFnPtr block_deleter() noexcept {

@@ -13,6 +13,10 @@ namespace npu {
 // Registered for PrivateUse1, so torch.accelerator.memory_* works through it.
 c10::DeviceAllocator* device_allocator() noexcept;
 
+// An allocator whose memory is `device`'s, whichever device is current: for
+// storages that allocate for themselves later (lazy clones).
+c10::Allocator* allocator_of(c10::DeviceIndex device) noexcept;
+
 // A block on `device` for work on its current stream; tagged npu.
 c10::DataPtr allocate(std::size_t bytes, c10::DeviceIndex device);
 

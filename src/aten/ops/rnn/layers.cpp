@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // nn.LSTM layer by layer. PyTorch goes cell by cell on every device but the
-// CPU, where oneDNN has a kernel for a whole layer, forward and backward. That
-// kernel runs on our bytes too; where it does not apply, cells it is.
+// CPU, where oneDNN has a kernel for a whole layer, forward and backward. Where
+// the device is this CPU, or lacks the cells, and host code can read its
+// memory, that kernel runs here too; otherwise the driver runs the cells.
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -20,6 +21,8 @@
 
 #include "aten/ladder/ladder.h"
 #include "aten/ops/operands.h"
+#include "driver/registry.h"
+#include "npu/kinds.h"
 #include "runtime/device.h"
 
 namespace npu {
@@ -112,12 +115,20 @@ bool sizes_fit(const Lstm& c) {
   return true;
 }
 
+// A device of its own runs its own kernels; the embedded host driver is the CPU
+// that oneDNN runs on.
+bool driver_runs_cells() {
+  const Driver& driver = active_driver();
+  return &driver != &host_driver() && driver.has_kind(NPU_KIND_LSTM_CELL) &&
+         driver.has_kind(NPU_KIND_LSTM_CELL_GRAD);
+}
+
 // Whether PyTorch would use oneDNN's layers for these tensors on the CPU, and
-// host code can read device memory.
+// they are the best this device has.
 bool goes_by_layer(const Lstm& c) {
   const at::Tensor& input = c.input;
   if (c.hx.size() != 2 || input.device().type() != kDeviceType ||
-      !at::globalContext().userEnabledMkldnn() ||
+      driver_runs_cells() || !at::globalContext().userEnabledMkldnn() ||
       at::autocast::is_autocast_enabled(kDeviceType) || is_symbolic(input) ||
       input.dim() != 3 || input.numel() == 0 || c.hx[0].dim() != 3 ||
       c.hx[1].dim() != 3 || !onednn_takes(input.scalar_type())) {

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pinned, non-blocking copies never wait for the stream, whatever has to be cast or gathered."""
+
+# Work on the stream takes a third of a second; every copy below must return long before.
+QUEUED = """
+import time, torch, torch_npu
+def pinned(x):
+    out = torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, pin_memory=True)
+    return out.copy_(x)
+def with_gaps(x):
+    wide = torch.full((*x.shape, 3), 77, dtype=x.dtype, pin_memory=True)
+    wide[..., 1] = x
+    return wide[..., 1]
+base = torch.arange(24.).reshape(4, 6)
+plain = lambda x: x
+hosts = [pinned, with_gaps, lambda x: pinned(x.t()).t(), lambda x: pinned(x)[:, :1],
+         lambda x: pinned(x)[:1]]
+npus = [plain, lambda x: x.t().contiguous().t(),
+        lambda x: torch.zeros(4, 6, 2, dtype=x.dtype, device="npu")[..., 1].copy_(x)]
+dtypes = [(torch.float32, torch.float16), (torch.float16, torch.float32),
+          (torch.float32, torch.float32), (torch.int64, torch.int32),
+          (torch.complex64, torch.complex64), (torch.float32, torch.bool)]
+busy = torch.zeros(8, device="npu")
+slow, wrong = [], []
+def check(what, copy, got, expected):
+    busy.fill_(1)                       # the queue is not empty
+    start = time.perf_counter()
+    copy()
+    took = time.perf_counter() - start
+    torch.npu.synchronize()
+    if took > DELAY / 2:
+        slow.append((what, took))
+    if not torch.equal(got().cpu(), expected):
+        wrong.append(what)
+"""
+
+TO_DEVICE = """
+for i, host in enumerate(hosts):
+    for k, npu in enumerate(npus):
+        for a, b in dtypes[i % 2 + k % 2::2]:
+            src = host(base.to(a))
+            if a.is_complex:
+                src = src.conj() if k else src
+            dst = npu(torch.zeros(4, 6, dtype=b, device="npu"))
+            check(("to", i, k, a, b), lambda: dst.copy_(src, non_blocking=True), lambda: dst,
+                  src.clone().to(b).expand(4, 6))
+assert not wrong and not slow, (wrong, slow)
+"""
+
+TO_HOST = """
+for i, host in enumerate(hosts[:3]):
+    for k, npu in enumerate(npus):
+        for a, b in dtypes[i % 2 + k % 2::2]:
+            src = npu(base.to(a).to("npu"))
+            src = src.conj() if a.is_complex and k else src
+            dst = host(torch.zeros(4, 6, dtype=b))
+            check(("from", i, k, a, b), lambda: dst.copy_(src, non_blocking=True), lambda: dst,
+                  src.cpu().resolve_conj().to(b))
+wide = torch.full((6, 3), 77., pin_memory=True)
+src = torch.arange(6., device="npu")
+wide[:, 1].copy_(src, non_blocking=True)
+torch.npu.synchronize()
+assert wide[:, 0].eq(77).all() and wide[:, 2].eq(77).all() and wide[:, 1].eq(src.cpu()).all()
+# Buffers are not used again while the stream needs them.
+for n in range(6):
+    dst = [torch.zeros(1000, 2, pin_memory=True)[:, 0] for _ in range(2)]
+    for j, d in enumerate(dst):
+        d.copy_(torch.full((1000,), n * 2 + j, device="npu"), non_blocking=True)
+    torch.npu.synchronize()
+    assert all(d.eq(n * 2 + j).all() for j, d in enumerate(dst))
+torch.empty(0, 3, pin_memory=True)[:, 1:].copy_(torch.zeros(1, 2, device="npu"), non_blocking=True)
+assert not wrong and not slow, (wrong, slow)
+"""
+
+
+def test_to_the_device(run_python):
+    code = QUEUED.replace("DELAY", "0.05") + TO_DEVICE
+    run_python(code, NPU_HOST_ASYNC="1", NPU_HOST_DELAY_US="50000")
+
+
+def test_to_the_host(run_python):
+    code = QUEUED.replace("DELAY", "0.02") + TO_HOST
+    run_python(code, NPU_HOST_ASYNC="1", NPU_HOST_DELAY_US="20000")
+
+
+def test_where_host_code_cannot_read_device_memory(run_python):
+    code = QUEUED.replace("DELAY", "0.02") + TO_DEVICE + TO_HOST
+    run_python(code, NPU_HOST_ASYNC="1", NPU_HOST_DELAY_US="20000", NPU_HOST_ACCESS="none")
+
+
+def test_without_a_copy_kernel_values_are_right(run_python):
+    code = QUEUED.replace("DELAY", "1e9") + TO_DEVICE + TO_HOST
+    for access in ("none", "coherent"):
+        run_python(code, NPU_DISABLE_KIND="copy", NPU_HOST_ACCESS=access)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rung 4: memory lives as long as a CPU kernel or queued work uses it."""
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def keeper():
+    """An operator whose CPU kernel keeps its argument, and the list it keeps it in."""
+    kept = []
+    library = torch.library.Library("lifetimes", "DEF")
+    library.define("keep(Tensor x, bool fail) -> ()")
+
+    def keep(x, fail):
+        kept.append(x)
+        if fail:
+            raise ValueError("refused")
+
+    for key in ("CPU", "QuantizedCPU", "NestedTensorCPU", "SparseCPU"):
+        library.impl("keep", keep, key)
+    library.impl("keep", torch.library.fallthrough_kernel, "AutogradNestedTensor")
+    yield kept
+    kept.clear()
+    library._destroy()
+
+
+def reuse(numel, fill=0.0):
+    """Takes the memory that was just freed for something else, then gives it back."""
+    filler = [torch.full((numel,), fill, device="npu") for _ in range(20)]
+    del filler
+    torch.npu.empty_cache()
+
+
+VALUES = torch.arange(60_000.0)
+
+
+def test_a_kernel_that_keeps_its_argument_and_raises(keeper):
+    x = VALUES.to("npu")
+    with pytest.raises(ValueError, match="refused"):
+        torch.ops.lifetimes.keep(x, True)
+    del x
+    reuse(60_000)
+    assert torch.equal(keeper[0], VALUES)
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_a_kernel_that_keeps_a_quantised_argument(keeper, fail):
+    quantised = torch.quantize_per_tensor(VALUES % 100, 1.0, 0, torch.qint8)
+    x = torch.quantize_per_tensor(VALUES.to("npu") % 100, 1.0, 0, torch.qint8)
+    try:
+        torch.ops.lifetimes.keep(x, fail)
+    except ValueError:
+        assert fail
+    del x
+    reuse(15_000, 7.0)
+    assert torch.equal(keeper[0].int_repr(), quantised.int_repr())
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_a_kernel_that_keeps_a_nested_argument(keeper, fail):
+    parts = [VALUES[:20_000], VALUES[20_000:]]
+    x = torch.nested.nested_tensor([p.to("npu") for p in parts])
+    try:
+        torch.ops.lifetimes.keep(x, fail)
+    except ValueError:
+        assert fail
+    del x
+    reuse(60_000)
+    for part, got in zip(parts, keeper[0].unbind(), strict=True):
+        assert torch.equal(got, part)
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_a_kernel_that_keeps_a_sparse_argument(keeper, fail):
+    x = torch.sparse_coo_tensor(torch.arange(60_000)[None], VALUES, (60_000,)).to("npu")
+    try:
+        torch.ops.lifetimes.keep(x, fail)
+    except ValueError:
+        assert fail
+    del x
+    reuse(60_000)
+    assert torch.equal(keeper[0]._values(), VALUES)
+
+
+@pytest.mark.parametrize("engine", ["onednn", "qnnpack", "fbgemm"])
+def test_packed_weights_outlive_what_they_were_made_of(engine):
+    if engine not in torch.backends.quantized.supported_engines:
+        pytest.skip(f"this build of torch has no {engine}")
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = engine
+    try:
+        weight = torch.randn(64, 200, generator=torch.Generator().manual_seed(0))
+        x = torch.quantize_per_tensor(weight[:4], 0.1, 10, torch.quint8)
+        made = []
+        for device in ("cpu", "npu"):
+            q = torch.quantize_per_tensor(weight.to(device), 0.05, 0, torch.qint8)
+            bias = torch.ones(64, device=device)
+            made.append(torch.ops.quantized.linear_prepack(q, bias))
+            del q, bias
+            reuse(64 * 200 // 4, 3.0)
+        outs = [torch.ops.quantized.linear(x, packed, 0.1, 0) for packed in made]
+        assert torch.equal(outs[0].int_repr(), outs[1].int_repr())
+    finally:
+        torch.backends.quantized.engine = before
+
+
+# --- memory whose last use is still queued ---------------------------------------------------
+
+QUEUED = """
+import threading, torch, torch_npu
+library = torch.library.Library("queued", "DEF")
+library.define("copy_later(Tensor x) -> Tensor")
+def copy_later(x):
+    # Another thread queues work on memory it gives back at once.
+    def other():
+        t = torch.empty(5000, device="npu")
+        t.fill_(9)
+    thread = threading.Thread(target=other)
+    thread.start(); thread.join()
+    return x.clone()  # may get that memory
+library.impl("copy_later", copy_later, "CPU")
+x = torch.arange(5000.0, device="npu")
+for _ in range(3):
+    y = torch.ops.queued.copy_later(x)
+    torch.npu.synchronize()
+    assert torch.equal(y.cpu(), torch.arange(5000.0)), y
+"""
+
+
+def test_a_kernel_gets_memory_that_no_queued_work_uses(run_python):
+    run_python(QUEUED, NPU_HOST_ASYNC="1", NPU_HOST_DELAY_US="30000")
+
+
+def test_two_threads_on_one_stream(run_python):
+    code = """
+import threading, torch, torch_npu
+x = torch.randn(24, 24, generator=torch.Generator().manual_seed(0))
+expected = torch.linalg.svdvals(x)
+x, wrong, stop = x.to("npu"), [], threading.Event()
+def queue():
+    while not stop.is_set():
+        for _ in range(5):
+            torch.empty(24, 24, device="npu").fill_(9)
+        torch.npu.synchronize()
+thread = threading.Thread(target=queue)
+thread.start()
+for _ in range(30):
+    got = torch.linalg.svdvals(x).cpu()
+    wrong.extend([got] if not torch.equal(got, expected) else [])
+stop.set(); thread.join()
+assert not wrong, len(wrong)
+"""
+    run_python(code, NPU_HOST_ASYNC="1", NPU_HOST_DELAY_US="200")
+
+
+# --- lazy clones -----------------------------------------------------------------------------
+
+
+def test_a_lazy_clone_on_a_device_that_is_not_current(run_python):
+    code = """
+import torch, torch_npu
+for device in ("npu:1", "npu:0"):
+    x = torch.arange(1000.0, device=device)
+    a, b = torch._lazy_clone(x), torch._lazy_clone(x)
+    a.add_(1)
+    b.erfinv_()  # rung 4
+    x.mul_(2)
+    base = torch.arange(1000.0)
+    assert a.device == x.device == torch.device(device)
+    assert torch.equal(a.cpu(), base + 1) and torch.equal(x.cpu(), base * 2)
+    assert torch.equal(b.cpu().nan_to_num(3.), base.erfinv().nan_to_num(3.))
+    assert torch.npu.memory_allocated("npu:0") == 0 or device == "npu:0"
+    assert a.untyped_storage().device == torch.device(device)
+    c = torch._lazy_clone(a)
+    c.resize_(2000)
+    assert torch.equal(c[:1000].cpu(), base + 1) and torch.equal(a.cpu(), base + 1)
+"""
+    run_python(code, NPU_HOST_DEVICES="2", timeout=40)
+
+
+# --- memory that is opened to host code --------------------------------------------------------
+
+
+def test_resized_outputs_are_closed_before_they_are_freed(run_python):
+    code = """
+import torch, torch_npu, warnings
+warnings.simplefilter("ignore")
+x = torch.arange(20_000.0, device="npu")
+for out in (torch.empty(5, device="npu"), torch.empty(30_000, device="npu")):
+    torch.fmax(x, x, out=out)
+    assert torch.equal(out.cpu(), torch.arange(20_000.0))
+    torch.linalg.inv(torch.eye(50, device="npu"), out=out)
+    assert torch.equal(out.cpu(), torch.eye(50))
+"""
+    for caching in ({}, {"PYTORCH_NO_NPU_MEMORY_CACHING": "1"}):
+        done = run_python(code, NPU_HOST_PROTECT="1", NPU_PROFILE="none", **caching)
+        assert done.stderr == ""
