@@ -18,10 +18,6 @@ namespace {
 
 constexpr std::uint32_t kRowBytes10 = offsetof(npu_op_row, release_plan);
 
-std::string version_text(std::uint32_t abi) {
-  return std::to_string(abi >> 16) + "." + std::to_string(abi & 0xffffu);
-}
-
 // "vendor.name/1".
 bool is_row_name(std::string_view name) {
   const auto word = [](std::string_view text) {
