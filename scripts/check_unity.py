@@ -47,11 +47,12 @@ def declared(words):
     elif variable := re.match(r"[^()=]*?(\w+)\s*(?:\[[^\]]*\])*\s*=", words):
         yield variable[1], None
     elif (function := FUNCTION.search(words)) and function[1] not in ("if", "for", "while"):
-        types = re.sub(r"\b(?:const|typename)\b|\s", "", function[2])
+        types = re.sub(r"\b(?:const|typename)\b|\w+\s*(?:=[^,]*)?(?=,|$)|\s", "", function[2])
         yield function[1], f"{types} {words.startswith('template')}"
-    elif not words.startswith(("using ", "TORCH_", "static_assert", "return")):
-        if found := VARIABLE.search(words):
-            yield found[1], None
+    elif words.startswith(("using ", "TORCH_", "static_assert", "return")):
+        pass
+    elif found := VARIABLE.search(words):
+        yield found[1], None
 
 
 def complaints():
