@@ -157,6 +157,7 @@ lint: setup ## what CI checks of style and layers
 	@$(CLANG_FORMAT) --dry-run -Werror $(CPP_FILES)
 	@$(PY) -m ruff check -q . && $(PY) -m ruff format -q --check .
 	@$(PY) scripts/check_layers.py
+	@$(PY) scripts/check_unity.py
 
 clean: ## remove build/ and dist/ (not .venv)
 	@rm -rf build dist

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # npu_unity(target): each source folder of the target becomes one translation unit,
 # since PyTorch's headers cost more to read than our files to compile. File-local names are therefore
-# unique within a folder; scripts/check_layers.py says where they are not.
+# unique within a folder; scripts/check_unity.py says where they are not.
 option(NPU_UNITY "One translation unit per folder: faster from scratch, slower after an edit" OFF)
 
 function(npu_unity target)

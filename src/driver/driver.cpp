@@ -19,10 +19,6 @@ namespace npu {
 
 namespace {
 
-std::string version_text(std::uint32_t abi) {
-  return std::to_string(abi >> 16) + "." + std::to_string(abi & 0xffffu);
-}
-
 // ---- defaults of optional slots ----
 
 npu_status no_peer_access(npu_device, npu_device, int32_t* yes) {

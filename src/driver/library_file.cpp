@@ -124,4 +124,8 @@ void* open_library(
   return found;
 }
 
+std::string version_text(std::uint32_t abi) {
+  return std::to_string(abi >> 16) + "." + std::to_string(abi & 0xffffu);
+}
+
 }  // namespace npu

@@ -2,6 +2,7 @@
 // Opens drivers and packs; looks at the file before the dynamic linker does.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace npu {
@@ -15,5 +16,8 @@ void check_library_file(const std::string& path, const char* what);
 // Error when it does not load or has no such symbol.
 void* open_library(
     const std::string& path, const char* what, const char* entry);
+
+// An abi number as "major.minor".
+std::string version_text(std::uint32_t abi);
 
 }  // namespace npu

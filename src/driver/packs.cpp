@@ -18,10 +18,6 @@ namespace {
 
 constexpr std::uint32_t kRowBytes10 = offsetof(npu_op_row, release_plan);
 
-std::string contract_text(std::uint32_t abi) {
-  return std::to_string(abi >> 16) + "." + std::to_string(abi & 0xffffu);
-}
-
 // "vendor.name/1".
 bool is_row_name(std::string_view name) {
   const auto word = [](std::string_view text) {
@@ -96,8 +92,8 @@ class Pack {
   void check_head() const {
     if (given_->abi >> 16 != NPU_ABI_MAJOR) {
       reject(
-          "built for contract " + contract_text(given_->abi) +
-          ", this host speaks " + contract_text(NPU_ABI) +
+          "built for contract " + version_text(given_->abi) +
+          ", this host speaks " + version_text(NPU_ABI) +
           ". Rebuild the pack or install a matching opennpu.");
     }
     if (given_->size < sizeof(npu_op_pack)) {

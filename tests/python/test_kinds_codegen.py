@@ -70,8 +70,16 @@ WRONG = [
     ("kind: thing", "kind: Thing", r":3: key 'kind': 'Thing' is not a name"),
     ("kind: thing", "kind: switch", r":3: key 'kind': 'switch' is reserved"),
     ("plan: shape", "plan: shap", r":9: .*key 'plan': 'shap' is not known. Allowed: none, dtype"),
-    ("plan: shape", "plan: shape since 1.2", r":9: .*'shape since 1.2' is not known. Allowed: none"),
-    ("mean) !key", "mean) !key !cap(epilog)", r":8: .*capability 'epilog' is not known. Allowed: epi"),
+    (
+        "plan: shape",
+        "plan: shape since 1.2",
+        r":9: .*'shape since 1.2' is not known. Allowed: none",
+    ),
+    (
+        "mean) !key",
+        "mean) !key !cap(epilog)",
+        r":8: .*capability 'epilog' is not known. Allowed: epi",
+    ),
     ("plan: shape", "plan: shap", r"did you mean 'shape'"),
     ("{out: out,", "{out: outt,", r":6: .*output 'out': mode 'outt' is not known. Allowed: out,"),
     ("out? bool", "out? boolean", r":6: .*dtype class 'boolean' is not known. Allowed: bool"),

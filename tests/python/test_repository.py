@@ -29,6 +29,29 @@ def test_layers_can_fail(tmp_path: Path) -> None:
     assert "src/driver/x.cpp: includes ATen/core/Tensor.h" in done.stdout
 
 
+def test_file_local_names() -> None:
+    done = run(sys.executable, "scripts/check_unity.py")
+    assert done.returncode == 0, done.stdout
+
+
+def test_file_local_names_can_clash(tmp_path: Path) -> None:
+    folder = tmp_path / "src" / "driver"
+    folder.mkdir(parents=True)
+    shared = "using T = int;\nnamespace a = std;\nint over({} x) {{ return x; }}\n"
+    for file, own, argument in (("x", "int twin(int a) { return a; }", "int"),
+                                ("y", "int twin(int b) { return -b; }\nstruct S {};", "long")):  # fmt: skip
+        text = f"namespace npu {{\nnamespace {{\n{own}\n{shared.format(argument)}}}\n}}\n"
+        (folder / f"{file}.cpp").write_text(text)
+    (tmp_path / "scripts").mkdir()
+    script = tmp_path / "scripts" / "check_unity.py"
+    script.write_text((ROOT / "scripts" / "check_unity.py").read_text())
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        "src/driver: 'twin' is in x.cpp, y.cpp: share it in a header, or rename one"
+    ]
+
+
 def test_performance_page_is_what_was_measured() -> None:
     done = run(sys.executable, "benchmarks/check.py")
     assert done.returncode == 0, done.stdout
