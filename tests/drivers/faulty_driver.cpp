@@ -308,6 +308,9 @@ void build_tables() {
   op_table.caps = &caps;
   driver.name = "faulty";
   driver.vendor = "OpenNPU tests";
+  // Stands for a vendor's device, whatever is underneath.
+  driver.flags = 0;
+  driver.default_profile = nullptr;
   driver.device = &device_table;
   driver.memory = &memory_table;
   driver.stream = &stream_table;
