@@ -5,8 +5,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <regex>
 #include <set>
+#include <string>
+#include <string_view>
 
 #include "driver/env.h"
 #include "driver/test_env.h"
@@ -17,13 +18,42 @@ namespace {
 using test::error_of;
 namespace fs = std::filesystem;
 
+bool is_name(std::string_view text) {
+  return text == "RANK" || text == "SEED" ||
+         (text.find('_') != std::string_view::npos &&
+          text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") ==
+              std::string_view::npos);
+}
+
+// What stands before a literal when a variable is read by it; " = " is that of
+// a constant kSomething.
+bool reads(std::string_view before) {
+  before = before.substr(0, before.find_last_not_of(" \n") + 1);
+  for (const std::string_view call :
+       {"getenv(",
+        "::text(",
+        "environ.get(",
+        "environ[",
+        "flag(",
+        "integer(",
+        "bytes(",
+        "choice(",
+        "get("}) {
+    if (before.ends_with(call)) {
+      return true;
+    }
+  }
+  if (!before.ends_with('=')) {
+    return false;
+  }
+  const auto line = before.substr(before.rfind('\n') + 1);
+  return line.find("constexpr") != std::string_view::npos &&
+         line.find("char") != std::string_view::npos;
+}
+
 // Variables that sources read by a literal name: getenv("X"), env::flag("X"),
 // environ.get("X"), and constants that hold one.
 std::set<std::string> read_in(const fs::path& folder) {
-  static const std::regex kUse(
-      "(?:getenv\\(|env::[a-z]+\\(|environ\\.get\\(|environ\\[|"
-      "(?:flag|integer|bytes|choice|get)\\(|k[A-Za-z]*(?:\\[\\])? = )"
-      "\\s*[\"']((?:[A-Z][A-Z0-9]*_)+[A-Z0-9]+|RANK|SEED)[\"']");
   std::set<std::string> names;
   for (const auto& file : fs::recursive_directory_iterator(folder)) {
     const std::string name = file.path().filename().string();
@@ -34,10 +64,18 @@ std::set<std::string> read_in(const fs::path& folder) {
     }
     std::ifstream stream(file.path());
     const std::string text(std::istreambuf_iterator<char>(stream), {});
-    for (std::sregex_iterator it(text.begin(), text.end(), kUse), end;
-         it != end;
-         ++it) {
-      names.insert((*it)[1]);
+    const std::string_view all = text;
+    for (std::size_t at = all.find_first_of("\"'");
+         at != std::string_view::npos;
+         at = all.find_first_of("\"'", at + 1)) {
+      const std::size_t end = all.find(all[at], at + 1);
+      const std::string_view word =
+          all.substr(at + 1, end == std::string_view::npos ? 0 : end - at - 1);
+      const std::size_t back = at < 120 ? at : 120;
+      if (!word.empty() && word.size() < 60 && is_name(word) &&
+          reads(all.substr(at - back, back))) {
+        names.emplace(word);
+      }
     }
   }
   return names;

@@ -41,7 +41,10 @@ class Shard {
     if (found == plans_.end()) {
       return nullptr;
     }
-    found->second.used.store(true, std::memory_order_relaxed);
+    // Written only when it changes: readers share the cache line.
+    if (!found->second.used.load(std::memory_order_relaxed)) {
+      found->second.used.store(true, std::memory_order_relaxed);
+    }
     return found->second.plan;
   }
 

@@ -300,6 +300,9 @@ void build_tables() {
   driver.flags = 0;  // another device than this computer's
   driver.default_profile = nullptr;
   driver.vendor = "OpenNPU tests";
+  // Stands for a vendor's device, whatever is underneath.
+  driver.flags = 0;
+  driver.default_profile = nullptr;
   driver.device = &device_table;
   driver.memory = &memory_table;
   driver.stream = &stream_table;
