@@ -31,10 +31,11 @@ class CpuCall {
   CpuCall(const CpuCall&) = delete;
   CpuCall& operator=(const CpuCall&) = delete;
 
-  // Replaces the operator's arguments by their CPU twins.
+  // Replaces the operator's npu arguments by CPU tensors over the same bytes
+  // (rung 4) or over copies (rung 5): their wrappers.
   void convert_arguments(c10::IValue* args);
-  // The CPU twin of an argument that outlives the call; the call owns the
-  // twin. An undefined tensor stays one.
+  // The wrapper of an argument that outlives the call; the call owns the
+  // wrapper. An undefined tensor stays one.
   c10::TensorImpl* convert(const at::Tensor& original, const Arg& arg);
   // The same as a tensor. It may be a temporary: the call keeps it.
   at::Tensor to_cpu(const at::Tensor& original, const Arg& arg);
@@ -43,7 +44,7 @@ class CpuCall {
   // After the kernel, also after one that threw: what it did to the shape and
   // the memory of written tensors is done to the npu ones.
   void write_back();
-  // Replaces results by npu tensors: an argument's twin by the argument, a
+  // Replaces results by npu tensors: an argument's wrapper by the argument, a
   // view of one by a view of the argument, new memory by moving it.
   void convert_results(c10::IValue* results, std::size_t n);
   // Gives wrappers back, or device memory to the ones a kernel kept.

@@ -82,7 +82,8 @@ std::optional<ArgKind> kind_of(const c10::Argument& argument) {
 
 // The running statistics of batch norm are written although the schema does
 // not say so (the "legit" variants were made for that reason).
-bool secretly_written(const std::string& op, const std::string& argument) {
+bool written_despite_schema(
+    const std::string& op, const std::string& argument) {
   static constexpr std::array<std::string_view, 4> kOperators = {
       "aten::native_batch_norm",
       "aten::cudnn_batch_norm",
@@ -144,7 +145,7 @@ Entry::Entry(const c10::OperatorHandle& handle, std::string counted_as)
     arg.kind = *kind;
     arg.written = (argument.alias_info() != nullptr &&
                    argument.alias_info()->isWrite()) ||
-                  secretly_written(schema.name(), argument.name());
+                  written_despite_schema(schema.name(), argument.name());
     arg.out = argument.is_out();
     arg.cpu_allowed = *kind == ArgKind::kOptionalList ||
                       may_be_cpu(schema.name(), argument.name());

@@ -50,7 +50,8 @@ struct Counters {
 struct Entry {
   Entry(const c10::OperatorHandle& op, std::string label);
 
-  // The kernel of the CPU twin of `key` (PrivateUse1 -> CPU, SparsePrivateUse1
+  // The kernel of the CPU key that matches `key` (PrivateUse1 -> CPU,
+  // SparsePrivateUse1
   // -> SparseCPU, ...), as it was when we were installed.
   void call_kernel(c10::DispatchKey cpu_key, torch::jit::Stack* stack) const;
   bool has_kernel(c10::DispatchKey cpu_key) const;

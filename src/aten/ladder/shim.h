@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's CPU allocator with a side door: while a rung 4 call is active on
+// PyTorch's CPU allocator, wrapped: while a rung 4 call is active on
 // this thread, CPU kernels get their memory from the device's own pool.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace npu::ladder {
 // Replaces PyTorch's CPU allocator; idempotent, never undone.
 void install_shim();
 
-// Opens the side door for this thread. Scopes nest.
+// CPU allocations of this thread come from the device's pool. Scopes nest.
 class ShimScope {
  public:
   // `device` -1: closes it, PyTorch's own memory is used.
@@ -27,7 +27,7 @@ class ShimScope {
   bool opens_;
 };
 
-// True when `ptr` owns a block the side door handed out for the pool.
+// True when `ptr` owns a block of the pool that a ShimScope handed out.
 bool is_pool_block(const c10::DataPtr& ptr) noexcept;
 // Makes such a block plain device memory: closed to host code, tagged npu,
 // freed by the allocator.

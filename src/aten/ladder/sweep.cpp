@@ -21,11 +21,11 @@ namespace {
 using c10::DispatchKey;
 
 // A key of the npu device, and where the same kind of tensor lives on the CPU.
-struct Twin {
+struct KeyPair {
   DispatchKey npu;
   DispatchKey cpu;
 };
-constexpr Twin kTwins[] = {
+constexpr KeyPair kKeyPairs[] = {
     {DispatchKey::PrivateUse1, DispatchKey::CPU},
     {DispatchKey::SparsePrivateUse1, DispatchKey::SparseCPU},
     {DispatchKey::SparseCsrPrivateUse1, DispatchKey::SparseCsrCPU},
@@ -33,13 +33,13 @@ constexpr Twin kTwins[] = {
     {DispatchKey::NestedTensorPrivateUse1, DispatchKey::NestedTensorCPU},
 };
 
-[[noreturn]] void refuse(const c10::OperatorHandle& op, const Twin& twin) {
+[[noreturn]] void refuse(const c10::OperatorHandle& op, const KeyPair& pair) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false,
       "npu: ",
       full_name(op.operator_name()),
       ": has no kernel for the npu device (dispatch key ",
-      twin.npu,
+      pair.npu,
       ") and none for the CPU to run instead. Rewrite the call with operators "
       "that have one, or move its inputs to the CPU.",
       ops_error(Code::kNotSupported));
@@ -48,30 +48,30 @@ constexpr Twin kTwins[] = {
 void fall_back(
     Entry& entry,
     const c10::OperatorHandle& op,
-    const Twin& twin,
+    const KeyPair& pair,
     torch::jit::Stack* stack) {
-  if (C10_UNLIKELY(!entry.has_kernel(twin.cpu))) {
-    refuse(op, twin);
+  if (C10_UNLIKELY(!entry.has_kernel(pair.cpu))) {
+    refuse(op, pair);
   }
-  if (twin.npu == DispatchKey::SparsePrivateUse1 ||
-      twin.npu == DispatchKey::SparseCsrPrivateUse1) {
+  if (pair.npu == DispatchKey::SparsePrivateUse1 ||
+      pair.npu == DispatchKey::SparseCsrPrivateUse1) {
     note_sparse(entry.label);
   }
-  run_on_cpu(entry, twin.cpu, stack, NPU_REASON_NO_KERNEL);
+  run_on_cpu(entry, pair.cpu, stack, NPU_REASON_NO_KERNEL);
 }
 
-template <std::size_t kTwin>
+template <std::size_t kPair>
 void fallback(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet,
     torch::jit::Stack* stack) {
-  fall_back(entry_for(op), op, kTwins[kTwin], stack);
+  fall_back(entry_for(op), op, kKeyPairs[kPair], stack);
 }
 
 // The same for one operator, which saves finding its entry.
 class Kernel final : public c10::OperatorKernel {
  public:
-  explicit Kernel(const Twin& twin) : twin_(twin) {}
+  explicit Kernel(const KeyPair& pair) : pair_(pair) {}
   void operator()(
       const c10::OperatorHandle& op,
       c10::DispatchKeySet,
@@ -81,11 +81,11 @@ class Kernel final : public c10::OperatorKernel {
       entry = &entry_for(op);
       entry_.store(entry, std::memory_order_release);
     }
-    fall_back(*entry, op, twin_, stack);
+    fall_back(*entry, op, pair_, stack);
   }
 
  private:
-  const Twin twin_;
+  const KeyPair pair_;
   std::atomic<Entry*> entry_{nullptr};
 };
 
@@ -99,19 +99,19 @@ bool composite_needs_cpu(const c10::OperatorName& name) {
 // A composite kernel shadows the fallback. Where the CPU has a kernel of its
 // own we want that one; where an implicit composite is what autograd goes
 // through (no formula of its own), never.
-bool shadowed(const c10::OperatorHandle& op, const Twin& twin) {
+bool shadowed(const c10::OperatorHandle& op, const KeyPair& pair) {
   const auto has = [&op](DispatchKey key) {
     return op.hasKernelForDispatchKey(key);
   };
   const c10::OperatorName& name = op.operator_name();
-  if (std::string_view(name.name).substr(0, 6) != "aten::" || has(twin.npu)) {
+  if (std::string_view(name.name).substr(0, 6) != "aten::" || has(pair.npu)) {
     return false;
   }
-  if (twin.npu == DispatchKey::PrivateUse1 && composite_needs_cpu(name)) {
+  if (pair.npu == DispatchKey::PrivateUse1 && composite_needs_cpu(name)) {
     return true;
   }
   const bool implicit = has(DispatchKey::CompositeImplicitAutograd);
-  if (!has(twin.cpu) || (implicit && !has(DispatchKey::Autograd))) {
+  if (!has(pair.cpu) || (implicit && !has(DispatchKey::Autograd))) {
     return false;
   }
   return implicit || has(DispatchKey::CompositeExplicitAutograd) ||
@@ -130,16 +130,16 @@ using Registrations = std::vector<c10::RegistrationHandleRAII>;
 
 void register_fallbacks(Registrations& made) {
   auto& dispatcher = c10::Dispatcher::singleton();
-  const auto add = [&](const Twin& twin, c10::KernelFunction kernel) {
+  const auto add = [&](const KeyPair& pair, c10::KernelFunction kernel) {
     made.push_back(
-        dispatcher.registerFallback(twin.npu, std::move(kernel), "npu ladder"));
+        dispatcher.registerFallback(pair.npu, std::move(kernel), "npu ladder"));
   };
   using c10::KernelFunction;
-  add(kTwins[0], KernelFunction::makeFromBoxedFunction<&fallback<0>>());
-  add(kTwins[1], KernelFunction::makeFromBoxedFunction<&fallback<1>>());
-  add(kTwins[2], KernelFunction::makeFromBoxedFunction<&fallback<2>>());
-  add(kTwins[3], KernelFunction::makeFromBoxedFunction<&fallback<3>>());
-  add(kTwins[4], KernelFunction::makeFromBoxedFunction<&fallback<4>>());
+  add(kKeyPairs[0], KernelFunction::makeFromBoxedFunction<&fallback<0>>());
+  add(kKeyPairs[1], KernelFunction::makeFromBoxedFunction<&fallback<1>>());
+  add(kKeyPairs[2], KernelFunction::makeFromBoxedFunction<&fallback<2>>());
+  add(kKeyPairs[3], KernelFunction::makeFromBoxedFunction<&fallback<3>>());
+  add(kKeyPairs[4], KernelFunction::makeFromBoxedFunction<&fallback<4>>());
 }
 
 // Rows whose operators have an npu kernel by now are left out. `by` is what the
@@ -174,13 +174,13 @@ void register_shadowed(Registrations& made) {
     if (!op) {
       continue;
     }
-    for (const Twin& twin : kTwins) {
-      if (shadowed(*op, twin)) {
+    for (const KeyPair& pair : kKeyPairs) {
+      if (shadowed(*op, pair)) {
         made.push_back(dispatcher.registerImpl(
             name,
-            twin.npu,
+            pair.npu,
             c10::KernelFunction::makeFromBoxedFunctor(
-                std::make_unique<Kernel>(twin)),
+                std::make_unique<Kernel>(pair)),
             std::nullopt,
             nullptr,
             "npu ladder"));

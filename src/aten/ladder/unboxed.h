@@ -353,7 +353,7 @@ R run_unboxed(Entry& entry, npu_reason reason, R (*fn)(Args...), Args... args) {
 class UnboxedKernelBase : public c10::OperatorKernel {
  public:
   explicit UnboxedKernelBase(const c10::OperatorHandle& op) : op_(op) {}
-  // A boxed caller takes the boxed road: nothing is unpacked and packed again.
+  // A boxed call stays boxed: nothing is unpacked and packed again.
   static void call_boxed(
       c10::OperatorKernel* self,
       const c10::OperatorHandle& op,
