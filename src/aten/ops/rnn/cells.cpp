@@ -12,17 +12,11 @@
 
 #include "aten/core/factories.h"
 #include "aten/core/frame.h"
+#include "aten/ops/operands.h"
 #include "driver/build_call.h"
 
 namespace npu {
 namespace {
-
-using OptTensor = std::optional<at::Tensor>;
-
-const at::Tensor& or_undefined(const OptTensor& tensor) {
-  static const at::Tensor undefined;
-  return tensor ? *tensor : undefined;
-}
 
 // ---- one call of the driver ----
 
