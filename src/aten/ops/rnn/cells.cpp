@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "aten/core/factories.h"
+#include "aten/core/frame.h"
 #include "aten/core/site.h"
 #include "aten/ops/operands.h"
 #include "driver/build_call.h"
