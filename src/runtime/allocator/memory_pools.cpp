@@ -16,7 +16,7 @@ namespace {
 
 class FunctionSource final : public SegmentSource {
  public:
-  FunctionSource(AllocFn alloc, FreeFn free) : alloc_(alloc), free_(free) {}
+  FunctionSource(AllocFn take, FreeFn give) : alloc_(take), free_(give) {}
 
   npu_status alloc(
       StreamKey stream, std::size_t bytes, void** out) override {
