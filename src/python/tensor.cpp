@@ -41,8 +41,9 @@ at::Tensor weak_ref_tensor(const at::Tensor& tensor) {
   return weak;
 }
 
-// Gives `dst` memory inside `src` from element `start` on, which it keeps alive.
-// Its storage is its own, so that its size and format stay what they were.
+// Gives `dst` memory inside `src` from element `start` on, which it keeps
+// alive. Its storage is its own, so that its size and format stay what they
+// were.
 void change_data_ptr(
     const at::Tensor& dst, const at::Tensor& src, std::int64_t start) {
   const std::int64_t format = format_of(dst);

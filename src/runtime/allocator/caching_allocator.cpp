@@ -11,8 +11,7 @@ DevicePool& CachingAllocator::make_pool(int device) {
     return *found;
   }
   owned_.push_back(
-      std::make_unique<DevicePool>(
-          device, backend_, table_, config_, source_));
+      std::make_unique<DevicePool>(device, backend_, table_, config_, source_));
   DevicePool& made = *owned_.back();
   if (history_.limit != 0) {
     made.record_history(history_.limit, history_.when, history_.context);

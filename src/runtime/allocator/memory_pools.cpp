@@ -18,8 +18,7 @@ class FunctionSource final : public SegmentSource {
  public:
   FunctionSource(AllocFn take, FreeFn give) : alloc_(take), free_(give) {}
 
-  npu_status alloc(
-      StreamKey stream, std::size_t bytes, void** out) override {
+  npu_status alloc(StreamKey stream, std::size_t bytes, void** out) override {
     *out = alloc_(bytes, stream.device, handle(stream));
     return *out == nullptr ? NPU_E_OUT_OF_MEMORY : NPU_OK;
   }
