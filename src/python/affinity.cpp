@@ -46,8 +46,8 @@ void set_affinity(const std::vector<int>& cores) {
     if (core < 0 || core >= CPU_SETSIZE) {
       throw Error(
           NPU_E_INVALID,
-          "npu: set_thread_affinity: there is no core " +
-              std::to_string(core) + ".");
+          "npu: set_thread_affinity: there is no core " + std::to_string(core) +
+              ".");
     }
     CPU_SET(static_cast<unsigned>(core), &set);
   }

@@ -49,9 +49,7 @@ void bind_host_memory(py::module_& m) {
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   m.def("_host_memory_stats", &host_memory_stats);
   m.def(
-      "_npu_hostEmptyCache",
-      [] { pinned_allocator()->empty_cache(); },
-      no_gil);
+      "_npu_hostEmptyCache", [] { pinned_allocator()->empty_cache(); }, no_gil);
   m.def(
       "_reset_accumulated_host_memory_stats",
       [] { pinned_allocator()->reset_accumulated_stats(); },

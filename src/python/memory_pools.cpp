@@ -25,7 +25,10 @@ UserAllocator user_allocator(std::uintptr_t alloc, std::uintptr_t free) {
 }
 
 memory::PoolId make_pool(
-    int device, const UserAllocator* allocator, bool use_on_oom, bool no_split) {
+    int device,
+    const UserAllocator* allocator,
+    bool use_on_oom,
+    bool no_split) {
   memory::PoolOptions options;
   options.source = allocator == nullptr ? nullptr : allocator->source;
   options.use_on_oom = use_on_oom;

@@ -40,7 +40,7 @@ int host_register(std::uintptr_t ptr, std::size_t bytes, std::uint64_t) {
       return kUnsupported;
     }
     return register_host_memory(reinterpret_cast<void*>(ptr), bytes) ? kOk
-                                                                      : kInvalid;
+                                                                     : kInvalid;
   });
 }
 

@@ -41,6 +41,33 @@ at::Tensor weak_ref_tensor(const at::Tensor& tensor) {
   return weak;
 }
 
+// Gives `dst` memory inside `src` from element `start` on, which it keeps
+// alive. Its storage is its own, so that its size and format stay what they
+// were.
+void change_data_ptr(
+    const at::Tensor& dst, const at::Tensor& src, std::int64_t start) {
+  const std::int64_t format = format_of(dst);
+  const std::size_t item = dst.element_size();
+  const auto bytes = static_cast<std::size_t>(storage_size_of(dst)) * item;
+  auto* const base = static_cast<std::byte*>(src.data_ptr()) +
+                     static_cast<std::size_t>(start) * item;
+  auto* const owner = new c10::Storage(src.storage());
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(),
+      bytes,
+      c10::DataPtr(
+          base,
+          owner,
+          [](void* kept) { delete static_cast<c10::Storage*>(kept); },
+          dst.device()),
+      /*allocator=*/nullptr,
+      /*resizable=*/false);
+  c10::TensorImpl* const impl = dst.unsafeGetTensorImpl();
+  impl->set_storage_keep_dtype(c10::Storage(std::move(storage)));
+  impl->set_storage_offset(0);
+  restore_format(dst, format);
+}
+
 // torch.Event.elapsed_time takes nothing but a plain torch.Event.
 double event_elapsed_time(py::handle start, py::handle end) {
   TORCH_CHECK_TYPE(
@@ -63,6 +90,7 @@ void bind_tensor(py::module_& m) {
   m.def("_event_elapsed_time", &event_elapsed_time);
   m.def("_weak_ref_tensor", &weak_ref_tensor);
   m.def("_restore_format", &restore_format);
+  m.def("_change_data_ptr", &change_data_ptr);
   m.def("_default_generator", [](int device) {
     return default_generator(static_cast<c10::DeviceIndex>(device));
   });

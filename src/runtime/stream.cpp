@@ -69,8 +69,8 @@ std::atomic<npu_stream>* find_handle(
 // when somebody creates them.
 bool exists(c10::DeviceIndex device, c10::StreamId id) noexcept {
   const std::atomic<npu_stream>* const handle = find_handle(device, id);
-  return handle != nullptr && (id >> kPositionBits != kExternalPool ||
-                               handle->load() != nullptr);
+  return handle != nullptr &&
+         (id >> kPositionBits != kExternalPool || handle->load() != nullptr);
 }
 
 Pool& external_streams(c10::DeviceIndex device) {

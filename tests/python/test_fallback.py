@@ -230,3 +230,15 @@ x = torch.ones(3, device="npu")
 torch.ops.mylib.nms(x); torch.ops.mylib.nms(x)
 """
     assert warnings_in(run_python(code)) == ["mylib::nms"]
+
+
+def test_two_sparse_reductions_say_that_they_fall_back(run_python):
+    done = run_python("""
+import torch, torch_npu
+x = torch.tensor([[1.0, 0.0], [2.0, 3.0]]).to_sparse_csr()
+y = torch.sparse_csr_tensor(x.crow_indices().npu(), x.col_indices().npu(), x.values().npu())
+for _ in range(2):
+    assert torch._sparse_csr_sum(y, [1], keepdim=True).values().tolist() == [1.0, 5.0]
+""")
+    line = "The operator 'aten::_sparse_csr_sum.dim_dtype' is not currently supported on the NPU"
+    assert done.stderr.count(line) == 1 and "will fall back to CPU" in done.stderr

@@ -4,6 +4,6 @@
 from . import _later
 
 __all__ = [name for name, part in _later.LATER.items() if part == _later.GRAPHS]
-__all__ += ["is_current_stream_capturing"]
+__all__ += ["is_current_stream_capturing"]  # noqa: F822
 
 globals().update({name: getattr(_later, name) for name in __all__})

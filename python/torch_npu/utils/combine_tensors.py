@@ -30,6 +30,16 @@ def _check_tensors(tensors) -> None:
         )
 
 
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether its elements fill their memory, in whatever order of dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
 def _name(value) -> str:
     return f"a tensor on {value.device}" if isinstance(value, Tensor) else type(value).__name__
 
@@ -57,18 +67,21 @@ def npu_combine_tensors(list_of_tensor, require_copy_value: bool = True) -> Tens
 
 
 def npu_change_data_ptr(dst: Tensor, src: Tensor, index: int) -> int:
-    """Makes `dst` a view of `src` from element `index` on; it keeps sizes and format. 0: done."""
+    """Moves `dst` into the memory of `src`, from element `index` on, which it keeps alive; its
+    sizes and format stay. 0: done."""
     _check_tensors([dst, src])
+    if dst.storage_offset() or not _is_dense(dst):
+        raise RuntimeError(
+            "npu_change_data_ptr: expected a dense tensor with a storage of its own, but got a view"
+            + pta_error(ErrCode.PARAM)
+        )
     end = index + torch_npu.get_storage_size(dst)
     if index < 0 or end > src.numel() or not src.is_contiguous():
         raise RuntimeError(
             f"npu_change_data_ptr: elements {index} to {end} are not in a contiguous tensor of "
             f"{src.numel()}" + pta_error(ErrCode.PARAM)
         )
-    format = torch_npu.get_npu_format(dst)
-    with torch.no_grad():
-        dst.data = src.as_strided(dst.shape, dst.stride(), src.storage_offset() + index)
-    torch_npu._C._restore_format(dst, int(format))
+    torch_npu._C._change_data_ptr(dst, src, index)
     return 0
 
 

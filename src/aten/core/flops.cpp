@@ -68,8 +68,7 @@ std::int64_t convolution(Inputs inputs) {
   std::vector<std::int64_t> out;
   for (std::size_t i = 0; i < space.size(); ++i) {
     const std::int64_t reach = at(dilation, i) * (weight[i + 2] - 1) + 1;
-    out.push_back(
-        (space[i] + 2 * at(padding, i) - reach) / at(stride, i) + 1);
+    out.push_back((space[i] + 2 * at(padding, i) - reach) / at(stride, i) + 1);
   }
   return convolve(batch, out, weight);
 }
@@ -77,8 +76,7 @@ std::int64_t convolution(Inputs inputs) {
 std::int64_t convolution_backward(Inputs inputs) {
   const bool transposed = inputs[7].toBool();
   const at::IntArrayRef met = sizes_of(inputs, transposed ? 1 : 0);
-  const std::int64_t one =
-      convolve(met[0], met.slice(2), sizes_of(inputs, 2));
+  const std::int64_t one = convolve(met[0], met.slice(2), sizes_of(inputs, 2));
   const auto mask = inputs[10].toBoolList();
   return one * ((mask.get(0) ? 1 : 0) + (mask.get(1) ? 1 : 0));
 }
@@ -171,9 +169,8 @@ void start() {
   traversed.store(0);
   paused.store(false);
   handle = at::addGlobalCallback(
-      at::RecordFunctionCallback(&observe)
-          .needsInputs(true)
-          .scopes({at::RecordScope::FUNCTION}));
+      at::RecordFunctionCallback(&observe).needsInputs(true).scopes(
+          {at::RecordScope::FUNCTION}));
 }
 
 void stop() {

@@ -11,7 +11,6 @@
 #include "aten/core/frame.h"
 #include "aten/core/runner.h"
 #include "aten/profile/profile.h"
-#include "driver/env.h"
 #include "driver/registry.h"
 #include "runtime/device.h"
 
@@ -39,12 +38,11 @@ Sites& sites() {
 constexpr npu_op_caps kNoCaps{};
 
 // The host device imitates another one, which has no kernel for this operator:
-// then it goes to the CPU here too, and the user is told. NPU_HOST_KERNELS=all
-// asks for every kernel all the same.
+// then it goes to the CPU here too, and the user is told, unless the driver was
+// asked for every kernel (NPU_HOST_KERNELS=all).
 bool imitates_lack_of(const char* overload) {
-  static const bool all =
-      env::choice("NPU_HOST_KERNELS", {"fast", "all"}, 0) == 1;
-  return !all && active_driver().device_is_cpu() &&
+  const Driver& driver = active_driver();
+  return driver.device_is_cpu() && !driver.wants_every_kernel() &&
          profile::judge(find_operator(overload)).falls_back;
 }
 

@@ -13,9 +13,9 @@
 namespace npu::ladder {
 namespace {
 
-bool on_host_driver() {
+bool device_is_cpu() {
   const Driver* const driver = active_driver_or_null();
-  return driver != nullptr && std::string(driver->name()) == "host";
+  return driver != nullptr && driver->device_is_cpu();
 }
 
 // "dtype not supported; strides not supported".
@@ -53,7 +53,7 @@ void add_steps(std::vector<Row>& rows) {
 std::vector<Row> report_rows() {
   std::vector<Row> rows;
   const double seconds = seconds_per_tick();
-  const bool host = on_host_driver();
+  const bool host = device_is_cpu();
   for_each_entry([&](Entry& entry) {
     Row row;
     row.calls = entry.counters.calls.load();

@@ -15,11 +15,16 @@ namespace npu::ladder {
 namespace {
 
 // The warning of the fault page, byte for byte.
+// torch_npu says it in other words for the two CSR reductions it runs on the
+// CPU itself.
 std::string caution(const std::string& name) {
+  const bool csr = name == "aten::_sparse_csr_sum.dim_dtype" ||
+                   name == "aten::_sparse_csr_prod.dim_dtype";
   return "CAUTION: The operator '" + name +
          "' is not currently supported on the NPU backend and will fall back "
-         "to "
-         "run on the CPU. This may have performance implications.";
+         "to " +
+         (csr ? "CPU" : "run on the CPU") +
+         ". This may have performance implications.";
 }
 
 // True for the first asker: fmax and fmax.out are one overload to the user.

@@ -5,7 +5,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <atomic>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -13,7 +12,6 @@
 
 #include "aten/profile/call_site.h"
 #include "aten/profile/facts.h"
-#include "aten/profile/policy.h"
 #include "driver/env.h"
 #include "runtime/error.h"
 
@@ -63,6 +61,8 @@ bool sparse_works_there(std::string_view overload) {
       "_sparse_coo_tensor_with_dims",
       "_sparse_coo_tensor_with_dims_and_tensors",
       "_sparse_compressed_tensor_with_dims",
+      "_sparse_csr_prod",
+      "_sparse_csr_sum",
       "_coalesce",
       "_coalesced_",
       "_indices",
@@ -81,28 +81,6 @@ bool sparse_works_there(std::string_view overload) {
   const std::string_view name = overload.substr(0, overload.find('.'));
   return std::find(std::begin(kNames), std::end(kNames), name) !=
          std::end(kNames);
-}
-
-// Two reductions of CSR tensors run on the CPU there too, and say so, once.
-bool warns_there(const std::string& overload) {
-  static std::atomic<bool> said[2];
-  const int which = overload == "aten::_sparse_csr_sum.dim_dtype"    ? 0
-                    : overload == "aten::_sparse_csr_prod.dim_dtype" ? 1
-                                                                     : -1;
-  if (which < 0) {
-    return false;
-  }
-  if (profile::policy() == profile::Policy::kWarn && warnings_enabled() &&
-      !said[which].exchange(true)) {
-    warn(
-        "CAUTION: The operator '" + overload +
-            "' is not currently supported on the NPU backend and will fall "
-            "back to CPU. This may have performance implications.",
-        "npu_cpu_fallback",
-        __FILE__,
-        __LINE__);
-  }
-  return true;
 }
 
 }  // namespace
@@ -127,9 +105,6 @@ void note_memory_format_slow(c10::MemoryFormat format) {
 
 void note_sparse(const std::string& overload) {
   static const bool refused = profile::refuses("sparse");
-  if (refused && warns_there(overload)) {
-    return;
-  }
   if (!refused || sparse_works_there(overload)) {
     return;
   }

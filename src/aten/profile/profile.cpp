@@ -21,10 +21,21 @@
 namespace npu::profile {
 namespace {
 
-// Of the host driver, which stands in for that chip. Another driver is a device
-// of its own: what it has is native.
-constexpr const char* kHostProfile = "ascend910b";
 constexpr const char* kNoProfile = "none";
+
+// The profile a driver asks for; a driver that names none is a device of its
+// own: what it has is native.
+std::string default_profile() {
+  const Driver* const driver = active_driver_or_null();
+  const std::string named = driver != nullptr ? driver->default_profile() : "";
+  return named.empty() ? kNoProfile : named;
+}
+
+// PyTorch's CPU kernels are this device's own.
+bool device_is_cpu() {
+  const Driver* const driver = active_driver_or_null();
+  return driver != nullptr && driver->device_is_cpu();
+}
 
 std::string& data_dir() {
   static auto* const dir = new std::string;
@@ -33,11 +44,9 @@ std::string& data_dir() {
 
 class Profile {
  public:
-  Profile()
-      : name_(env::text("NPU_PROFILE")
-                  .value_or(is_host() ? kHostProfile : kNoProfile)) {
+  Profile() : name_(env::text("NPU_PROFILE").value_or(default_profile())) {
     if (name_ == kNoProfile) {
-      all_native_ = is_host();
+      all_native_ = device_is_cpu();
       return;
     }
     const bool is_path = name_.find('/') != std::string::npos;
@@ -60,10 +69,6 @@ class Profile {
   }
   bool refuses(std::string_view feature) const {
     return refused_.count(std::string(feature)) != 0;
-  }
-  static bool is_host() {
-    const Driver* const driver = active_driver_or_null();
-    return driver != nullptr && std::string_view(driver->name()) == "host";
   }
 
  private:
@@ -203,7 +208,8 @@ std::string name() {
 
 std::string device_name() {
   const bool chosen = env::text("NPU_PROFILE").has_value();
-  return chosen || Profile::is_host() ? active().device_name() : "";
+  return chosen || default_profile() != kNoProfile ? active().device_name()
+                                                   : "";
 }
 
 bool refuses(std::string_view feature) {

@@ -22,8 +22,7 @@ struct StreamKey {
 class SegmentSource {
  public:
   virtual ~SegmentSource() = default;
-  virtual npu_status alloc(
-      StreamKey stream, std::size_t bytes, void** out) = 0;
+  virtual npu_status alloc(StreamKey stream, std::size_t bytes, void** out) = 0;
   virtual npu_status free(StreamKey stream, void* ptr, std::size_t bytes) = 0;
 };
 

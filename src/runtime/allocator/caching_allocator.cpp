@@ -10,14 +10,13 @@ DevicePool& CachingAllocator::make_pool(int device) {
   if (DevicePool* found = slot.load(std::memory_order_relaxed)) {
     return *found;
   }
-  owned_.push_back(
-      std::make_unique<DevicePool>(
-          device,
-          backend_,
-          table_,
-          config_,
-          source_,
-          backend_.discards() ? &sweeper_ : nullptr));
+  owned_.push_back(std::make_unique<DevicePool>(
+      device,
+      backend_,
+      table_,
+      config_,
+      source_,
+      backend_.discards() ? &sweeper_ : nullptr));
   DevicePool& made = *owned_.back();
   if (history_.limit != 0) {
     made.record_history(history_.limit, history_.when, history_.context);

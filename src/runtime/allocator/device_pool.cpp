@@ -36,8 +36,7 @@ DevicePool::~DevicePool() {
   }
   for (const auto& segment : segments_) {
     table_.erase(segment->base);
-    give_back(
-        segment->source, segment->stream, segment->base, segment->size);
+    give_back(segment->source, segment->stream, segment->base, segment->size);
   }
 }
 

@@ -99,8 +99,9 @@ Block* DevicePool::grow(const Request& request, std::size_t bytes) {
   void* base = nullptr;
   SegmentSource* const source = source_of(request);
   const npu_status status =
-      source == nullptr ? backend_.alloc(device_, bytes, &base)
-                        : source->alloc({device_, request.stream}, bytes, &base);
+      source == nullptr
+          ? backend_.alloc(device_, bytes, &base)
+          : source->alloc({device_, request.stream}, bytes, &base);
   if (status == NPU_E_OUT_OF_MEMORY) {
     return nullptr;
   }
@@ -206,9 +207,9 @@ void DevicePool::release_idle(std::size_t enough, const PrivatePool* only) {
     std::vector<Segment*> idle;
     for (const auto& segment : segments_) {
       const PrivatePool* const apart = segment->pool->owner->apart;
-      const bool wanted =
-          only != nullptr ? apart == only
-                          : apart == nullptr || apart->holders == 0;
+      const bool wanted = only != nullptr
+                              ? apart == only
+                              : apart == nullptr || apart->holders == 0;
       if (segment->live == 0 && wanted) {
         idle.push_back(segment.get());
       }

@@ -19,8 +19,7 @@ class FunctionSource final : public SegmentSource {
   FunctionSource(AllocFn alloc_fn, FreeFn free_fn)
       : alloc_(alloc_fn), free_(free_fn) {}
 
-  npu_status alloc(
-      StreamKey stream, std::size_t bytes, void** out) override {
+  npu_status alloc(StreamKey stream, std::size_t bytes, void** out) override {
     *out = alloc_(bytes, stream.device, handle(stream));
     return *out == nullptr ? NPU_E_OUT_OF_MEMORY : NPU_OK;
   }

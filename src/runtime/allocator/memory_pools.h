@@ -27,8 +27,7 @@ void empty_pool(PoolId id);
 
 // Functions of a user's library; the stream is the driver's handle.
 using AllocFn = void* (*)(std::size_t bytes, int device, void* stream);
-using FreeFn = void (*)(
-    void* ptr, std::size_t bytes, int device, void* stream);
+using FreeFn = void (*)(void* ptr, std::size_t bytes, int device, void* stream);
 // Never destroyed: blocks may be freed until the process ends.
 SegmentSource* make_source(AllocFn alloc, FreeFn free);
 // RuntimeError once anything was allocated.
