@@ -84,6 +84,9 @@ class Draw {
     possible_ = false;
   }
 
+  bool has_cap(std::uint32_t flag) const {
+    return (caps_.flags & flag) != 0;
+  }
   const char* code() const;
   bool code_is(const char* name) const;
   npu_dtype main() const {

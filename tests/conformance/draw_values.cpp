@@ -84,7 +84,8 @@ void Draw::fill(Operand& operand) {
 void Draw::draw_attrs() {
   for (std::uint32_t i = 0; i < kind_.n_attrs; ++i) {
     const npu_attr_info& info = kind_.attrs[i];
-    if (attrs_set_[i]) {
+    // An attribute that came later reaches only kernels that know it.
+    if (attrs_set_[i] || (info.cap != 0 && !has_cap(info.cap))) {
       continue;
     }
     const std::string type = info.type;

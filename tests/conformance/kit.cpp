@@ -71,6 +71,7 @@ constexpr npu_host_services make_services() {
                     std::int64_t bytes,
                     const char*) { kBytes->fetch_add(bytes); },
       .stream_worker = [] { inside_parallel = true; },
+      .find_driver = nullptr,
   };
 }
 

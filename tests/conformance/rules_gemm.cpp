@@ -12,7 +12,12 @@ void gemm(Draw& d) {
   const std::int64_t k = d.between(1, 40);
   const Shape out = batch + Shape{m, n};
   d.set("out", out).set("a", batch + Shape{m, k}).set("b", batch + Shape{k, n});
-  d.maybe("c", out).maybe("bias", {n}).maybe("pre", out);
+  const std::int64_t gradient =
+      d.has_cap(NPU_CAP_BIAS_GRADIENT) ? d.between(0, 2) : 0;
+  const bool of_a = gradient == NPU_GEMM_BIAS_GRADIENT_A;
+  d.maybe("c", out).maybe("bias", {n});
+  d.maybe("pre", gradient == 0 ? out : batch + Shape{of_a ? m : n});
+  d.attr("bias_gradient", number(gradient));
   constexpr double kFactors[] = {1, 2, 0.5, 0};
   const double alpha = kFactors[d.between(0, 2)];
   const double beta = kFactors[d.between(0, 3)];

@@ -259,6 +259,7 @@ static const npu_memory_table memory_table = {
     NULL,
     NULL,
     SINCE_1_1(NULL),
+    SINCE_1_1(NULL),
     SINCE_1_1(NULL)};
 static const npu_stream_table stream_table = {
 #ifdef TINY_SHORT_TABLES

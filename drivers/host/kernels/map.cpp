@@ -162,7 +162,11 @@ npu_dtype rounding(npu_dtype unit, npu_dtype dtype, npu_dtype out) {
   npu_dtype narrow = NPU_ABSENT;
   if (unit == NPU_F32) {
     narrow = dtype == NPU_C32 ? npu_dtype{NPU_F16} : dtype;
-  } else if (unit == NPU_C64 || unit == NPU_I64) {
+  } else if (unit == NPU_C64) {
+    // complex and polar make a complex result of real operands.
+    const bool half = dtype == NPU_C32 || dtype == NPU_F16;
+    narrow = half ? npu_dtype{NPU_C32} : npu_dtype{NPU_ABSENT};
+  } else if (unit == NPU_I64) {
     narrow = dtype;
   }
   const bool narrower =
