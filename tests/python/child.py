@@ -3,8 +3,11 @@
 
 import os
 import subprocess
+import sys
 import textwrap
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for children that import a test file
 import interpreter
 
 

@@ -2,6 +2,7 @@
 """Every test sees the npu backend; a child process is one call away."""
 
 import os
+import textwrap
 
 import interpreter
 import pytest
@@ -17,7 +18,7 @@ def run_python(tmp_path, request):
     def run(code: str, check: bool = True, timeout: int = 120, **variables):
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         env.update(variables)
-        done = interpreter.run(["-c", code], cwd=tmp_path, env=env, timeout=timeout, exact=exact)
+        done = interpreter.run(["-c", textwrap.dedent(code)], cwd=tmp_path, env=env, timeout=timeout, exact=exact)
         if check:
             assert done.returncode == 0, done.stdout + done.stderr
         return done

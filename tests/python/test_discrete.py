@@ -18,14 +18,6 @@ SAMPLE = (
     "isclose quantile unique roll tril copysign"
 ).split()
 
-# Crashes only when the freed bytes were used again, so it may pass by chance.
-WORKSPACE = pytest.mark.xfail(
-    reason="runner: host workspace is freed before the stream passes the call"
-)
-NUMBERS = pytest.mark.xfail(
-    strict=True, reason="runner: numbers reach the driver in a form that its caps exclude"
-)
-
 HEAD = """
 import sys, torch, torch_npu
 sys.path.insert(0, {root!r})
@@ -61,13 +53,11 @@ def test_it_is_under_700_lines_of_code():
     assert sum(bool(line) and not line.startswith("//") for line in lines) < 700
 
 
-@WORKSPACE
 @pytest.mark.parametrize("names", [["gpt-tiny"], ["lstm", "resnet-narrow"]], ids=str)
 def test_models_train_as_on_the_cpu(discrete, names):
     discrete(CURVES.replace("NAMES", repr(names)), NPU_DISCRETE_DELAY_US="0")
 
 
-@WORKSPACE
 def test_host_workspace_lives_until_the_stream_passes(discrete):
     discrete("""
 a, b = torch.randn(64, 32), torch.randn(32, 48)
@@ -78,7 +68,6 @@ for i, z in enumerate(got):
 """)
 
 
-@NUMBERS
 def test_numbers_and_one_element(discrete):
     discrete("""
 one = torch.tensor(1.5, device="npu")
@@ -105,7 +94,6 @@ assert torch.equal(x.cpu() * 2, (x * 2).cpu())
 """)
 
 
-@WORKSPACE
 def test_two_devices_and_streams(discrete):
     discrete("""
 a = torch.randn(100, 100)
@@ -132,7 +120,6 @@ def test_host_code_cannot_touch_its_memory(run_python):
     assert done.returncode == -11, done
 
 
-@NUMBERS
 @pytest.mark.slow
 def test_operators_answer_what_the_cpu_answers():
     """A sample; `make test-full` runs the whole database."""

@@ -5,13 +5,15 @@ The OpInfo sweep's reference is the CPU in float64. Where the CPU itself loses d
 expected.yaml says so, this says that the host driver's kernel does not.
 """
 
+import pytest
+
+pytestmark = pytest.mark.machines
+
 BICUBIC = """
 import math
 from fractions import Fraction
 import torch, torch_npu
 from torch_npu import _C
-
-pytestmark = pytest.mark.machines
 
 A = Fraction(-3, 4)
 

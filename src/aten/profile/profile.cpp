@@ -4,6 +4,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <fstream>
 #include <mutex>
 #include <string_view>
@@ -180,6 +181,16 @@ std::string structured_target(const c10::OperatorHandle& op) {
   return full_name(name);
 }
 
+// Views share memory and compute nothing: no device leaves them to the CPU.
+bool is_view(const c10::FunctionSchema& schema) {
+  const auto& returns = schema.returns();
+  return std::any_of(
+      returns.begin(), returns.end(), [](const c10::Argument& result) {
+        const c10::AliasInfo* const alias = result.alias_info();
+        return alias != nullptr && !alias->isWrite();
+      });
+}
+
 }  // namespace
 
 Judgement judge(const c10::OperatorHandle& op) {
@@ -194,7 +205,8 @@ Judgement judge(const c10::OperatorHandle& op) {
   }
   const bool composite =
       op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
-      op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
+      op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) ||
+      is_view(op.schema());
   return {name, !composite && !active().lists(name)};
 }
 

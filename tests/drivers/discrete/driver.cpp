@@ -236,7 +236,7 @@ const npu_device_table device_table = {
     properties, drain_device, memory_info, nullptr, nullptr};
 
 const npu_op_table op_table = {
-    sizeof(op_table), 0, find, caps, plan, run, nullptr, nullptr};
+    sizeof(op_table), 0, find, caps, plan, run, nullptr, nullptr, nullptr};
 
 const npu_driver driver = {
     sizeof(driver), NPU_ABI, "discrete", "OpenNPU tests", "0.1",

@@ -198,6 +198,12 @@ bool rounds_first(const npu_call& call, npu_dtype out) {
   return is_half(call.compute_dtype) && (kInexact & NPU_DTYPE_BIT(out)) != 0;
 }
 
+// Real operands, a complex result: it never is in the compute dtype.
+bool makes_complex(const npu_call& call) {
+  return call.slot == NPU_KIND_BINARY &&
+         (call.code == NPU_BINARY_COMPLEX || call.code == NPU_BINARY_POLAR);
+}
+
 // Operands that have to be in the compute dtype: all for a driver without casts
 // of its own, except masks.
 std::uint64_t casts_needed(
@@ -210,7 +216,9 @@ std::uint64_t casts_needed(
     const npu_dtype dtype = call.tensors[i].dtype;
     const bool mask_operand =
         i == call.n_out && begins_with_mask(call.slot, call.code);
-    if (dtype == NPU_ABSENT || dtype == call.compute_dtype || mask_operand) {
+    const bool complex_result = i < call.n_out && makes_complex(call);
+    if (dtype == NPU_ABSENT || dtype == call.compute_dtype || mask_operand ||
+        complex_result) {
       continue;
     }
     if (widened || caps.dtype_rule == NPU_DTYPES_SAME ||
