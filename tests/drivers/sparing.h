@@ -106,15 +106,18 @@ class Sparing {
     if (call.host_workspace == nullptr || call.host_workspace_bytes < kBytes) {
       note(call, "no host workspace");
     } else {
-      std::memset(call.host_workspace, kMark, kBytes);
+      std::memset(
+          last(call.host_workspace, call.host_workspace_bytes), kMark, kBytes);
     }
     if ((call.flags & NPU_CALL_COUNT) != 0) {
       if (call.carry == nullptr || call.carry_bytes < kBytes) {
         note(call, "nothing to carry in");
       } else {
-        std::memset(call.carry, kMark, kBytes);
+        std::memset(last(call.carry, call.carry_bytes), kMark, kBytes);
       }
-    } else if (call.carry != nullptr && !is_marked(call.carry)) {
+    } else if (
+        call.carry != nullptr &&
+        !is_marked(last(call.carry, call.carry_bytes))) {
       note(call, "what was carried is gone");
     }
   }
@@ -125,7 +128,10 @@ class Sparing {
     const npu_kind_info* const kind = npu_kind_of(call.slot);
     if (asks_ && kind != nullptr && kind->plan_use != NPU_PLAN_NONE &&
         call.host_workspace != nullptr) {
-      auto* const watched = new Watched{this, call.host_workspace, call.label};
+      auto* const watched = new Watched{
+          this,
+          last(call.host_workspace, call.host_workspace_bytes),
+          call.label};
       table.host_call(stream, &Sparing::passed, watched);
     }
   }
@@ -169,6 +175,10 @@ class Sparing {
     }
   }
 
+  // The bytes this driver asked for; those before them are the base's.
+  static unsigned char* last(void* memory, std::uint64_t bytes) {
+    return static_cast<unsigned char*>(memory) + bytes - kBytes;
+  }
   static bool is_marked(const void* memory) {
     const auto* const bytes = static_cast<const unsigned char*>(memory);
     for (std::uint64_t i = 0; i < kBytes; ++i) {

@@ -9,6 +9,7 @@
 #include "aten/core/copy.h"
 #include "aten/core/factories.h"
 #include "aten/core/host_view.h"
+#include "aten/core/queue.h"
 #include "aten/core/transfer.h"
 #include "driver/registry.h"
 #include "npu/kinds.h"
@@ -29,9 +30,12 @@ void record_host(const at::Tensor& host, c10::Stream stream) {
 
 void upload(const at::Tensor& dst, const at::Tensor& host, bool non_blocking) {
   const c10::Stream stream = current_stream(dst.device().index());
-  check_driver(
-      active_driver().memory().copy_to_device(
-          stream_handle(stream), dst.data_ptr(), host.data_ptr(), dst.nbytes()),
+  queue_copy(
+      ByteWork::kToDevice,
+      dst.data_ptr(),
+      host.data_ptr(),
+      dst.nbytes(),
+      dst.device().index(),
       "copy to the device");
   if (non_blocking) {
     record_host(host, stream);
@@ -43,9 +47,12 @@ void upload(const at::Tensor& dst, const at::Tensor& host, bool non_blocking) {
 void download(
     const at::Tensor& host, const at::Tensor& src, bool non_blocking) {
   const c10::Stream stream = current_stream(src.device().index());
-  check_driver(
-      active_driver().memory().copy_to_host(
-          stream_handle(stream), host.data_ptr(), src.data_ptr(), src.nbytes()),
+  queue_copy(
+      ByteWork::kToHost,
+      host.data_ptr(),
+      src.data_ptr(),
+      src.nbytes(),
+      src.device().index(),
       "copy to the host");
   if (non_blocking) {
     record_host(host, stream);

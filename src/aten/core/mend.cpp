@@ -108,7 +108,10 @@ npu_tensor expanded(npu_tensor one, const npu_tensor& like) {
   one.strides = kZeros;
   one.ndim = like.ndim;
   one.numel = like.numel;
-  one.flags = 0;
+  // All strides are 0: contiguous only where there is one element.
+  if (like.numel != 1) {
+    one.flags &= ~(NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE);
+  }
   return one;
 }
 
@@ -219,7 +222,9 @@ bool Mender::mend_number(
     one.data = one.storage = upload(number.data, npu_dtype_bytes(number.dtype));
     one.device = made.device;
     one.flags &= ~NPU_TENSOR_HOST_SCALAR;
-    if (!copy(made, in_full ? expanded(one, like) : one)) {
+    if (!in_full && dtype == number.dtype) {
+      made = one;
+    } else if (!copy(made, in_full ? expanded(one, like) : one)) {
       return false;
     }
   }

@@ -184,7 +184,7 @@ class MapFrame {
   std::array<HostNumber, kMostOperands> numbers_;
 };
 
-bool is_half(npu_dtype dtype) {
+bool is_half_dtype(npu_dtype dtype) {
   return dtype == NPU_F16 || dtype == NPU_BF16;
 }
 
@@ -195,7 +195,8 @@ bool rounds_first(const npu_call& call, npu_dtype out) {
       NPU_DTYPE_BIT(NPU_F16) | NPU_DTYPE_BIT(NPU_BF16) |
       NPU_DTYPE_BIT(NPU_F32) | NPU_DTYPE_BIT(NPU_F64) | NPU_DTYPE_BIT(NPU_C32) |
       NPU_DTYPE_BIT(NPU_C64) | NPU_DTYPE_BIT(NPU_C128);
-  return is_half(call.compute_dtype) && (kInexact & NPU_DTYPE_BIT(out)) != 0;
+  return is_half_dtype(call.compute_dtype) &&
+         (kInexact & NPU_DTYPE_BIT(out)) != 0;
 }
 
 // Real operands, a complex result: it never is in the compute dtype.
