@@ -250,7 +250,7 @@ npu_reason run_nll_grad(
   return run(site, call, out);
 }
 
-const at::Tensor& tensor_of(at::OptionalTensorRef tensor) {
+const at::Tensor& tensor_of(const at::OptionalTensorRef& tensor) {
   static const at::Tensor undefined;
   return tensor.has_value() ? *tensor : undefined;
 }
