@@ -88,11 +88,11 @@ def autoload_at_first_import(torch):
     """`import torch` in the script loads the device backends, as it does where torch is not loaded yet."""
     usual = builtins.__import__
 
-    def first(name, *rest):
+    def first(name, *rest, **more):
         if name.partition(".")[0] == "torch":
             builtins.__import__ = usual
             torch._import_device_backends()
-        return usual(name, *rest)
+        return usual(name, *rest, **more)
 
     builtins.__import__ = first
 
