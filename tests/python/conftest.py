@@ -18,7 +18,9 @@ def run_python(tmp_path, request):
     def run(code: str, check: bool = True, timeout: int = 120, **variables):
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         env.update(variables)
-        done = interpreter.run(["-c", textwrap.dedent(code)], cwd=tmp_path, env=env, timeout=timeout, exact=exact)
+        done = interpreter.run(
+            ["-c", textwrap.dedent(code)], cwd=tmp_path, env=env, timeout=timeout, exact=exact
+        )
         if check:
             assert done.returncode == 0, done.stdout + done.stderr
         return done

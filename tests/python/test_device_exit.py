@@ -72,8 +72,9 @@ def test_backward_after_the_last_act_is_an_error_not_a_hang():
                 print("error")
         atexit.register(late)  # before the plugin, so it runs after it
         import torch, torch_npu
+        x = torch.ones(2, device="npu", requires_grad=True)
         torch.autograd.set_multithreading_enabled(True)  # on autograd's thread of the device
-        torch.ones(2, device="npu", requires_grad=True).sum().backward()
+        x.sum().backward()
         """
     )
     assert out == "error\n"

@@ -5,8 +5,9 @@
 // `map_row<code, formula, dtypes>()` in a table. Operands of any dtype and
 // stride are converted to a compute type a few hundred elements at a time, the
 // formula runs over them, and the result is converted to the output's dtype
-// (map.cpp). Half types are computed in float and all integers in int64; results
-// are rounded, or wrap, to the call's compute dtype when they are stored.
+// (map.cpp). Half types are computed in float and all integers in int64;
+// results are rounded, or wrap, to the call's compute dtype when they are
+// stored.
 #pragma once
 
 #include <algorithm>
