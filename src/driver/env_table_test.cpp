@@ -2,6 +2,7 @@
 // The table of environment variables against what the sources read.
 #include "driver/env_table.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -151,6 +152,24 @@ TEST(EnvTable, PageHasARowForEach) {
     EXPECT_HAS(page, std::string("| `") + variable.name + "` | ");
   }
   EXPECT_HAS(page, "## The host driver\n\n| variable |");
+}
+
+// docs/environment.md is its own first lines and the table. `make docs-env`
+// writes it (NPU_TEST_WRITE=1).
+TEST(EnvTable, TheDocumentIsThePage) {
+  constexpr const char* kHead =
+      "# Environment variables\n\n"
+      "Every variable that the plugin and its drivers read. This page is made "
+      "from the table in\nsrc/driver/env_table.cpp (`make docs-env`); a value "
+      "that is not allowed is refused with a sentence. Those\nof the operator "
+      "tools are in [tools.md](tools.md).\n\n";
+  const fs::path file = fs::path(NPU_SOURCE_ROOT) / "docs/environment.md";
+  if (std::getenv("NPU_TEST_WRITE") != nullptr) {
+    std::ofstream(file) << kHead << env::markdown();
+  }
+  std::ifstream in(file);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_EQ(text, kHead + env::markdown());
 }
 
 }  // namespace
