@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C: what fell back, and the policy about it.
+#include <pybind11/stl.h>
+
 #include "aten/core/recorder.h"
 #include "aten/core/site.h"
 #include "aten/ladder/report.h"

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pinned, non-blocking copies never wait for the stream, whatever has to be cast or gathered."""
 
+from gpu import pins_for_cuda
+
+pytestmark = pins_for_cuda
+
 # Work on the stream takes a third of a second; every copy below must return long before.
 QUEUED = """
 import time, torch, torch_npu

@@ -109,6 +109,9 @@ npu_status copy_to_device(
   if (is_pinned(src)) {
     return queue_bytes(stream, inside(dst), src, bytes);
   }
+  if (bytes == 0) {
+    return NPU_OK;  // memcpy takes no null, not even for nothing
+  }
   // The caller may reuse ordinary memory at once.
   const auto* first = static_cast<const char*>(src);
   std::vector<char> staged(first, first + bytes);
