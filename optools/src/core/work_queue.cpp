@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -18,9 +19,23 @@
 namespace optools {
 namespace {
 
+// What PyTorch sets on a thread's first use must not come later. In a forked
+// child it makes its thread pool again, and of threads that ask meanwhile some
+// get an error: the next try succeeds.
+void settle_threads() {
+  for (int tries = 0; tries < 100; ++tries) {
+    try {
+      at::get_num_threads();
+      return;
+    } catch (const c10::Error&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
 // at::set_num_threads() would change the user's threads as well.
 void compute_alone() {
-  at::get_num_threads();  // what it sets on first use must not come later
+  settle_threads();
   using SetThreads = void (*)(int);
   using SetLocal = int (*)(int);
   if (void* set = dlsym(RTLD_DEFAULT, "omp_set_num_threads")) {
