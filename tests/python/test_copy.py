@@ -183,6 +183,18 @@ def test_copies_into_conj_and_neg_views(a, b):
     same_bits(run(a, b), run("cpu", "cpu"))
 
 
+def test_numbers_without_a_sign_into_negated_views():
+    for dtype in (torch.uint8, torch.bool, torch.int8, torch.uint16, torch.uint64):
+        source = torch.tensor([5, -128, 0]).to(dtype)
+        parts = []
+        for device in ("cpu", "npu"):
+            z = torch.zeros(3, dtype=torch.complex64, device=device)
+            z.conj().imag.copy_(source.to(device))
+            z[:1].conj().imag[:] = source.to(device)[:1]
+            parts.append(z.cpu().imag.tolist())
+        assert parts[0] == parts[1], dtype
+
+
 def test_conj_in_place():
     z = sample(torch.complex64, 6).npu()
     z.copy_(z.conj())

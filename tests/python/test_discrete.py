@@ -78,6 +78,19 @@ assert (x[1:2] + 2).tolist() == [3.0] and (x[1] + x[3]).item() == 4
 """)
 
 
+def test_outputs_that_no_copy_can_cast_back(discrete):
+    """It fills float32 and copies without casting: other dtypes are left to the CPU."""
+    discrete("""
+for dtype in (torch.float16, torch.bfloat16, torch.int32, torch.complex64):
+    x = torch.zeros(6, 4, dtype=dtype, device="npu")
+    x[::2, 1:2].fill_(2)
+    x[1::2, 2:] = 3
+    expected = torch.zeros(6, 4, dtype=dtype)
+    expected[::2, 1:2], expected[1::2, 2:] = 2, 3
+    assert torch.equal(x.cpu(), expected), dtype
+""")
+
+
 def test_late_errors_are_raised_once(discrete):
     discrete("""
 x = torch.randn(4, device="npu")

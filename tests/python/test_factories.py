@@ -147,6 +147,22 @@ def test_fill_overflow_raises_as_on_cpu(dtype, value):
             torch.empty(3, dtype=dtype, device=device).fill_(value)
 
 
+@pytest.mark.parametrize("dtype, value", [(torch.float16, -1e9), (torch.bfloat16, 1e300)])
+def test_a_single_half_takes_an_infinity_as_on_cpu(dtype, value):
+    x = torch.ones(3, dtype=dtype)
+    for f in (
+        lambda x: torch.where(x > 0, value, x),
+        lambda x: torch.scalar_tensor(value, dtype=x.dtype, device=x.device),
+        lambda x: x.clone().index_put_(
+            (x > 0,), torch.full((), value, dtype=dtype, device=x.device)
+        ),
+    ):
+        assert torch.equal(f(x.npu()).cpu(), f(x))
+    got, expected = x.npu(), x.clone()
+    got[1], expected[1] = value, value
+    assert torch.equal(got.cpu(), expected)
+
+
 @pytest.mark.parametrize("value", [0, 3, -0.0])
 def test_fill_writes_only_its_own_elements(value):
     def filled(device):

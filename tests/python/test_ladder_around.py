@@ -245,6 +245,10 @@ def test_batch_norm_statistics_are_written():
         stats.append((norm.running_mean, norm.running_var))
     same(stats[0][0], stats[1][0])
     same(stats[0][1], stats[1][1])
+    for i in range(2):
+        torch.batch_norm_update_stats(x[i], *stats[i], 0.1)
+    same(stats[0][0], stats[1][0])
+    same(stats[0][1], stats[1][1])
 
 
 def test_threads_call_at_once():

@@ -2,6 +2,7 @@
 """Rung 5: the CPU kernel works on copies, and only what it wrote goes back to the device."""
 
 import pytest
+from faulty import faulty_environment
 
 WRITER = """
 import torch, torch_npu
@@ -124,3 +125,21 @@ assert out.eq(x).all() and storage.untyped_storage().nbytes() == (2 + 12) * 4
 assert storage[:2].eq(9).all(), storage
 """
     run_python(WRITER + code, NPU_HOST_ACCESS="none")
+
+
+def test_an_argument_that_did_not_arrive_is_not_written_back(run_python):
+    code = """
+import torch, torch_npu
+used = torch.full((1000,), 7.0).pin_memory()  # what the next buffer of this size holds
+del used
+x = torch.full((1000,), 0.5).npu()
+try:
+    x.lgamma_()
+except RuntimeError as error:
+    assert "copy an argument to the host" in str(error), error
+else:
+    raise SystemExit("no error")
+assert x.cpu().eq(0.5).all(), x.cpu()
+"""
+    variables = {"NPU_FAULTY_HOST_ACCESS": "none", "NPU_FAULT": "memory.copy_to_host:1"}
+    run_python(code, **faulty_environment(), **variables)

@@ -157,6 +157,8 @@ def test_equal_passes(case, x, y):
         (None, 0),
         (T([True]), T([False])),
         (2**53, 2**53 + 1),
+        (-(2**63), 0),
+        (2**63 - 1, -(2**63)),
     ],
 )
 def test_equal_fails(case, x, y):

@@ -87,6 +87,10 @@ def _check_equal(x: torch.Tensor, y: torch.Tensor) -> None:
 def _errors(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Absolute differences; none where both are NaN or the same infinity."""
     error = (x - y).abs()
+    if x.dtype == torch.int64:
+        # Differences beyond int64 wrap around.
+        far = (x.double() - y.double()).abs() >= 2.0**62
+        error = error.masked_fill_(far, torch.iinfo(torch.int64).max)
     return error.masked_fill_((x == y) | (x.isnan() & y.isnan()), 0)
 
 

@@ -194,7 +194,12 @@ void copy(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
     return copy(dst.conj(), src.conj(), non_blocking);
   }
   if (dst.is_neg()) {
-    return copy(dst._neg_view(), src._neg_view(), non_blocking);
+    // The sign changes in the dtype of dst: bytes and bools have none.
+    const bool same = src.scalar_type() == dst.scalar_type();
+    return copy(
+        dst._neg_view(),
+        (same ? src : src.to(dst.scalar_type()))._neg_view(),
+        non_blocking);
   }
   warn_when_imaginary_part_is_lost(dst, src);
   if (dst.numel() == 0 && src.numel() == 0) {

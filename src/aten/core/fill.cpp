@@ -35,6 +35,17 @@ c10::Scalar converted(const c10::Scalar& value, c10::ScalarType dtype) {
   return out;
 }
 
+// The same for a single element. As on the CPU it takes an infinity where
+// larger tensors raise: torch.where(mask, half, -1e9) makes one.
+c10::Scalar converted_one(const c10::Scalar& value, c10::ScalarType dtype) {
+  if (value.isComplex() || !c10::isReducedFloatingType(dtype)) {
+    return converted(value, dtype);
+  }
+  const auto number = static_cast<float>(value.toDouble());
+  return dtype == c10::kHalf ? static_cast<float>(c10::Half(number))
+                             : static_cast<float>(c10::BFloat16(number));
+}
+
 bool has_exact_conversion(c10::ScalarType dtype) {
   return !c10::isFloat8Type(dtype) && to_npu_dtype(dtype) != NPU_ABSENT &&
          dtype != c10::ScalarType::Float4_e2m1fn_x2;
@@ -121,8 +132,10 @@ at::Tensor& zero_(at::Tensor& self) {
 
 void fill(const at::Tensor& self, const c10::Scalar& value) {
   const bool exact = has_exact_conversion(self.scalar_type());
-  const c10::Scalar element =
-      exact ? converted(value, self.scalar_type()) : value;
+  const c10::ScalarType dtype = self.scalar_type();
+  const c10::Scalar element = !exact              ? value
+                              : self.numel() == 1 ? converted_one(value, dtype)
+                                                  : converted(value, dtype);
   if (self.numel() == 0) {
     return;
   }

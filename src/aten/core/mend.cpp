@@ -103,6 +103,12 @@ std::uint64_t bytes_of(const npu_tensor& tensor) {
          npu_dtype_bytes(tensor.dtype);
 }
 
+bool copies_as_bytes(const npu_tensor& to, const npu_tensor& from) {
+  constexpr std::uint32_t kMeaning = NPU_TENSOR_CONJ | NPU_TENSOR_NEG;
+  return to.dtype == from.dtype && (from.flags & kMeaning) == 0 &&
+         is_contiguous(to) && is_contiguous(from);
+}
+
 npu_tensor expanded(npu_tensor one, const npu_tensor& like) {
   one.sizes = like.sizes;
   one.strides = kZeros;
@@ -151,9 +157,7 @@ npu_tensor Mender::contiguous_like(const npu_tensor& tensor, npu_dtype dtype) {
 
 bool Mender::copy(const npu_tensor& to, const npu_tensor& from) {
   bytes_ += bytes_of(to);
-  constexpr std::uint32_t kMeaning = NPU_TENSOR_CONJ | NPU_TENSOR_NEG;
-  if (to.dtype == from.dtype && (from.flags & kMeaning) == 0 &&
-      is_contiguous(to) && is_contiguous(from)) {
+  if (copies_as_bytes(to, from)) {
     queue_copy(
         ByteWork::kOnDevice,
         to.data,
@@ -164,15 +168,28 @@ bool Mender::copy(const npu_tensor& to, const npu_tensor& from) {
     return true;
   }
   Call call(NPU_KIND_COPY, 0, "npu::mend");
-  npu_tensor source = from;
-  source.flags &= ~NPU_TENSOR_ALIAS;
-  build::copy(call, to, source);
-  if (call.plan(active_driver(), driver_device(device_)).answer !=
-      NPU_VERDICT_YES) {
+  if (!plan_copy(call, to, from)) {
     return false;
   }
   check_driver(queue_frame(call, device_), "copy an operand");
   return true;
+}
+
+bool Mender::plan_copy(
+    Call& call, const npu_tensor& to, const npu_tensor& from) const {
+  npu_tensor source = from;
+  source.flags &= ~NPU_TENSOR_ALIAS;
+  build::copy(call, to, source);
+  return call.plan(active_driver(), driver_device(device_)).answer ==
+         NPU_VERDICT_YES;
+}
+
+bool Mender::can_copy(const npu_tensor& to, const npu_tensor& from) const {
+  if (copies_as_bytes(to, from)) {
+    return true;
+  }
+  Call call(NPU_KIND_COPY, 0, "npu::mend");
+  return plan_copy(call, to, from);
 }
 
 bool Mender::fill(const npu_tensor& to, const npu_scalar& value) {
@@ -250,7 +267,9 @@ bool Mender::mend_output(Call& call, std::uint32_t place, npu_dtype dtype) {
   auto* const tensors = const_cast<npu_tensor*>(frame.tensors);
   npu_tensor& tensor = tensors[place];
   const npu_tensor made = contiguous_like(tensor, dtype);
-  if (is_inout(frame, place) && !copy(made, tensor)) {
+  // finish() is too late to learn that the driver has no copy for the way back.
+  if (!can_copy(tensor, made) ||
+      (is_inout(frame, place) && !copy(made, tensor))) {
     return false;
   }
   outputs_.push_back({tensor, made});

@@ -44,6 +44,9 @@ class Mender {
   void* allocate(std::uint64_t bytes);
   npu_tensor contiguous_like(const npu_tensor& tensor, npu_dtype dtype);
   bool copy(const npu_tensor& to, const npu_tensor& from);
+  bool can_copy(const npu_tensor& to, const npu_tensor& from) const;
+  bool plan_copy(
+      Call& call, const npu_tensor& to, const npu_tensor& from) const;
   bool fill(const npu_tensor& to, const npu_scalar& value);
   // Bytes of the caller's, in device memory.
   void* upload(const void* numbers, std::uint64_t bytes);

@@ -84,7 +84,8 @@ bool Mender::move_list(
     const npu_tensor entry =
         line(list.data[i], list.numel + i, list.dtype, device);
     const npu_tensor made = line(next, list.numel + i, dtype, device);
-    if (mode != NPU_MODE_OUT && !copy(made, entry)) {
+    if ((mode != NPU_MODE_IN && !can_copy(entry, made)) ||
+        (mode != NPU_MODE_OUT && !copy(made, entry))) {
       return false;
     }
     if (mode != NPU_MODE_IN) {

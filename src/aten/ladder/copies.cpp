@@ -45,6 +45,20 @@ bool reaches_beyond(const Entry& entry) {
   return !entry.builtin || entry.label.find("as_strided") != std::string::npos;
 }
 
+// Buffers that not all bytes arrived in are given up: what they hold must not
+// be copied back when the call ends with an error.
+template <class Storages>
+struct Arrival {
+  explicit Arrival(Storages& all) : storages(all) {}
+  ~Arrival() {
+    for (auto& mapped : storages) {
+      mapped.data = is_complete ? mapped.data : nullptr;
+    }
+  }
+  Storages& storages;
+  bool is_complete = false;
+};
+
 // Pinned, so that copies are queued and waited for once.
 c10::DataPtr staging(std::size_t bytes) {
   return at::getHostAllocator(kDeviceType)->allocate(bytes);
@@ -67,6 +81,7 @@ void CpuCall::download() {
     all.end = std::max(all.end, one.end);
   }
   const npu_stream stream = current_stream_handle(device_.index());
+  Arrival arrival(storages_);
   bool queued = false;
   for (std::size_t i = 0; i < storages_.size(); ++i) {
     Mapped& mapped = storages_[i];
@@ -106,6 +121,7 @@ void CpuCall::download() {
   if (queued) {
     synchronize_stream(current_stream(device_.index()));
   }
+  arrival.is_complete = true;
 }
 
 void CpuCall::upload_written() {

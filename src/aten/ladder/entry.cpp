@@ -84,8 +84,9 @@ std::optional<ArgKind> kind_of(const c10::Argument& argument) {
 // not say so (the "legit" variants were made for that reason).
 bool written_despite_schema(
     const std::string& op, const std::string& argument) {
-  static constexpr std::array<std::string_view, 4> kOperators = {
+  static constexpr std::array<std::string_view, 5> kOperators = {
       "aten::native_batch_norm",
+      "aten::batch_norm_update_stats",
       "aten::cudnn_batch_norm",
       "aten::miopen_batch_norm",
       "aten::batch_norm_gather_stats_with_counts"};
