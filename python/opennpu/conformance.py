@@ -118,6 +118,10 @@ def show(found: dict) -> None:
     rest = found["next"]
     print(f"\nmissing: {sum(k['state'] == 'missing' for k in rest)} of {len(found['kinds'])} kinds")
     print(f"what to do next, by its share of the time of {found['models']} models")
+    if any(k["name"] == "copy" and k["state"] == "missing" for k in rest):
+        print(
+            "  write  copy, before the others: it makes operands contiguous and casts them for all kernels"
+        )
     for k in rest[:10]:
         verb = "repair" if k["state"] == "fails" else "write"
         print(f"  {verb:6} {k['name']:24} {100 * k['time_share']:5.1f} %")

@@ -204,7 +204,7 @@ def test_top_level():
         torch_npu.profiler  # noqa: B018
     with pytest.raises(NotImplementedError, match="npu_fusion_attention is not in this version"):
         torch_npu.npu_fusion_attention()
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'$"):
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
         torch_npu.nonsense  # noqa: B018
     for name in ("npu_rms_norm", "fast_gelu"):
         assert not hasattr(torch_npu, name)
