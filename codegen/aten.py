@@ -73,7 +73,11 @@ def check_adapters(pack: Pack, sources: Path | None) -> None:
 
 def no_adapter(operator: Operator) -> str:
     if operator.kind.name in aten_map.MAP_KINDS:
-        return "" if aten_map.serves(operator) else "it has no structured meta. Give key 'rule'."
+        return (
+            ""
+            if aten_map.serves(operator)
+            else ("it has no meta function that builds a TensorIterator. Give key 'rule'.")
+        )
     if aten_call.serves(operator):
         return ""
     return "PyTorch has no meta for its shapes, or it takes lists. Give key 'attempt'."

@@ -375,7 +375,11 @@ def guide_table(kinds: list[Kind]) -> str:
         "Modes: `out` is fully overwritten, `inout` read and overwritten, `?` marks an operand\n"
         "that may be absent, `count` and `fill` belong to the first and second call of a pair.\n"
         "A word after the mode limits the dtypes. `*` marks attributes in the plan key; a list\n"
-        "operand is written `name[]`.\n"
+        "operand is written `name[]`. An attribute of type `dims` is a mask: bit i is dimension i.\n\n"
+        "`plan` is the most that `npu_op_caps.plan_use` may ask for; `made of` names the kinds that\n"
+        "serve this one on a driver that lacks it. *Capabilities asked* are the flags and fields of\n"
+        "`npu_op_caps` that matter for the kind: without `strided`, say, its operands are made\n"
+        "contiguous; `accumulate` is the mask of dtypes a kernel can sum in.\n"
     )
     families = list(dict.fromkeys(kind.family for kind in kinds))
     for family in families:

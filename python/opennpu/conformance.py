@@ -14,7 +14,8 @@ from pathlib import Path
 
 # {kind: share of the models' time}, made by scripts/kind_models.py.
 MODELS = Path(__file__).with_name("kind_models.json")
-CRASHED = 3  # the kit's exit status after a fatal signal, whose test it has named
+# How the kit ended without a report, by its exit status; it has named the test.
+ENDED = {3: "was ended by the driver", 4: "gave up: the driver does not answer"}
 MISSING_KIT = (
     "this package holds no conformance kit. Install the wheel that `make wheel` makes, or run this "
     "inside a clone of OpenNPU, where the kit is built when it is needed"
@@ -30,6 +31,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", help="test this kind alone")
     parser.add_argument("--cases", type=int, default=3, help="random cases per code and dtype")
     parser.add_argument("--seed", type=int, default=0, help="the one case that a failure named")
+    parser.add_argument(
+        "--seconds", type=int, default=120, help="give up when one test takes longer"
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
@@ -73,10 +77,10 @@ def kit() -> Path | None:
     return tree / "build/core/tests/conformance/npu_conformance"
 
 
-def state_of(kind: dict) -> str:
+def state_of(kind: dict, failures: dict[str, str]) -> str:
     if not kind["declared"]:
         return "missing"
-    if kind["failed"]:
+    if kind["failed"] or kind["name"] in failures:
         return "fails"
     if kind["cases"] == 0 or kind["cases"] == kind["without_oracle"]:
         return "declined" if kind["declined"] else "not tested"
@@ -98,6 +102,9 @@ def show(found: dict) -> None:
     for g in found["groups"]:
         row = f"{g['passed']:7} {g['failed']:7} {g['not_declared']:13} {g['skipped']:8}"
         print(f"{g['name']:14} {row}")
+    for g in found["groups"]:
+        for each in g["failures"] if g["name"] != "kind" else []:
+            print(f"\nfailed: {g['name']}.{each['test']}\n  {' '.join(each['message'].split())}")
     print(f"\n{'kind':24} {'state':10} {'codes':>7} {'cases':>6} {'worst E':>8}")
     for k in found["kinds"]:
         if k["declared"]:
@@ -111,6 +118,10 @@ def show(found: dict) -> None:
     rest = found["next"]
     print(f"\nmissing: {sum(k['state'] == 'missing' for k in rest)} of {len(found['kinds'])} kinds")
     print(f"what to do next, by its share of the time of {found['models']} models")
+    if any(k["name"] == "copy" and k["state"] == "missing" for k in rest):
+        print(
+            "  write  copy, before the others: it makes operands contiguous and casts them for all kernels"
+        )
     for k in rest[:10]:
         verb = "repair" if k["state"] == "fails" else "write"
         print(f"  {verb:6} {k['name']:24} {100 * k['time_share']:5.1f} %")
@@ -127,17 +138,32 @@ def run(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "report.json"
         command = [str(program), "--driver", options.driver, "--json", str(out)]
-        command += ["--cases", str(options.cases), "--gtest_brief=1"]
+        command += ["--cases", str(options.cases), "--seconds", str(options.seconds)]
+        command += ["--gtest_brief=1"]
         command += ["--kind", options.kind] if options.kind else []
         command += ["--seed", str(options.seed)] if options.seed else []
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if not out.exists():
             text = ran.stderr.strip() or ran.stdout[-2000:]
-            how = "was ended by the driver" if ran.returncode == CRASHED else "did not finish"
-            print(f"{text}\nthe conformance kit {how}", file=sys.stderr)
+            how = ENDED.get(ran.returncode, "did not finish")
+            before = ran.stdout.strip()[-2000:] if ran.stderr.strip() else ""
+            print(f"{before}\n{text}\nthe conformance kit {how}".strip(), file=sys.stderr)
             return 2
         found = json.loads(out.read_text(encoding="utf-8"))
-    kinds = [{**k, "state": state_of(k)} for k in found["kinds"]]
+    failures = {
+        each["test"]: each["message"]
+        for group in found["groups"]
+        for each in group["failures"]
+        if group["name"] == "kind"
+    }
+    kinds = [
+        {
+            **k,
+            "state": state_of(k, failures),
+            "first_failure": k["first_failure"] or " ".join(failures.get(k["name"], "").split()),
+        }
+        for k in found["kinds"]
+    ]
     if options.kind:
         kinds = [k for k in kinds if k["name"] == options.kind]
     found["kinds"], found["models"] = kinds, len(models["models"])

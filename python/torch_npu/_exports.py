@@ -14,8 +14,13 @@ _LATER = {
     "jit": "jit optimisation",
     "op_plugin": "npu operators",
     "HiFloat8Tensor": "npu operators",
+    "empty_with_swapped_memory": "npu operators",
     "erase_stream": "npu operators",
+    "fast_gelu": "npu operators",
     "matmul_checksum": "npu operators",
+    "one_": "npu operators",
+    "scatter_update": "npu operators",
+    "scatter_update_": "npu operators",
 }
 
 # Operators that libraries import together with the package, so that the import
@@ -52,5 +57,10 @@ def lazy_attribute(name: str):
     if name in _LATER:
         raise AttributeError(
             f"torch_npu.{name} is not in this version: it comes with {_LATER[name]}."
+        )
+    if name.startswith(("npu_", "_npu_")):
+        raise AttributeError(
+            f"module 'torch_npu' has no attribute '{name}': the operators torch_npu.npu_* are not in "
+            "this version, they come with npu operators."
         )
     raise AttributeError(f"module 'torch_npu' has no attribute '{name}'")

@@ -357,6 +357,25 @@ void Driver::check_conditional_slots(const npu_memory_table& given) const {
 
 // ---- kinds ----
 
+namespace {
+
+void check_rows(
+    const std::string& driver,
+    const npu_kind_info& kind,
+    const npu_op_caps& caps) {
+  if (caps.dtype_rule == NPU_DTYPES_ROWS && caps.n_dtype_rows > 0 &&
+      caps.dtype_rows == nullptr) {
+    throw Error(
+        NPU_E_INVALID,
+        "npu: " + driver + ": kind '" + kind.name +
+            "': its caps say NPU_DTYPES_ROWS, " +
+            std::to_string(caps.n_dtype_rows) +
+            " rows, and dtype_rows is NULL. Point it to the table.");
+  }
+}
+
+}  // namespace
+
 void Driver::ask_kinds() {
   caps_.resize(NPU_KIND_LIMIT);
   for (std::uint32_t i = 0; i < NPU_KIND_COUNT; ++i) {
@@ -377,6 +396,7 @@ void Driver::ask_kinds() {
     for (std::uint32_t code = 0; code < kind.n_codes; ++code) {
       npu_op_caps caps{};
       if (ask_caps(slot, code, caps) == NPU_OK) {
+        check_rows(identity(), kind, caps);
         caps_[slot][code] = caps;
         set_bit(kinds_, slot);
       }

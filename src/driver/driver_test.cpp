@@ -133,6 +133,14 @@ TEST(Load, AStandardKindHasItsFixedSlot) {
       "gives slot 77 to kind 'fill', the contract fixes 2");
 }
 
+// Reading a row through NULL would end the process at the first matmul.
+TEST(Load, RowsOfDtypesHaveToBeThere) {
+  EXPECT_HAS(
+      driver_failure_of("tiny_no_rows"),
+      "kind 'gemm': its caps say NPU_DTYPES_ROWS, 2 rows, and dtype_rows is "
+      "NULL");
+}
+
 TEST_F(Files, ATextFileIsNoDriver) {
   EXPECT_HAS(
       failure(write(

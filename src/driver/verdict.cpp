@@ -51,7 +51,8 @@ std::uint64_t allowed_dtypes(
       if (special) {
         return own != 0 ? own : role.info->dtypes;
       }
-      return caps.dtypes[0] & NPU_DTYPE_BIT(first);
+      return caps.dtypes[0] & (own != 0 ? own : ~UINT64_C(0)) &
+             NPU_DTYPE_BIT(first);
     case NPU_DTYPES_CAST:
       return own != 0 ? own : caps.dtypes[0];
     default:

@@ -129,6 +129,15 @@ TEST_F(Caps, DtypeRules) {
   EXPECT_EQ(verdict().answer, NPU_VERDICT_YES);
 }
 
+// An input's own mask counts, though the output's would allow the dtype.
+TEST_F(Caps, EveryOperandsMaskCountsWithTheSameDtype) {
+  caps_.dtypes[0] = NPU_DTYPE_BIT(NPU_F32) | NPU_DTYPE_BIT(NPU_I64);
+  x_.tensor.dtype = y_.tensor.dtype = NPU_I64;
+  EXPECT_EQ(verdict().answer, NPU_VERDICT_YES);
+  caps_.dtypes[2] = NPU_DTYPE_BIT(NPU_F32);
+  EXPECT_EQ(verdict().reason, NPU_REASON_DTYPE);
+}
+
 TEST_F(Caps, CountCallsMustBeKnown) {
   flags_ = NPU_CALL_COUNT;
   driver_.call_flags_known = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Group abi: version, sizes, required slots, what the op table says of itself.
+// Group abi: what the driver and its op table say of themselves. Version, sizes
+// and required slots are checked before any test (kit.cpp).
 #include <cstring>
 #include <set>
 
@@ -8,60 +9,9 @@
 namespace npu::kit {
 namespace {
 
-TEST(abi, VersionAndName) {
-  EXPECT_EQ(driver().abi >> 16, NPU_ABI_MAJOR);
-  EXPECT_GE(driver().size, offsetof(npu_driver, get_interface));
-  ASSERT_NE(driver().name, nullptr);
-  EXPECT_GT(std::strlen(driver().name), 0u);
-  EXPECT_NE(driver().vendor, nullptr);
-  EXPECT_NE(driver().version, nullptr);
-}
-
-TEST(abi, TablesSayTheirSize) {
-  EXPECT_GE(device_table().size, offsetof(npu_device_table, can_access_peer));
-  EXPECT_GE(memory_table().size, offsetof(npu_memory_table, host_open));
-  EXPECT_GE(stream_table().size, offsetof(npu_stream_table, priority_range));
-  EXPECT_GE(event_table().size, offsetof(npu_event_table, native_handle));
-  EXPECT_GE(op_table().size, offsetof(npu_op_table, release_plan));
-}
-
-TEST(abi, RequiredSlots) {
-#define NPU_REQUIRED(table, slot) EXPECT_NE(table().slot, nullptr) << #slot
-  NPU_REQUIRED(device_table, count);
-  NPU_REQUIRED(device_table, open);
-  NPU_REQUIRED(device_table, close);
-  NPU_REQUIRED(device_table, properties);
-  NPU_REQUIRED(device_table, synchronize);
-  NPU_REQUIRED(device_table, memory_info);
-  NPU_REQUIRED(memory_table, alloc);
-  NPU_REQUIRED(memory_table, free);
-  NPU_REQUIRED(memory_table, host_alloc);
-  NPU_REQUIRED(memory_table, host_free);
-  NPU_REQUIRED(memory_table, copy_to_device);
-  NPU_REQUIRED(memory_table, copy_to_host);
-  NPU_REQUIRED(memory_table, copy_on_device);
-  NPU_REQUIRED(memory_table, set_bytes);
-  NPU_REQUIRED(memory_table, pointer_info);
-  NPU_REQUIRED(stream_table, create);
-  NPU_REQUIRED(stream_table, destroy);
-  NPU_REQUIRED(stream_table, synchronize);
-  NPU_REQUIRED(stream_table, query);
-  NPU_REQUIRED(stream_table, wait_event);
-  NPU_REQUIRED(stream_table, host_call);
-  NPU_REQUIRED(event_table, create);
-  NPU_REQUIRED(event_table, destroy);
-  NPU_REQUIRED(event_table, record);
-  NPU_REQUIRED(event_table, query);
-  NPU_REQUIRED(event_table, synchronize);
-  NPU_REQUIRED(event_table, elapsed_ms);
-  NPU_REQUIRED(op_table, find);
-  NPU_REQUIRED(op_table, caps);
-  NPU_REQUIRED(op_table, plan);
-  NPU_REQUIRED(op_table, run);
-#undef NPU_REQUIRED
-  if (device_count() > 1) {
-    EXPECT_NE(memory_table().copy_peer, nullptr);
-  }
+TEST(abi, SaysVendorAndVersion) {
+  EXPECT_NE(driver().vendor, nullptr) << "npu_driver.vendor is NULL";
+  EXPECT_NE(driver().version, nullptr) << "npu_driver.version is NULL";
 }
 
 TEST(abi, StandardKindsHaveTheirSlots) {
@@ -91,7 +41,11 @@ TEST(abi, CapabilitiesAreSane) {
       ++seen;
       SCOPED_TRACE(std::string(kind->name) + "." + kind->codes[code]);
       EXPECT_LE(caps.plan_use, kind->plan_use);
-      EXPECT_LE(caps.dtype_rule, NPU_DTYPES_FREE);
+      EXPECT_LE(caps.dtype_rule, NPU_DTYPES_ROWS);
+      if (caps.dtype_rule == NPU_DTYPES_ROWS) {
+        EXPECT_TRUE(caps.n_dtype_rows > 0 && caps.dtype_rows != nullptr)
+            << "NPU_DTYPES_ROWS and no dtype_rows";
+      }
       EXPECT_LE(caps.max_ndim, static_cast<std::uint32_t>(NPU_MAX_DIMS));
       constexpr std::uint64_t kAll = (std::uint64_t{1} << NPU_DTYPE_COUNT) - 2;
       if (kind->n_out > 0) {

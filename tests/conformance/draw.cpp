@@ -405,8 +405,39 @@ bool Draw::finish(Case& out) {
       }
     }
   }
+  if (!in_a_row()) {
+    return false;  // the host side casts, or asks another rung
+  }
   out = case_;
   return true;
+}
+
+bool Draw::in_a_row() const {
+  if (caps_.dtype_rule != NPU_DTYPES_ROWS) {
+    return true;
+  }
+  const auto fits = [&](const npu_dtype_row& row) {
+    const auto same = [&](std::size_t at, npu_dtype mine) {
+      return at >= NPU_MAX_OPERANDS || mine == NPU_ABSENT ||
+             row.dtypes[at] == NPU_ABSENT || row.dtypes[at] == mine;
+    };
+    for (std::size_t i = 0; i < case_.operands.size(); ++i) {
+      if (!same(i, case_.operands[i].dtype)) {
+        return false;
+      }
+    }
+    for (std::size_t i = 0; i < case_.lists.size(); ++i) {
+      for (const Operand& each : case_.lists[i]) {
+        if (!same(case_.operands.size() + i, each.dtype)) {
+          return false;
+        }
+      }
+    }
+    return true;
+  };
+  return caps_.dtype_rows != nullptr &&
+         std::any_of(
+             caps_.dtype_rows, caps_.dtype_rows + caps_.n_dtype_rows, fits);
 }
 
 bool draw_case(

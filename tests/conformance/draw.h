@@ -118,6 +118,8 @@ class Draw {
   void lay_out(Operand& operand, bool strided);
   void fill(Operand& operand);
   void draw_attrs();
+  // One of caps.dtype_rows, where the driver has such.
+  bool in_a_row() const;
 
   struct Range {
     double low = 0;

@@ -53,10 +53,11 @@ endif()
 
 # The kit itself, against drivers that misbehave on purpose and drivers with
 # rights of their own (tests/drivers/wrong.h): what it has to print, or to bear.
+set(_seconds 120)
 function(npu_kit_test name wrong filter expected)
   add_test(NAME kit.${name}
     COMMAND npu_conformance --driver $<TARGET_FILE:npu_faulty> --gtest_brief=1
-            --gtest_filter=${filter})
+            --gtest_filter=${filter} --seconds ${_seconds})
   set_tests_properties(kit.${name} PROPERTIES
     ENVIRONMENT "NPU_FAULTY_WRONG=${wrong};NPU_HOST_MEMORY=256M;NPU_HOST_KERNELS=all;NPU_FAULTY_BASE=$<TARGET_FILE:npu_host>;${ARGN}"
     TIMEOUT 300 LABELS conformance)
@@ -75,6 +76,12 @@ foreach(slot stream.query stream.synchronize device.synchronize)
     "an index out of range, then ${slot}" NPU_HOST_ASYNC=1)
 endforeach()
 npu_kit_test(catches-no-without-reason quiet_no kind.gemm "declines and gives no reason")
+npu_kit_test(catches-host-scalars number kind.binary "with a host scalar as other")
+npu_kit_test(catches-no-wait no_wait stream.WaitEventWaitsForALateStream
+  "ran before the event's own stream" NPU_HOST_ASYNC=1)
+npu_kit_test(catches-thrown throw=roll kind.roll "C.. exception .*thrown across the contract")
+npu_kit_test(catches-no-rows no_rows abi.CapabilitiesAreSane "NPU_DTYPES_ROWS and no dtype_rows")
+npu_kit_test(bears-rows rows abi.*:kind.gemm "")
 set(_planned kind.gemm:kind.conv:kind.sort:kind.masked_select:kind.cat:fill.*:copy.*:kind.copy)
 npu_kit_test(bears-few-dimensions ndim=2 ${_planned} "")
 npu_kit_test(bears-if-cast if_cast ${_planned} "")
@@ -84,3 +91,21 @@ npu_kit_test(names-the-crash segv=gemm kind.gemm
   "ended the process .SIGSEGV. in test kind.gemm, case gemm.gemm .*seed [0-9]+")
 npu_kit_test(names-the-abort abort=softmax kind.softmax
   "ended the process .SIGABRT. in test kind.softmax, case softmax")
+set(_seconds 1)
+npu_kit_test(names-the-hang hang=roll kind.roll
+  "does not finish test kind.roll, case roll.roll .*seed [0-9]+")
+
+# Drivers that no test could run on.
+function(npu_kit_refuses driver expected)
+  add_test(NAME kit.refuses-${driver}
+    COMMAND npu_conformance --driver $<TARGET_FILE:npu_${driver}>)
+  set_tests_properties(kit.refuses-${driver} PROPERTIES
+    TIMEOUT 60 LABELS conformance PASS_REGULAR_EXPRESSION "${expected}")
+endfunction()
+npu_kit_refuses(tiny_no_slots "required slots are missing: stream.host_call")
+npu_kit_refuses(tiny_no_table "required slots are missing: event")
+npu_kit_refuses(tiny_no_size "says size 0")
+npu_kit_refuses(tiny_no_name "has no name")
+npu_kit_refuses(tiny_gives_null "left .out NULL")
+npu_kit_refuses(tiny_major "built for contract 2")
+npu_kit_refuses(tiny_explicit "memory.host_open memory.host_close")

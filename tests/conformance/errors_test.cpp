@@ -187,7 +187,9 @@ TEST_F(errors, UnknownKinds) {
   npu_verdict verdict{};
   verdict.size = sizeof(verdict);
   const npu_status status = op_table().plan(0, &call, &verdict);
-  EXPECT_TRUE(status != NPU_OK || verdict.answer == NPU_VERDICT_NO);
+  EXPECT_TRUE(status != NPU_OK || verdict.answer == NPU_VERDICT_NO)
+      << "plan of a slot that does not exist answers " << verdict.answer
+      << ", not NPU_VERDICT_NO";
 }
 
 // A dtype outside the declared ones: refused at once, or late.

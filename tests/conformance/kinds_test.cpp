@@ -111,6 +111,47 @@ class KindTest : public testing::Test {
     }
     test_again(value, outcome);
     test_in_place(value, outcome);
+    test_host_scalars(value);
+  }
+
+  // Elementwise calls with a number in the place of each input in turn.
+  void test_host_scalars(const Case& value) {
+    if ((caps_.flags & NPU_CAP_HOST_SCALAR) == 0 ||
+        std::string(value.kind->family) != "map") {
+      return;
+    }
+    const std::size_t first = value.kind->n_out;
+    std::size_t inputs = 0;
+    for (std::size_t i = first; i < value.operands.size(); ++i) {
+      inputs += value.operands[i].present() ? 1 : 0;
+    }
+    for (std::size_t i = first; i < value.operands.size() && inputs > 1; ++i) {
+      if (value.operands[i].values.empty()) {
+        continue;
+      }
+      Case scalar = value;
+      Operand& number = scalar.operands[i];
+      number.sizes.clear();
+      number.strides.clear();
+      number.offset = 0;
+      number.host_scalar = true;
+      number.values.resize(1);
+      const Outcome outcome = run_case(subject(), scalar);
+      if (outcome.declined) {
+        continue;
+      }
+      std::string skipped;
+      const std::string wrong =
+          !outcome.broken.empty() ? outcome.broken
+          : !outcome.ok()
+              ? explain(outcome.queued ? outcome.queued : outcome.done)
+              : judge(scalar, outcome, skipped).wrong;
+      if (!wrong.empty()) {
+        fail(
+            scalar.text() + ": with a host scalar as " + number.info->name +
+            ": " + wrong);
+      }
+    }
   }
 
   // Two threads, a deterministic call: the same bits.

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "driver/slots.h"
+
 namespace npu::kit {
 namespace {
 
@@ -108,6 +110,63 @@ std::vector<std::string> candidates(const std::string& name) {
 
 namespace {
 
+// What keeps every test from running; the same as the plugin's loader refuses.
+std::string wrong_with(const npu_driver& given) {
+  if (given.abi >> 16 != NPU_ABI_MAJOR) {
+    return "is built for contract " + std::to_string(given.abi >> 16) +
+           ".x, the kit judges " + std::to_string(NPU_ABI_MAJOR) + ".x";
+  }
+  if (given.size < offsetof(npu_driver, get_interface)) {
+    return "its npu_driver says size " + std::to_string(given.size) +
+           ", at least " + std::to_string(offsetof(npu_driver, get_interface)) +
+           " is needed";
+  }
+  if (!given.name || !*given.name) {
+    return "has no name";
+  }
+  std::string missing;
+#define NPU_CHECK_TABLE(table)                           \
+  if (!given.table || given.table->size < sizeof(void*)) \
+    missing += " " #table " (the whole table, or its size)";
+  NPU_CHECK_TABLE(device)
+  NPU_CHECK_TABLE(memory)
+  NPU_CHECK_TABLE(stream)
+  NPU_CHECK_TABLE(event)
+  NPU_CHECK_TABLE(op)
+#undef NPU_CHECK_TABLE
+#define NPU_CHECK_SLOT(table, slot)                                   \
+  if (given.table->size <                                             \
+          offsetof(npu_##table##_table, slot) + sizeof(void (*)()) || \
+      !given.table->slot)                                             \
+    missing += " " #table "." #slot;
+  if (missing.empty()) {
+    NPU_REQUIRED_SLOTS(NPU_CHECK_SLOT)
+  }
+#undef NPU_CHECK_SLOT
+  return missing.empty() ? "" : "required slots are missing:" + missing;
+}
+
+// The same for what depends on the devices.
+std::string wrong_with_device(const npu_driver& given, npu_device device) {
+  npu_device_properties properties{};
+  properties.size = sizeof(properties);
+  const npu_status status = given.device->properties(device, &properties);
+  if (status != NPU_OK) {
+    return "properties: " + explain(status);
+  }
+  if (properties.host_access > NPU_HOST_ACCESS_EXPLICIT) {
+    return "host_access is " + std::to_string(properties.host_access) +
+           ", which is no NPU_HOST_ACCESS_*";
+  }
+  const npu_memory_table& memory = *given.memory;
+  const bool opens = memory.size > offsetof(npu_memory_table, host_close) &&
+                     memory.host_open && memory.host_close;
+  return properties.host_access == NPU_HOST_ACCESS_EXPLICIT && !opens
+             ? "required slots are missing: memory.host_open "
+               "memory.host_close (host access is explicit)"
+             : "";
+}
+
 // Opens the library and its devices.
 std::string open_driver(
     const std::string& name,
@@ -131,22 +190,33 @@ std::string open_driver(
     return "driver '" + name + "' exports no " NPU_DRIVER_ENTRY;
   }
   const npu_status status = entry(NPU_ABI, &services, &out);
-  if (status != NPU_OK || !out) {
+  if (status != NPU_OK) {
     return "driver '" + name + "' does not start: " + explain(status);
   }
-  if (out->abi >> 16 != NPU_ABI_MAJOR) {
-    return "driver '" + name + "' is of another major version";
+  if (!out) {
+    return "driver '" + name +
+           "': " NPU_DRIVER_ENTRY " answered NPU_OK and left *out NULL";
   }
-  if (!out->device || !out->memory || !out->stream || !out->event || !out->op) {
-    return "driver '" + name + "' lacks a table";
+  const std::string wrong = wrong_with(*out);
+  if (!wrong.empty()) {
+    return "driver '" + name + "': " + wrong;
   }
   std::int32_t count = 0;
   out->device->count(&count);
   for (npu_device device = 0; device < count; ++device) {
+    const std::string missing = wrong_with_device(*out, device);
+    if (!missing.empty()) {
+      return "device " + std::to_string(device) + ": " + missing;
+    }
     const npu_status opened = out->device->open(device);
     if (opened != NPU_OK) {
       return "device " + std::to_string(device) + ": " + explain(opened);
     }
+  }
+  if (count > 1 && !out->memory->copy_peer) {
+    return "driver '" + name +
+           "': required slots are missing: memory.copy_peer (there are " +
+           std::to_string(count) + " devices)";
   }
   return count > 0 ? "" : "driver '" + name + "' has no device";
 }

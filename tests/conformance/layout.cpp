@@ -143,6 +143,7 @@ class Layout {
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<std::unique_ptr<Block>> extra_;
   std::vector<std::unique_ptr<Bytes>> host_;
+  std::vector<std::unique_ptr<Bytes>> scalars_;
   std::vector<Placed> placed_;
   std::vector<npu_tensor> tensors_;
   std::vector<std::vector<npu_tensor>> list_tensors_;
@@ -169,9 +170,9 @@ void Layout::place(const Operand& operand, npu_tensor& tensor) {
     tensor.flags |= NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE;
   }
   if (operand.host_scalar) {
-    host_.push_back(std::make_unique<Bytes>(element));
-    store(operand.dtype, operand.values.at(0), host_.back()->data());
-    tensor.data = tensor.storage = host_.back()->data();
+    scalars_.push_back(std::make_unique<Bytes>(element));
+    store(operand.dtype, operand.values.at(0), scalars_.back()->data());
+    tensor.data = tensor.storage = scalars_.back()->data();
     tensor.storage_bytes = element;
     tensor.flags |= NPU_TENSOR_HOST_SCALAR;
     return;
@@ -272,6 +273,15 @@ bool Layout::plan(npu_call& call, Outcome& out) {
                  std::to_string(first.reason) + " " + first.detail;
     return false;
   }
+  constexpr std::uint64_t kMostWorkspace = std::uint64_t{1} << 30;
+  if (first.workspace_bytes > kMostWorkspace ||
+      first.host_workspace_bytes > kMostWorkspace) {
+    out.broken = "plan asks for a workspace of " +
+                 std::to_string(std::max(
+                     first.workspace_bytes, first.host_workspace_bytes)) +
+                 " bytes for a call this small";
+    return false;
+  }
   call.plan = first.plan;
   call.workspace = extra(first.workspace_bytes);
   call.workspace_bytes = first.workspace_bytes;
@@ -305,6 +315,10 @@ void Layout::execute(npu_call& call, Outcome& out) {
   machine_.driver->device->memory_info(0, &free_before, &total);
   clear_error();
   out.queued = machine_.driver->op->run(stream_, &call);
+  // The frame is the caller's again: queued work must have copied the numbers.
+  for (const auto& scalar : scalars_) {
+    std::fill(scalar->begin(), scalar->end(), std::uint8_t{0x5A});
+  }
   machine_.driver->device->memory_info(0, &free_after, &total);
   out.done = machine_.driver->stream->synchronize(stream_);
   out.reason = last_error();

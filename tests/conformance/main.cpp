@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // npu_conformance --driver host|null|<path of .so> [--kind gemm] [--cases 3]
-//                 [--seed n] [--json file] [GoogleTest's flags]
+//                 [--seed n] [--json file] [--seconds 120] [GoogleTest's flags]
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -67,7 +67,8 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: npu_conformance --driver host|null|<path of .so> "
-        "[--kind gemm] [--cases 3] [--seed n] [--json file]\n");
+        "[--kind gemm] [--cases 3] [--seed n] [--json file] "
+        "[--seconds 120]\n");
     return 2;
   }
   options().cases =
@@ -96,13 +97,16 @@ int main(int argc, char** argv) {
   // The host driver's kernels are the oracle, those too that it does not use by
   // default.
   setenv("NPU_HOST_KERNELS", "all", 0);
+  install_crash_report(
+      static_cast<unsigned>(number(argument(argc, argv, "--seconds"), 120)));
   note_test("(none: the driver was being loaded)");
-  install_crash_report();
   const std::string error = load_driver(name);
   if (!error.empty()) {
     std::fprintf(stderr, "npu_conformance: %s\n", error.c_str());
     return 2;
   }
   install_report();
-  return RUN_ALL_TESTS();
+  const int result = RUN_ALL_TESTS();
+  note_test("(none: the driver is being shut down)");
+  return result;
 }

@@ -15,13 +15,18 @@
 namespace npu::kit {
 namespace {
 
+struct Failure {
+  std::string test;
+  std::string message;
+};
+
 struct Group {
   std::string name;
   int passed = 0;
   int failed = 0;
   int not_declared = 0;
   int skipped = 0;
-  std::string first_failure;
+  std::vector<Failure> failures;
 };
 
 // In the order a driver grows.
@@ -52,9 +57,7 @@ class Report : public testing::EmptyTestEventListener {
     const testing::TestResult& result = *info.result();
     if (result.Failed()) {
       ++group.failed;
-      if (group.first_failure.empty()) {
-        group.first_failure = info.name();
-      }
+      group.failures.push_back({info.name(), first_message(result)});
     } else if (!result.Skipped()) {
       ++group.passed;
     } else if (lacks(result)) {
@@ -97,8 +100,26 @@ class Report : public testing::EmptyTestEventListener {
         return group;
       }
     }
-    groups_.push_back({.name = name, .first_failure = ""});
+    groups_.push_back({.name = name, .failures = {}});
     return groups_.back();
+  }
+
+  // Begins with the expression and ends with the kit's own words; long values
+  // between them are cut.
+  static std::string first_message(const testing::TestResult& result) {
+    constexpr std::size_t kHead = 240;
+    constexpr std::size_t kTail = 360;
+    for (int i = 0; i < result.total_part_count(); ++i) {
+      const testing::TestPartResult& part = result.GetTestPartResult(i);
+      if (part.failed()) {
+        const std::string text = part.message();
+        return text.size() <= kHead + kTail
+                   ? text
+                   : text.substr(0, kHead) + " ... " +
+                         text.substr(text.size() - kTail);
+      }
+    }
+    return "";
   }
 
   static bool lacks(const testing::TestResult& result) {
@@ -157,14 +178,24 @@ class Report : public testing::EmptyTestEventListener {
       std::fprintf(
           out,
           "%s\n {\"name\": \"%s\", \"passed\": %d, \"failed\": %d, "
-          "\"not_declared\": %d, \"skipped\": %d, \"first_failure\": \"%s\"}",
+          "\"not_declared\": %d, \"skipped\": %d, \"failures\": [",
           comma,
           name,
           g.passed,
           g.failed,
           g.not_declared,
-          g.skipped,
-          escaped(g.first_failure).c_str());
+          g.skipped);
+      comma = "";
+      for (const Failure& each : g.failures) {
+        std::fprintf(
+            out,
+            "%s{\"test\": \"%s\", \"message\": \"%s\"}",
+            comma,
+            escaped(each.test).c_str(),
+            escaped(each.message).c_str());
+        comma = ", ";
+      }
+      std::fprintf(out, "]}");
       comma = ",";
     }
     std::fprintf(out, "],\n \"kinds\": [");
@@ -206,7 +237,7 @@ class Report : public testing::EmptyTestEventListener {
       if (c == '"' || c == '\\') {
         out += '\\';
       }
-      out += c == '\n' ? ' ' : c;
+      out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
     }
     return out;
   }
@@ -220,7 +251,7 @@ class Report : public testing::EmptyTestEventListener {
             "  repair %s: run again with --gtest_filter=%s.%s\n",
             name,
             name,
-            g.first_failure.c_str());
+            g.failures.front().test.c_str());
         return;
       }
     }

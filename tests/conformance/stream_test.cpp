@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Group stream: order of work, waits between streams, host calls.
 #include <atomic>
+#include <chrono>
 #include <numeric>
 #include <thread>
 
@@ -159,6 +160,31 @@ TEST(stream, WaitEventOrdersTwoStreams) {
     EXPECT_EQ(b.get(), Bytes(kBytes, static_cast<std::uint8_t>(round + 10)));
     producer.synchronize();
   }
+}
+
+// The same with a producer that is late for certain: a host function holds it.
+TEST(stream, WaitEventWaitsForALateStream) {
+  constexpr std::uint64_t kBytes = 4096;
+  Buffer a(kBytes);
+  Buffer b(kBytes);
+  Stream producer;
+  Stream consumer;
+  Event ready;
+  NPU_ASSERT_OK(memory_table().set_bytes(producer.get(), a.data(), 1, kBytes));
+  producer.synchronize();
+  const auto hold = [](void*) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  NPU_ASSERT_OK(stream_table().host_call(producer.get(), hold, nullptr));
+  NPU_ASSERT_OK(memory_table().set_bytes(producer.get(), a.data(), 2, kBytes));
+  NPU_ASSERT_OK(event_table().record(ready.get(), producer.get()));
+  NPU_ASSERT_OK(stream_table().wait_event(consumer.get(), ready.get()));
+  NPU_ASSERT_OK(memory_table().copy_on_device(
+      consumer.get(), b.data(), a.data(), kBytes));
+  consumer.synchronize();
+  EXPECT_EQ(b.get(), Bytes(kBytes, 2))
+      << "work after wait_event ran before the event's own stream reached it";
+  producer.synchronize();
 }
 
 // Queued waits keep what was recorded when they were queued; a later record

@@ -168,6 +168,7 @@ npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
     out->max_ndim = static_cast<uint32_t>(wrong.number(0));
   }
   if (status == NPU_OK) {
+    wrong.change_caps(slot, *out);
     sparing.limit(slot, *out);
   }
   return status;
@@ -204,13 +205,8 @@ void look_at(const npu_call& call) {
 }
 
 npu_status run(npu_stream stream, const npu_call* call) {
-  const char* const kind = npu_kind_name(call->slot);
-  if (wrong.is("segv") && wrong.value == kind) {
-    const volatile std::uintptr_t nowhere = 8;
-    *reinterpret_cast<volatile int*>(nowhere) = 1;
-  } else if (wrong.is("abort") && wrong.value == kind) {
-    std::abort();
-  } else if (too_many_dims(*call)) {
+  wrong.misbehave(npu_kind_name(call->slot));
+  if (too_many_dims(*call)) {
     return NPU_E_INVALID;
   }
   look_at(*call);
@@ -295,6 +291,11 @@ void build_tables() {
   op_table.caps = &caps;
   if (wrong.is("late")) {
     make_copies_late();
+  }
+  if (wrong.is("no_wait")) {
+    stream_table.wait_event = [](npu_stream, npu_event) {
+      return npu_status{NPU_OK};
+    };
   }
   driver.name = "faulty";
   driver.flags = 0;  // another device than this computer's

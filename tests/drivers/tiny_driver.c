@@ -180,6 +180,10 @@ static npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
   if (slot != NPU_KIND_FILL) {
     out->plan_use = NPU_PLAN_BY_SHAPE;
     out->flags = NPU_CAP_STRIDED_IN;
+#ifdef TINY_NO_ROWS
+    out->dtype_rule = NPU_DTYPES_ROWS;
+    out->n_dtype_rows = 2;
+#endif
   }
   return NPU_OK;
 }

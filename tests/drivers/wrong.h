@@ -9,7 +9,12 @@
 //     late       copies of bytes are over 20 us after the driver says so
 //     swallow=<table>.<slot>   that slot never reports an asynchronous error
 //     segv=<kind>, abort=<kind>   the kind's kernel ends the process
+//     hang=<kind>, throw=<kind>   ... never returns, throws a C++ exception
+//     number     host scalars are read as 0
+//     no_wait    stream.wait_event does nothing
+//     no_rows    gemm has rows of dtypes, and gives none
 //   Not wrong:
+//     rows       gemm takes float32 and float64, as rows
 //     ndim=<n>   kernels take n dimensions at most, and say so
 //     if_cast    kinds with plans want float32 where they are given halves
 //     if_contiguous   ... and contiguous operands
@@ -26,6 +31,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -50,6 +56,12 @@ struct Wrong {
           "swallow",
           "segv",
           "abort",
+          "hang",
+          "throw",
+          "number",
+          "no_wait",
+          "no_rows",
+          "rows",
           "ndim",
           "if_cast",
           "if_contiguous",
@@ -70,6 +82,32 @@ struct Wrong {
   }
   std::int64_t number(std::int64_t otherwise) const {
     return value.empty() ? otherwise : std::atoll(value.c_str());
+  }
+  // Before a kernel runs that is not to return as it should.
+  void misbehave(const char* kind) const {
+    if (value != kind) {
+      return;
+    }
+    if (is("segv")) {
+      const volatile std::uintptr_t nowhere = 8;
+      *reinterpret_cast<volatile int*>(nowhere) = 1;
+    } else if (is("abort")) {
+      std::abort();
+    } else if (is("throw")) {
+      throw std::runtime_error("faulty: thrown across the contract");
+    }
+    while (is("hang")) {
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
+  }
+  void change_caps(std::uint32_t slot, npu_op_caps& caps) const {
+    static const npu_dtype_row rows[] = {
+        {{NPU_F32, 0, NPU_F32, NPU_F32}}, {{NPU_F64, 0, NPU_F64, NPU_F64}}};
+    if (slot == NPU_KIND_GEMM && (is("rows") || is("no_rows"))) {
+      caps.dtype_rule = NPU_DTYPES_ROWS;
+      caps.dtype_rows = is("rows") ? rows : nullptr;
+      caps.n_dtype_rows = 2;
+    }
   }
 };
 
@@ -96,6 +134,13 @@ class ChangedCall {
       }
       call_.attrs = &gemm_;
       call_.attr_bytes = sizeof(gemm_);
+    }
+    static const double zero[2] = {0, 0};
+    for (npu_tensor& each : tensors_) {
+      const bool number = (each.flags & NPU_TENSOR_HOST_SCALAR) != 0;
+      if (wrong.is("number") && number) {
+        each.data = const_cast<double*>(zero);
+      }
     }
     const npu_kind_info* kind = npu_kind_of(call_.slot);
     for (std::uint32_t i = 1; wrong.is("optional") && i < call_.n_out; ++i) {

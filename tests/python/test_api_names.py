@@ -204,8 +204,16 @@ def test_top_level():
         torch_npu.profiler  # noqa: B018
     with pytest.raises(NotImplementedError, match="npu_fusion_attention is not in this version"):
         torch_npu.npu_fusion_attention()
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
         torch_npu.nonsense  # noqa: B018
+    for name in ("npu_rms_norm", "fast_gelu"):
+        assert not hasattr(torch_npu, name)
+        with pytest.raises(AttributeError, match=f"{name}.* comes? with npu operators"):
+            getattr(torch_npu, name)
+
+
+def test_mem_get_info_is_where_cuda_has_it():
+    assert torch.npu.memory.mem_get_info is torch.npu.mem_get_info
 
 
 def test_storage_use_count():

@@ -44,6 +44,7 @@ def test_a_driver_without_kinds_is_told_what_to_write():
     total = len(report("--driver", "null")[1]["kinds"])
     assert f"missing: {total} of {total} kinds" in ran.stdout
     lines = ran.stdout.split("what to do next")[1].splitlines()[1:]
+    assert "write  copy, before the others" in lines[0]
     shares = [float(line.split()[2]) for line in lines if line.endswith("%")]
     assert len(shares) == 10 and shares == sorted(shares, reverse=True) and shares[0] > 5
 
@@ -81,3 +82,24 @@ def test_wrong_arguments():
     assert ran.returncode == 2 and "there is no kind 'no_such_kind'" in ran.stderr
     ran = run("--driver", "/nowhere/libnpu_x.so")
     assert ran.returncode == 2 and "cannot open driver" in ran.stderr
+
+
+def test_a_failed_test_is_named_with_what_it_found():
+    faulty = faulty_environment()
+    ran = run(
+        "--driver", faulty.pop("NPU_DRIVER"),
+        **faulty, NPU_FAULTY_WRONG="no_wait", NPU_FAULTY_DECLINE="1", NPU_HOST_ASYNC="1",
+    )  # fmt: skip
+    assert ran.returncode == 1
+    assert "failed: stream.WaitEventWaitsForALateStream" in ran.stdout
+    assert "ran before the event's own stream" in ran.stdout
+
+
+def test_a_driver_that_never_answers_is_given_up():
+    faulty = faulty_environment()
+    ran = run(
+        "--driver", faulty.pop("NPU_DRIVER"), "--kind", "roll", "--seconds", "1",
+        **faulty, NPU_FAULTY_WRONG="hang=roll",
+    )  # fmt: skip
+    assert ran.returncode == 2 and "the driver does not answer" in ran.stderr
+    assert "does not finish test kind.roll, case roll" in ran.stderr

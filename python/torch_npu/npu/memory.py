@@ -9,7 +9,7 @@ import torch
 from torch_npu import _C
 from torch_npu.utils._error_code import ErrCode, pta_error
 
-from ._device import _lazy_init
+from ._device import _lazy_init, mem_get_info  # noqa: F401
 from ._memory_history import _dump_snapshot, _record_memory_history, _snapshot  # noqa: F401
 from ._memory_pools import (
     MemPool,
