@@ -3,6 +3,7 @@
 
 python -m benchmarks.ladder            rung 4: many small calls (stack, one-token, generate)
 python -m benchmarks.ladder --copies   rung 5: GPT training steps where host code cannot read the device
+python -m benchmarks.ladder --copies --all   the same with no kernel but copy and fill: every operator takes rung 5
 
 --clock cpu    processor time of this process instead of the wall clock, for a busy machine
 """
@@ -11,15 +12,25 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from benchmarks import measure, models
 
-COPIES = ("gpt-tiny", "gpt-small")
+KINDS = Path(__file__).parent.parent / "ops/kinds.yaml"
+COPIES = ("gpt-tiny", "gpt-small", "gpt-medium")
+
+
+def rung5_environment(every_operator: bool) -> dict[str, str]:
+    """The host driver as one whose memory host code cannot read."""
+    kinds = re.findall(r"^  - kind: (\w+)", KINDS.read_text(), re.MULTILINE)
+    off = [kind for kind in kinds if kind not in ("copy", "fill")] if every_operator else []
+    return {"NPU_HOST_ACCESS": "none", "NPU_DISABLE_KIND": ",".join(off)}
 
 
 def _stack(device: str) -> Callable[[], object]:
@@ -73,16 +84,20 @@ def _show(name: str, make: Callable[[str], Callable[[], object]], count: int, re
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--copies", action="store_true", help="rung 5 instead of rung 4")
+    parser.add_argument(
+        "--all", action="store_true", help="with --copies: no kernels of the driver"
+    )
+    parser.add_argument("--models", nargs="*", default=COPIES, help="with --copies: which")
     parser.add_argument("--clock", choices=measure.CLOCKS, default="wall")
     parser.add_argument("--pairs", type=int, default=40, help="how often each is timed")
     given = parser.parse_args()
     measure.use_clock(given.clock)
     if given.copies:
-        os.environ["NPU_HOST_ACCESS"] = "none"  # read when the device is first used
+        os.environ.update(rung5_environment(given.all))  # read when the device is first used
     import torch_npu  # noqa: F401
 
     if given.copies:
-        for name in COPIES:
+        for name in given.models:
             _show(name, lambda device, name=name: models.build(name).to(device), given.pairs, 1)
     else:
         for name, make in SMALL_CALLS.items():

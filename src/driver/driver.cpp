@@ -13,6 +13,7 @@
 #include "driver/slots.h"
 #include "driver/status.h"
 #include "driver/stream_lock.h"
+#include "driver/write_watch.h"
 #include "npu/kinds.h"
 
 namespace npu {
@@ -180,6 +181,8 @@ Driver* Driver::load(const std::string& path) {
       driver->stream_,
       driver->event_,
       driver->op_);
+  watch_writes_if_needed(
+      driver->device_, driver->memory_, driver->stream_, driver->op_);
   if (log_enabled(NPU_LOG_INFO)) {
     log(NPU_LOG_INFO, "loaded " + driver->identity() + " from " + real);
   }

@@ -9,6 +9,7 @@
 
 #include "driver/driver.h"
 #include "driver/services.h"
+#include "driver/write_watch.h"
 
 namespace npu {
 
@@ -139,6 +140,9 @@ const void* Driver::find_interface(const InterfaceInfo& info) const {
         identity() + ": " + info.name + " is not used: " + wrong + " (" +
             path_ + ").");
     return nullptr;
+  }
+  if (&info != &interface_info<npu_profiler>()) {
+    distrust_write_watch("an interface that writes device memory is in use");
   }
   entry->second = std::move(mine);
   return entry->second.get();

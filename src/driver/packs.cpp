@@ -10,6 +10,7 @@
 #include "driver/services.h"
 #include "driver/status.h"
 #include "driver/words.h"
+#include "driver/write_watch.h"
 #include "npu/kinds.h"
 
 namespace npu {
@@ -276,8 +277,11 @@ npu_status Driver::run_row(npu_stream stream, const npu_call& call) const {
   if (const npu_status status = check_attrs(*found, call); status != NPU_OK) {
     return status;
   }
-  return locked_run_ != nullptr ? locked_run_(stream, found->run, &call)
+  const npu_status status = locked_run_ != nullptr
+                                ? locked_run_(stream, found->run, &call)
                                 : found->run(stream, &call);
+  report_frame(stream, call);
+  return status;
 }
 
 void Driver::release_plan(std::uint32_t slot, void* plan) const noexcept {

@@ -6,6 +6,7 @@
 #include "aten/core/site.h"
 #include "aten/ladder/report.h"
 #include "aten/ladder/settle.h"
+#include "aten/ladder/shadow.h"
 #include "aten/ops/install.h"
 #include "aten/profile/call_site.h"
 #include "aten/profile/facts.h"
@@ -37,6 +38,22 @@ py::list fallback_rows() {
     entry["call_site"] = row.call_site;
     out.append(std::move(entry));
   }
+  return out;
+}
+
+// Of rung 5's host copies; None where none are kept.
+py::object shadow_stats() {
+  ladder::Shadows* const shadows = ladder::Shadows::active();
+  if (shadows == nullptr) {
+    return py::none();
+  }
+  const ladder::Shadows::Stats stats = shadows->stats();
+  py::dict out;
+  out["hits"] = stats.hits;
+  out["misses"] = stats.misses;
+  out["shadows"] = stats.shadows;
+  out["bytes"] = stats.bytes;
+  out["limit"] = stats.limit;
   return out;
 }
 
@@ -108,6 +125,13 @@ void bind_fallback(py::module_& m) {
   m.def("_native_calls", &native_calls);
   m.def("_composed_kinds", &composed_kinds);
   m.def("_fallback_rows", &fallback_rows);
+  m.def("_shadow_stats", &shadow_stats);
+  // The program has the address of device memory: rung 5 keeps no copy of it.
+  m.def("_give_out", [](std::uintptr_t address, std::size_t bytes) {
+    if (ladder::Shadows* const shadows = ladder::Shadows::active()) {
+      shadows->bar({reinterpret_cast<const void*>(address), bytes});
+    }
+  });
   m.def("_fallback_reset", [] {
     ladder::report_reset();
     gap_reset();

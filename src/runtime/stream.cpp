@@ -9,6 +9,7 @@
 
 #include "driver/env.h"
 #include "driver/registry.h"
+#include "driver/write_watch.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/external_stream.h"
@@ -265,6 +266,7 @@ bool query_stream(c10::Stream stream) {
 
 void* stream_native_handle(c10::Stream stream) {
   const npu_stream handle = stream_handle(stream);
+  distrust_write_watch("a stream's native handle was asked for");
   const auto native = active_driver().stream().native_handle;
   return native != nullptr ? native(handle) : static_cast<void*>(handle);
 }

@@ -30,9 +30,10 @@ from .random import *
 from .random import default_generators
 from .streams import *
 
-from . import _device, _fallback, _later, _options, _precision, _types, graphs, streams  # isort: skip
+from . import _device, _fallback, _later, _options, _pointers, _precision, _types, graphs, streams  # isort: skip
 
 OutOfMemoryError = _torch.OutOfMemoryError
+_lazy_call(_pointers.watch)
 
 __all__ = sorted({
     "OutOfMemoryError", "aclnn", "amp", "backends", "config", "conv", "default_generators",

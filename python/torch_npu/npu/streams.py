@@ -68,10 +68,11 @@ class Stream(torch.Stream):
         return isinstance(other, torch.Stream) and super().__eq__(other)
 
     def __hash__(self) -> int:
-        return hash((self.npu_stream, self.device))
+        return hash((self.stream_id, self.device))
 
     def __repr__(self) -> str:
-        return f"<torch_npu.npu.Stream device={self.device} npu_stream={self.npu_stream:#x}>"
+        handle = _C._stream_handle(self.stream_id, self.device_index, for_show=True)
+        return f"<torch_npu.npu.Stream device={self.device} npu_stream={handle:#x}>"
 
 
 def _known(cls, stream_id: int, device_index: int = 0, device_type: int = _DEVICE_TYPE, **rest):

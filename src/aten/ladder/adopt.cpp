@@ -3,6 +3,7 @@
 #include <ATen/core/List.h>
 
 #include "aten/ladder/call.h"
+#include "aten/ladder/copies.h"
 #include "aten/ladder/shim.h"
 #include "aten/ladder/wrapper_pool.h"
 #include "driver/registry.h"
@@ -66,6 +67,43 @@ void close(Mapped& mapped) {
   }
 }
 
+// Rung 5: leases of arguments become shadows, unless the kernel kept them.
+template <class Tensors, class Storages>
+void keep_arguments(
+    const Tensors& tensors, const Storages& storages, std::uint32_t none) {
+  for (const auto& wrapped : tensors) {
+    if (wrapped.storage == none) {
+      continue;
+    }
+    const auto& mapped = storages[wrapped.storage];
+    Lease* const lease = Lease::of(mapped.cpu);
+    const c10::Storage& storage =
+        wrapped.cpu.unsafeGetTensorImpl()->unsafe_storage();
+    if (lease != nullptr && (wrapped.cpu.use_count() > 1 ||
+                             storage.unsafeGetStorageImpl() != mapped.cpu ||
+                             storage.use_count() > mapped.holders)) {
+      lease->disown();
+    }
+  }
+  for (const auto& wrapped : tensors) {
+    if (wrapped.storage != none) {
+      if (Lease* const lease = Lease::of(storages[wrapped.storage].cpu)) {
+        lease->publish();
+      }
+    }
+  }
+}
+
+// The same for results: `kept` has a CPU storage, then its npu one, and so on.
+void keep_results(c10::ArrayRef<c10::Storage> kept) {
+  for (std::size_t i = 0; i < kept.size(); i += 2) {
+    Lease* const lease = Lease::of(kept[i].unsafeGetStorageImpl());
+    if (lease != nullptr && kept[i].use_count() == 1) {
+      lease->publish();
+    }
+  }
+}
+
 c10::Storage npu_storage(c10::DataPtr data, std::size_t bytes) {
   return c10::Storage(
       c10::Storage::use_byte_size_t(),
@@ -79,6 +117,10 @@ c10::Storage npu_storage(c10::DataPtr data, std::size_t bytes) {
 
 c10::Storage CpuCall::upload(const c10::Storage& cpu) {
   const std::size_t bytes = cpu.nbytes();
+  if (copies_) {
+    bytes_ += bytes;
+    return npu_storage(upload_result(cpu, device_.index()), bytes);
+  }
   c10::DataPtr data = allocate(bytes, device_.index());
   if (bytes != 0) {
     check_driver(
@@ -127,7 +169,9 @@ at::Tensor CpuCall::adopt_dense(at::Tensor cpu) {
   c10::TensorImpl& impl = *cpu.unsafeGetTensorImpl();
   const c10::Storage& storage = impl.unsafe_storage();
   c10::StorageImpl* const memory = storage.unsafeGetStorageImpl();
-  bytes_ += static_cast<std::uint64_t>(impl.numel()) * impl.itemsize();
+  if (C10_LIKELY(!copies_)) {
+    bytes_ += static_cast<std::uint64_t>(impl.numel()) * impl.itemsize();
+  }
   if (C10_UNLIKELY(find_cpu_storage(memory) != kNone)) {
     return tensor_like(storage_to_npu(storage), impl);
   }
@@ -272,8 +316,11 @@ void CpuCall::keep_alive(Mapped& mapped) const {
 }
 
 void CpuCall::finish() {
-  if (C10_UNLIKELY(copies_) && entry_.any_written) {
-    upload_written();
+  if (C10_UNLIKELY(copies_)) {
+    if (entry_.any_written) {
+      upload_written();
+    }
+    keep_arguments(tensors_, storages_, kNone);
   }
   // Backwards: the pool hands out the wrapper it got last, so that the next
   // call's first argument finds the one this call's first argument used, which
@@ -302,6 +349,9 @@ void CpuCall::finish() {
     }
   }
   tensors_.clear();
+  if (C10_UNLIKELY(copies_)) {
+    keep_results(kept_);
+  }
 }
 
 }  // namespace npu::ladder

@@ -274,7 +274,9 @@ c10::TensorImpl* CpuCall::wrap_dense(c10::TensorImpl& from, const Arg& arg) {
   if (needs_grad || wrapper->autograd_meta() != nullptr) {
     wrapper->set_requires_grad(needs_grad);
   }
-  bytes_ += static_cast<std::uint64_t>(from.numel()) * from.itemsize();
+  if (C10_LIKELY(!copies_)) {  // rung 5 counts what it copies
+    bytes_ += static_cast<std::uint64_t>(from.numel()) * from.itemsize();
+  }
   c10::TensorImpl* const cpu = wrapper.get();
   append(
       {&from,

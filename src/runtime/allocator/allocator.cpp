@@ -4,11 +4,13 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <atomic>
 #include <vector>
 
 #include "driver/registry.h"
 #include "driver/services.h"
 #include "runtime/allocator/allocator_api.h"
+#include "runtime/allocator/block_freed.h"
 #include "runtime/allocator/global.h"
 #include "runtime/allocator/memory_pools.h"
 #include "runtime/allocator/oom.h"
@@ -37,6 +39,8 @@ void report_to_profiler(void* ptr, std::int64_t bytes, int device) {
       npu_device_at(device));
 }
 
+std::atomic<BlockFreed> block_freed{nullptr};
+
 // Any thread, any time, also for DataPtrs tagged CPU.
 void delete_block(void* ptr) {
   if (ptr == nullptr || memory::abandoned()) {
@@ -50,6 +54,10 @@ void delete_block(void* ptr) {
       log(NPU_LOG_ERROR,
           "npu: allocator: a pointer that is no live block was freed.");
       return;
+    }
+    if (const BlockFreed tell = block_freed.load(std::memory_order_relaxed))
+        [[unlikely]] {
+      tell(ptr, bytes);
     }
     if (c10::memoryProfilingEnabled()) [[unlikely]] {
       report_to_profiler(ptr, -static_cast<std::int64_t>(bytes), device);
@@ -198,6 +206,10 @@ c10::Allocator* allocator_of(c10::DeviceIndex device) noexcept {
 
 c10::DeleterFnPtr block_deleter() noexcept {
   return &delete_block;
+}
+
+void set_block_freed(BlockFreed fn) noexcept {
+  block_freed.store(fn, std::memory_order_relaxed);
 }
 
 void* allocate_raw(std::size_t bytes, c10::DeviceIndex device) {

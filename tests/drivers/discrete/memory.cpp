@@ -26,6 +26,7 @@ struct Block {
 std::mutex mutex;
 auto& blocks = *new std::map<const char*, Block>;  // threads outlive main
 uint64_t used[1 + kDevices];  // pinned, then of each device
+std::atomic<uint64_t> to_host_bytes{0}, to_device_bytes{0};
 
 // The block that holds an address, also an interior one.
 Block holder(const void* ptr) {
@@ -106,6 +107,7 @@ npu_status copy_to_device(
     npu_stream stream, void* dst, const void* src, uint64_t bytes) {
   NPU_TRY(check(stream, dst, src));
   NPU_TRY(check_range(device_of(stream), dst, bytes));
+  to_device_bytes += bytes;
   if (is_pinned(src)) {
     return queue_bytes(stream, inside(dst), src, bytes);
   }
@@ -124,6 +126,7 @@ npu_status copy_to_host(
     npu_stream stream, void* dst, const void* src, uint64_t bytes) {
   NPU_TRY(check(stream, dst, src));
   NPU_TRY(check_range(device_of(stream), src, bytes));
+  to_host_bytes += bytes;
   queue_bytes(stream, dst, inside(src), bytes);
   return is_pinned(dst) ? npu_status{NPU_OK} : drain(stream);
 }
@@ -205,3 +208,15 @@ const npu_memory_table memory_table = {
 // clang-format on
 
 }  // namespace npu::discrete
+
+// For tests: bytes that host and device exchanged so far.
+extern "C" NPU_EXPORT void npu_discrete_traffic(
+    uint64_t* to_host, uint64_t* to_device) {
+  *to_host = npu::discrete::to_host_bytes;
+  *to_device = npu::discrete::to_device_bytes;
+}
+
+// For tests: a write that the host side knows nothing of.
+extern "C" NPU_EXPORT void npu_discrete_poke(float* ptr, float value) {
+  *reinterpret_cast<float*>(npu::discrete::inside(ptr)) = value;
+}
