@@ -135,11 +135,14 @@ std::uint32_t CpuCall::find_cpu_storage(const c10::StorageImpl* cpu) const {
   return find_storage(cpu);
 }
 
-void CpuCall::append(Wrapped wrapped) {
+inline void CpuCall::append(Wrapped wrapped) {
   tensors_.push_back(std::move(wrapped));
-  if (C10_LIKELY(tensors_.size() <= kLinear)) {
-    return;
+  if (C10_UNLIKELY(tensors_.size() > kLinear)) {
+    index_last();
   }
+}
+
+void CpuCall::index_last() {
   if (index_ == nullptr) {
     index_ = std::make_unique<Index>();
   }
@@ -331,7 +334,9 @@ c10::TensorImpl* CpuCall::convert(const at::Tensor& original, const Arg& arg) {
     }
     return wrapped.cpu.unsafeGetTensorImpl();
   }
-  check_device(original, arg);
+  if (C10_UNLIKELY(impl->device() != device_)) {
+    check_device(original, arg);
+  }
   if (C10_UNLIKELY(impl->device_type() == c10::DeviceType::CPU)) {
     for_host_ |= arg.written;
     remember(original, original, false);
