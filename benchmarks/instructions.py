@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions per call or training step, on npu and on the CPU: a ratio that no other load disturbs.
 
-python -m benchmarks.instructions [name ...]     operators of operators.py, models of models.py
+python -m benchmarks.instructions [name ...]     operators of operators.py, programs of ladder.py, models of models.py
 
 Needs valgrind (Debian: valgrind) and a C compiler. One thread, AVX2 at most: valgrind knows no more.
 `callgrind_annotate --inclusive=yes FILE` on the files it names shows where they went.
@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import models, operators
+from benchmarks import ladder, models, operators
 
 HERE = Path(__file__).parent
 CALLS, STEPS, WARM = 100, 3, 3
@@ -32,7 +32,7 @@ def _run(library: str, names: list[str]) -> None:
     counter = ctypes.CDLL(library)
     torch.set_num_threads(1)
     for name in names:
-        small = operators.SMALL_OPERATORS.get(name)
+        small = {**operators.SMALL_OPERATORS, **ladder.SMALL_CALLS}.get(name)
         for device in ("npu", "cpu"):
             fn = small(device) if small else models.build(name).to(device)
             for _ in range(max(WARM, _repeats(name))):
@@ -60,7 +60,7 @@ def main() -> int:
             print(f"benchmarks.instructions needs {tool}, which is not installed", file=sys.stderr)
             return 1
     names = sys.argv[1:] or list(DEFAULT)
-    known = {*operators.SMALL_OPERATORS, *models.CASES}
+    known = {*operators.SMALL_OPERATORS, *ladder.SMALL_CALLS, *models.CASES}
     if unknown := [name for name in names if name not in known]:
         print(
             f"not known: {', '.join(unknown)}; there are {', '.join(sorted(known))}",

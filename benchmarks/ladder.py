@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from benchmarks import measure, models
+from benchmarks import measure, models, operators
 
 KINDS = Path(__file__).parent.parent / "ops/kinds.yaml"
 COPIES = ("gpt-tiny", "gpt-small", "gpt-medium")
@@ -72,6 +72,10 @@ def _generate(device: str) -> Callable[[], object]:
 
 
 SMALL_CALLS = {"stack": _stack, "one-token": _one_token, "generate": _generate}
+
+
+def small_calls(name: str) -> dict:
+    return operators.compare(SMALL_CALLS[name], operators.PAIRS, 1 if name == "generate" else 4)
 
 
 def _show(name: str, make: Callable[[str], Callable[[], object]], count: int, repeat: int) -> None:

@@ -64,7 +64,8 @@ LARGE_OPERATORS: dict[str, Make] = {
 }
 
 
-def _compare(make: Make, count: int, repeat: int) -> dict:
+def compare(make: Make, count: int, repeat: int) -> dict:
+    """`make("npu")` against `make("cpu")`, in pairs."""
     ours, theirs, again = make("npu"), make("cpu"), make("cpu")
     for fn in (ours, theirs, again):
         measure.timed(fn, min(repeat, 50))
@@ -73,8 +74,8 @@ def _compare(make: Make, count: int, repeat: int) -> dict:
 
 
 def small(name: str) -> dict:
-    return _compare(SMALL_OPERATORS[name], PAIRS, SMALL_CALLS)
+    return compare(SMALL_OPERATORS[name], PAIRS, SMALL_CALLS)
 
 
 def large(name: str) -> dict:
-    return _compare(LARGE_OPERATORS[name], PAIRS, 4)
+    return compare(LARGE_OPERATORS[name], PAIRS, 4)

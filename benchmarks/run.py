@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import bars, measure, models, operators, optim, steady, table
+from benchmarks import bars, ladder, measure, models, operators, optim, steady, table
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
@@ -95,6 +95,7 @@ def null_call() -> dict:
 
 MODELS = (
     *("gpt-tiny", "gpt-small", "gpt-medium"),
+    *("gpt-tiny-wide", "gpt-small-wide", "gpt-medium-wide"),
     *("gpt-tiny-dropout", "gpt-small-dropout", "gpt-medium-dropout"),
     *("resnet", "lstm"),
 )
@@ -102,6 +103,7 @@ MEASURES = {
     **{name: partial(operators.small, name) for name in operators.SMALL_OPERATORS},
     "add-rung4": add_rung4,
     **{name: partial(operators.large, name) for name in operators.LARGE_OPERATORS},
+    **{name: partial(ladder.small_calls, name) for name in ladder.SMALL_CALLS},
     **{name: partial(optim.step, name) for name in optim.STEPS},
     **{name: partial(model_step, name) for name in MODELS},
     "import": import_time,

@@ -221,6 +221,9 @@ extern "C" NPU_EXPORT npu_status npu_driver_entry(
   if (settings.all_kernels) {
     driver.flags |= NPU_DRIVER_EVERY_KERNEL;
   }
+  if (!settings.async) {
+    driver.flags |= NPU_DRIVER_INLINE;
+  }
   alive = true;
   *out = &driver;
   return NPU_OK;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -16,10 +17,50 @@
 
 using namespace npu::host;
 
-// An inline stream uses only the mutex: calls of many threads still happen one
+namespace npu::host {
+namespace {
+
+// Of an inline stream, which is taken for every call: a free one costs one
+// atomic operation to take and one to give, a third of what a std::mutex does.
+class InlineLock {
+ public:
+  void lock() noexcept {
+    if (!try_lock()) {
+      while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree) {
+        state_.wait(kAwaited, std::memory_order_relaxed);
+      }
+    }
+  }
+  bool try_lock() noexcept {
+    std::uint32_t expected = kFree;
+    return state_.compare_exchange_strong(
+        expected, kTaken, std::memory_order_acquire);
+  }
+  void wait_until_free() noexcept {
+    if (state_.load(std::memory_order_acquire) != kFree) {
+      lock();
+      unlock();
+    }
+  }
+  void unlock() noexcept {
+    if (state_.exchange(kFree, std::memory_order_release) == kAwaited) {
+      state_.notify_one();
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kFree = 0, kTaken = 1, kAwaited = 2;
+  std::atomic<std::uint32_t> state_{kFree};
+};
+
+}  // namespace
+}  // namespace npu::host
+
+// An inline stream uses only the lock: calls of many threads still happen one
 // after the other, as they would in a queue.
 struct npu_stream_s {
   npu_device device = 0;
+  InlineLock running;
   std::mutex mutex;
   std::condition_variable arrived;
   std::condition_variable finished;
@@ -108,11 +149,19 @@ void work_loop(npu_stream stream) {
   }
 }
 
-// Waits for what is queued now; later work may follow.
-npu_status drain(npu_stream stream) {
-  std::unique_lock lock(stream->mutex);
+// Waits for what is queued now; later work may follow. With the mutex held.
+void wait_for_queued(npu_stream stream, std::unique_lock<std::mutex>& lock) {
   const std::uint64_t target = stream->n_queued;
   stream->finished.wait(lock, [&] { return stream->n_done >= target; });
+}
+
+npu_status drain(npu_stream stream) {
+  if (!settings.async) {
+    stream->running.wait_until_free();
+    return NPU_OK;
+  }
+  std::unique_lock lock(stream->mutex);
+  wait_for_queued(stream, lock);
   return take_late_error(stream);
 }
 
@@ -175,14 +224,12 @@ npu_status synchronize(npu_stream stream) {
 
 npu_status query(npu_stream stream) {
   return entry(given(stream), [&]() -> npu_status {
-    std::unique_lock lock(stream->mutex, std::try_to_lock);
-    if (!lock.owns_lock()) {
-      // Inline: another thread's call is running. Queued: look again.
-      if (!settings.async) {
-        return NPU_NOT_READY;
-      }
-      lock.lock();
+    if (!settings.async) {
+      // Taken: another thread's call is running.
+      const std::unique_lock lock(stream->running, std::try_to_lock);
+      return lock.owns_lock() ? NPU_OK : NPU_NOT_READY;
     }
+    const std::lock_guard lock(stream->mutex);
     if (npu_status status = take_late_error(stream)) {
       return status;
     }
@@ -245,7 +292,7 @@ npu_status submit(npu_stream stream, std::unique_ptr<Work> work, bool wait) {
 
 npu_status run_inline(
     npu_stream stream, npu_status (*fn)(void*), void* context) {
-  const std::lock_guard lock(stream->mutex);
+  const std::lock_guard lock(stream->running);
   return fn(context);
 }
 
@@ -273,11 +320,13 @@ npu_status synchronize_device(npu_device device) {
     if (stream->device != device) {
       continue;
     }
-    std::unique_lock own(stream->mutex);
-    const std::uint64_t target = stream->n_queued;
-    stream->finished.wait(own, [&] { return stream->n_done >= target; });
-    // One failure is reported now; another stream keeps its own.
-    first = first ? first : take_late_error(stream);
+    if (first == NPU_OK) {
+      first = drain(stream);
+    } else {
+      // One failure is reported now; another stream keeps its own.
+      std::unique_lock own(stream->mutex);
+      wait_for_queued(stream, own);
+    }
   }
   return first;
 }

@@ -450,6 +450,9 @@ typedef struct npu_op_table {
 /* Every kernel the driver has is to be used, also for operators that an
  * imitated chip (default_profile) runs on the CPU. Since 1.1. */
 #define NPU_DRIVER_EVERY_KERNEL 2u
+/* Work is done when the call that queued it returns, on every stream: host code
+ * that comes after it need not synchronise. Since 1.1. */
+#define NPU_DRIVER_INLINE 4u
 
 /* Static data of the library; never freed. */
 typedef struct npu_driver {

@@ -67,6 +67,10 @@ class Driver {
   bool wants_every_kernel() const noexcept {
     return (table_.flags & NPU_DRIVER_EVERY_KERNEL) != 0;
   }
+  // Work is done when the call that queued it returns: nothing to wait for.
+  bool runs_inline() const noexcept {
+    return (table_.flags & NPU_DRIVER_INLINE) != 0;
+  }
   // The profile for users who name none; "" = none.
   const char* default_profile() const noexcept {
     return table_.default_profile != nullptr ? table_.default_profile : "";

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <initializer_list>
 
@@ -309,10 +310,16 @@ npu_status unary_with(const npu_call& call) {
 npu_status binary(const npu_call& call) {
   const npu_binary_args args = npu_binary_unpack(&call);
   const npu_tensor* const ins[] = {args.in, args.other};
-  const npu_scalar scalars[] = {
-      args.attrs.a, args.attrs.b, args.attrs.c, args.attrs.d};
+  // The four scalars lie side by side: no copy of them is needed.
+  static_assert(
+      offsetof(npu_binary_attrs, d) ==
+      offsetof(npu_binary_attrs, a) + 3 * sizeof(npu_scalar));
   return run_row(
-      call, find_row<NPU_KIND_BINARY>(call.code), &args.out, ins, scalars);
+      call,
+      find_row<NPU_KIND_BINARY>(call.code),
+      &args.out,
+      ins,
+      &args.attrs.a);
 }
 
 npu_status compare(const npu_call& call) {

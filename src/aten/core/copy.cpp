@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "aten/core/factories.h"
+#include "aten/core/fast.h"
 #include "aten/core/fill.h"
 #include "aten/core/frame.h"
 #include "aten/core/geometry.h"
@@ -124,8 +125,44 @@ void warn_when_imaginary_part_is_lost(
   }
 }
 
+// Two plain tensors of one device that differ in nothing but their memory: no
+// question of copy() can matter. False when they are not.
+bool copy_plain(const at::Tensor& dst, const at::Tensor& src) {
+  if (!dst.defined() || !src.defined()) {
+    return false;
+  }
+  const c10::TensorImpl& to = *dst.unsafeGetTensorImpl();
+  const c10::TensorImpl& from = *src.unsafeGetTensorImpl();
+  if (to.device() != from.device() || to.device_type() != kDeviceType ||
+      to.dtype() != from.dtype() || !is_plain_tensor(to) ||
+      !is_plain_tensor(from) || to.sizes() != from.sizes() || to.numel() == 0 ||
+      has_components(to) || has_components(from) || !to.has_storage() ||
+      !from.has_storage()) {
+    return false;
+  }
+  const c10::Storage& memory = to.unsafe_storage();
+  if (memory.unsafeGetStorageImpl() ==
+      from.unsafe_storage().unsafeGetStorageImpl()) {
+    return false;
+  }
+  const auto item = static_cast<std::int64_t>(to.itemsize());
+  const auto* const source =
+      static_cast<const char*>(from.unsafe_storage().data()) +
+      from.storage_offset() * item;
+  queue_copy(
+      ByteWork::kOnDevice,
+      static_cast<char*>(memory.mutable_data()) + to.storage_offset() * item,
+      source,
+      static_cast<std::uint64_t>(to.numel() * item),
+      to.device().index(),
+      "copy on the device");
+  return true;
+}
+
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
-  copy(self, src, non_blocking);
+  if (!copy_plain(self, src)) {
+    copy(self, src, non_blocking);
+  }
   return self;
 }
 

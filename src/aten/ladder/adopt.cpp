@@ -5,6 +5,7 @@
 #include "aten/ladder/call.h"
 #include "aten/ladder/copies.h"
 #include "aten/ladder/shim.h"
+#include "aten/ladder/unmapped.h"
 #include "aten/ladder/wrapper_pool.h"
 #include "driver/registry.h"
 #include "runtime/allocator/allocator.h"
@@ -141,6 +142,9 @@ c10::Storage CpuCall::storage_to_npu(const c10::Storage& cpu) {
     return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
         storages_[known].original));
   }
+  if (const auto* const argument = find_unmapped(tensors_, impl)) {
+    return argument->original->unsafe_storage();
+  }
   c10::Storage made;
   c10::DataPtr& data = impl->_mutable_data_ptr_no_checks();
   if (data.get() == nullptr) {
@@ -172,7 +176,9 @@ at::Tensor CpuCall::adopt_dense(at::Tensor cpu) {
   if (C10_LIKELY(!copies_)) {
     bytes_ += static_cast<std::uint64_t>(impl.numel()) * impl.itemsize();
   }
-  if (C10_UNLIKELY(find_cpu_storage(memory) != kNone)) {
+  if (C10_UNLIKELY(
+          find_cpu_storage(memory) != kNone ||
+          find_unmapped(tensors_, memory) != nullptr)) {
     return tensor_like(storage_to_npu(storage), impl);
   }
   c10::DataPtr& data = memory->_mutable_data_ptr_no_checks();
@@ -325,6 +331,7 @@ void CpuCall::finish() {
   // Backwards: the pool hands out the wrapper it got last, so that the next
   // call's first argument finds the one this call's first argument used, which
   // often has the right geometry.
+  WrapperPool& pool = WrapperPool::here();
   for (std::size_t i = tensors_.size(); i-- > 0;) {
     Wrapped& wrapped = tensors_[i];
     if (wrapped.storage == kNone) {
@@ -332,6 +339,22 @@ void CpuCall::finish() {
     }
     const c10::Storage& storage =
         wrapped.cpu.unsafeGetTensorImpl()->unsafe_storage();
+    if (C10_LIKELY(wrapped.storage == kUnmapped)) {
+      if (C10_LIKELY(
+              wrapped.cpu.use_count() == 1 && storage.use_count() == 1)) {
+        pool.give(
+            TensorImplPtr::reclaim(wrapped.cpu.unsafeReleaseTensorImpl()));
+      } else {
+        Mapped kept{};
+        kept.original =
+            wrapped.original->unsafe_storage().unsafeGetStorageImpl();
+        kept.cpu = storage.unsafeGetStorageImpl();
+        kept.data = const_cast<void*>(kept.original->data());
+        kept.bytes = kept.original->nbytes();
+        keep_alive(kept);
+      }
+      continue;
+    }
     Mapped& mapped = storages_[wrapped.storage];
     if (storage.unsafeGetStorageImpl() != mapped.cpu) {
       continue;
@@ -344,8 +367,7 @@ void CpuCall::finish() {
         keep_alive(mapped);
       }
     } else if (C10_LIKELY(wrapped.pooled && mapped.holders == 1)) {
-      WrapperPool::here().give(
-          TensorImplPtr::reclaim(wrapped.cpu.unsafeReleaseTensorImpl()));
+      pool.give(TensorImplPtr::reclaim(wrapped.cpu.unsafeReleaseTensorImpl()));
     }
   }
   tensors_.clear();

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "aten/ladder/shim.h"
+#include "aten/ladder/unmapped.h"
 #include "aten/ladder/wrapper_pool.h"
 #include "driver/services.h"
 #include "runtime/device.h"
@@ -33,14 +34,33 @@ std::uint32_t find_linear(
   return none;
 }
 
+// A call to memcmp costs more for so few numbers.
+bool same_numbers(c10::IntArrayRef a, c10::IntArrayRef b) {
+  bool same = a.size() == b.size();
+  for (std::size_t i = 0; same && i < a.size(); ++i) {
+    same = a[i] == b[i];
+  }
+  return same;
+}
+
 // A wrapper that was used before often has the geometry already.
 void take_geometry(c10::TensorImpl& wrapper, const c10::TensorImpl& from) {
-  if (wrapper.sizes() == from.sizes() && wrapper.strides() == from.strides()) {
-    wrapper.set_storage_offset(from.storage_offset());
-  } else {
-    wrapper.set_sizes_and_strides(
-        from.sizes(), from.strides(), from.storage_offset());
+  const std::int64_t offset = from.storage_offset();
+  if (!same_numbers(wrapper.sizes(), from.sizes()) ||
+      !same_numbers(wrapper.strides(), from.strides())) {
+    wrapper.set_sizes_and_strides(from.sizes(), from.strides(), offset);
+  } else if (wrapper.storage_offset() != offset) {
+    wrapper.set_storage_offset(offset);
   }
+}
+
+// See Note [Unmapped].
+void read_bytes_of(c10::StorageImpl& cpu, const c10::StorageImpl& original) {
+  void* const data = const_cast<void*>(original.data());
+  if (cpu._mutable_data_ptr_no_checks().get() != data) {
+    cpu.set_data_ptr_noswap(c10::DataPtr(data, kCpu));
+  }
+  cpu.set_nbytes(original.nbytes());
 }
 
 }  // namespace
@@ -115,11 +135,14 @@ std::uint32_t CpuCall::find_cpu_storage(const c10::StorageImpl* cpu) const {
   return find_storage(cpu);
 }
 
-void CpuCall::append(Wrapped wrapped) {
+inline void CpuCall::append(Wrapped wrapped) {
   tensors_.push_back(std::move(wrapped));
-  if (C10_LIKELY(tensors_.size() <= kLinear)) {
-    return;
+  if (C10_UNLIKELY(tensors_.size() > kLinear)) {
+    index_last();
   }
+}
+
+void CpuCall::index_last() {
   if (index_ == nullptr) {
     index_ = std::make_unique<Index>();
   }
@@ -242,10 +265,18 @@ c10::TensorImpl* CpuCall::wrap_dense(c10::TensorImpl& from, const Arg& arg) {
       "' has no memory of its own (a tensor subclass?), so no CPU kernel can "
       "read it. Pass a plain tensor.");
   const c10::Storage& storage = from.unsafe_storage();
-  const std::uint32_t known = find_storage(storage.unsafeGetStorageImpl());
+  const bool maps = !needs_no_record(entry_, copies_, opens_);
+  const std::uint32_t known =
+      maps ? find_storage(storage.unsafeGetStorageImpl()) : kNone;
   TensorImplPtr wrapper;
   std::uint32_t index = known;
-  if (C10_LIKELY(known == kNone)) {
+  if (C10_LIKELY(!maps)) {
+    wrapper = WrapperPool::here().take(from.dtype());
+    read_bytes_of(
+        *wrapper->unsafe_storage().unsafeGetStorageImpl(),
+        *storage.unsafeGetStorageImpl());
+    index = kUnmapped;
+  } else if (C10_LIKELY(known == kNone)) {
     wrapper = WrapperPool::here().take(from.dtype());
     index = map_storage(
         storage.unsafeGetStorageImpl(),
@@ -299,13 +330,15 @@ c10::TensorImpl* CpuCall::convert(const at::Tensor& original, const Arg& arg) {
       check_device(original, arg);
       wrapped.written = true;
     }
-    if (wrapped.storage != kNone) {
+    if (wrapped.storage < kUnmapped) {
       storages_[wrapped.storage].written |= arg.written;
       storages_[wrapped.storage].out_only = false;
     }
     return wrapped.cpu.unsafeGetTensorImpl();
   }
-  check_device(original, arg);
+  if (C10_UNLIKELY(impl->device() != device_)) {
+    check_device(original, arg);
+  }
   if (C10_UNLIKELY(impl->device_type() == c10::DeviceType::CPU)) {
     for_host_ |= arg.written;
     remember(original, original, false);

@@ -107,6 +107,7 @@ class CpuCall {
   std::uint32_t find_storage(const c10::StorageImpl* original) const;
   std::uint32_t find_cpu_storage(const c10::StorageImpl* cpu) const;
   void append(Wrapped wrapped);
+  void index_last();
   std::uint32_t append_storage(const Mapped& mapped);
   void convert_list(c10::IValue& list, const Arg& arg);
 

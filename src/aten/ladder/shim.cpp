@@ -68,8 +68,12 @@ void delete_open_block(void* ptr) {
 // Returns when all work queued on the device's current stream is done; frees
 // `ptr` when that fails.
 void wait_for(c10::DeviceIndex device, void* ptr) {
+  const Driver& driver = active_driver();
+  if (C10_LIKELY(driver.runs_inline())) {
+    return;
+  }
   const npu_status status =
-      active_driver().stream().synchronize(current_stream_handle(device));
+      driver.stream().synchronize(current_stream_handle(device));
   if (C10_UNLIKELY(status != NPU_OK)) {
     block_deleter()(ptr);
     check_driver(status, "wait for the current stream");

@@ -42,11 +42,15 @@ bool is_timed(const Entry& entry) {
   return calls < kTimedCalls || calls % kSampled == 0;
 }
 
-// CPU kernels know no streams: what was queued before must have happened.
+// CPU kernels know no streams: what was queued before must have happened. A
+// forked child gets the driver's error.
 void drain(c10::Device device) {
+  const Driver& driver = active_driver();
+  if (C10_LIKELY(driver.runs_inline() && !forked_child())) {
+    return;
+  }
   check_driver(
-      active_driver().stream().synchronize(
-          current_stream_handle(device.index())),
+      driver.stream().synchronize(current_stream_handle(device.index())),
       "wait for the current stream");
 }
 
@@ -56,7 +60,7 @@ CpuRun::CpuRun(Entry& entry, c10::Device device, npu_reason reason)
     : entry_(entry),
       reason_(reason),
       copies_(host_access(device) == NPU_HOST_ACCESS_NONE),
-      opens_(host_access(device) == NPU_HOST_ACCESS_EXPLICIT),
+      opens_(!copies_ && host_access(device) == NPU_HOST_ACCESS_EXPLICIT),
       slow_(copies_ || log_enabled(NPU_LOG_DEBUG)),
       start_(is_timed(entry) ? read_ticks() : 0),
       call(entry, device, copies_, opens_) {

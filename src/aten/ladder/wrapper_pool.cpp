@@ -6,6 +6,11 @@
 
 namespace npu::ladder {
 
+WrapperPool& WrapperPool::own() {
+  static thread_local WrapperPool pool;
+  return pool;
+}
+
 TensorImplPtr WrapperPool::take(caffe2::TypeMeta dtype) {
   if (C10_UNLIKELY(n_ == 0)) {
     c10::Storage storage(

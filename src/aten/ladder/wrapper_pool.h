@@ -15,9 +15,13 @@ using TensorImplPtr = c10::intrusive_ptr<c10::TensorImpl>;
 // One per thread.
 class WrapperPool {
  public:
+  // Asks for the thread's own pool once: a plain pointer needs no guard.
   static WrapperPool& here() {
-    static thread_local WrapperPool pool;
-    return pool;
+    static thread_local WrapperPool* known = nullptr;
+    if (C10_UNLIKELY(known == nullptr)) {
+      known = &own();
+    }
+    return *known;
   }
 
   // A CPU tensor with a storage of its own that holds no bytes.
@@ -26,6 +30,8 @@ class WrapperPool {
   void give(TensorImplPtr wrapper);
 
  private:
+  static WrapperPool& own();
+
   static constexpr std::size_t kMost = 16;
   std::array<TensorImplPtr, kMost> free_;
   std::size_t n_ = 0;

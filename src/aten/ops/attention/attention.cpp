@@ -2,18 +2,21 @@
 // Scaled dot product attention: PyTorch asks which way to go, then calls the
 // pair of operators kept free for backends. The driver's kinds serve it, also
 // with dropout, or CPU's flash kernel, bit for bit.
+#include <ATen/ScalarOps.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_cpu_dispatch.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_cpu_dispatch.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <torch/library.h>
 
 #include <array>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 
 #include "aten/core/factories.h"
-#include "aten/ladder/ladder.h"
 #include "aten/ladder/native.h"
 #include "aten/ops/operands.h"
 #include "aten/random/seeded.h"
@@ -55,13 +58,22 @@ bool is_transformed(const at::Tensor& tensor) {
 // promises a tensor even without dropout, and torch.compile saves it. On the
 // host: reading it there waits for nothing.
 at::Tensor saved_word(std::uint64_t word) {
-  return at::scalar_tensor(
-      static_cast<std::int64_t>(word),
-      c10::TensorOptions(c10::kLong).device(c10::kCPU));
+  return at::detail::scalar_tensor_static(
+      static_cast<std::int64_t>(word), c10::kLong, c10::kCPU);
 }
 
 std::uint64_t word_of(const at::Tensor& saved) {
   return static_cast<std::uint64_t>(saved.item<std::int64_t>());
+}
+
+// CPU's function of the operator that `entry` is for, unboxed.
+template <class R, class... Args>
+R call_flash(
+    ladder::Entry& entry,
+    R (*fn)(Args...),
+    std::type_identity_t<Args>... args) {
+  return ladder::run_unboxed<R, Args...>(
+      entry, NPU_REASON_NO_KERNEL, fn, std::forward<Args>(args)...);
 }
 
 NativeSite& forward_site() {
@@ -296,9 +308,18 @@ Forward attention(
           scale,
           out,
           logsumexp)) {
-    static const ladder::CpuOp op(kFlash, "", kForward);
-    std::tie(out, logsumexp) = op.call<std::tuple<at::Tensor, at::Tensor>>(
-        query, key, value, dropout, causal, mask, scale);
+    static ladder::Entry& entry =
+        ladder::make_entry(find_operator(kFlash), kForward);
+    std::tie(out, logsumexp) = call_flash(
+        entry,
+        &at::cpu::_scaled_dot_product_flash_attention_for_cpu,
+        query,
+        key,
+        value,
+        dropout,
+        causal,
+        mask,
+        scale);
   }
   return {
       std::move(out),
@@ -353,9 +374,11 @@ Backward attention_backward(
           native)) {
     return native;
   }
-  static const ladder::CpuOp op(kFlashBackward, "", kBackward);
-  using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-  auto [dq, dk, dv] = op.call<Grads>(
+  static ladder::Entry& entry =
+      ladder::make_entry(find_operator(kFlashBackward), kBackward);
+  auto [dq, dk, dv] = call_flash(
+      entry,
+      &at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward,
       grad,
       query,
       key,

@@ -3,6 +3,7 @@
 // dimensions; a contiguous floating point tensor goes to the driver as it is.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mean_ops.h>
+#include <ATen/ops/sum_cpu_dispatch.h>
 #include <ATen/ops/sum_ops.h>
 #include <torch/library.h>
 
@@ -57,9 +58,17 @@ at::Tensor reduce_fast(
 at::Tensor sum(const at::Tensor& self, OptionalDtype dtype) {
   static NativeSite site("aten::sum", NPU_KIND_REDUCE, NPU_REDUCE_SUM);
   at::Tensor out = reduce_fast(site, self, dtype);
-  return out.defined() ? out
-                       : at::_ops::sum_dim_IntList::call(
-                             self, at::IntArrayRef{}, false, dtype);
+  if (out.defined()) {
+    return out;
+  }
+  // What the driver leaves to the CPU goes there without another dispatch.
+  static NativeSite dims(
+      "aten::sum.dim_IntList", NPU_KIND_REDUCE, NPU_REDUCE_SUM);
+  const npu_reason why = dims.wants(self);
+  if (why != NPU_REASON_NONE) {
+    return dims.cpu(why, &at::cpu::sum, self, at::IntArrayRef{}, false, dtype);
+  }
+  return at::_ops::sum_dim_IntList::call(self, at::IntArrayRef{}, false, dtype);
 }
 
 at::Tensor mean(const at::Tensor& self, OptionalDtype dtype) {
