@@ -11,6 +11,8 @@ hold what they should. An entry with neither gets its frame from the mapping of 
 
 from __future__ import annotations
 
+import re
+
 from aten_model import Operator, Pack, Source
 from aten_overload import MADE_BY, Overload, literal, meta_argument, shard, split
 from aten_torch import TorchOps
@@ -19,6 +21,8 @@ from torchgen.context import native_function_manager
 
 SHARDS = 3
 CONSTANT_TYPES = {bool: "bool", int: "std::int64_t", float: "double"}
+TENSOR = "const at::Tensor &"
+OPTIONAL_TENSOR = re.compile(r"at::OptionalTensorRef|const ::std::optional<at::Tensor> ?&")
 
 
 def folder_header(operator: Operator) -> str:
@@ -30,7 +34,29 @@ def impl_parameters(operator: Operator) -> list[tuple[str, str]]:
     with native_function_manager(operator.group):
         found = [(a.type, a.name) for a in structured.meta_arguments(operator.group)]
     outs = operator.group.out.func.arguments.out
-    return found + [("const at::Tensor &", a.name) for a in outs]
+    return found + [(TENSOR, a.name) for a in outs]
+
+
+def handed(operator: Operator, parameters: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """C++ type and expression of what the function written by hand gets of `parameters`: those that
+    key 'arguments' lists, or all. A tensor that may be absent comes as an undefined one."""
+    types = {name: type_ for type_, name in parameters}
+    listed = operator.options.arguments
+    if listed is None:
+        listed = [Source(argument=name) for name in types]
+    found = []
+    for item in listed:
+        if item is None:
+            found.append((TENSOR, "at::Tensor()"))
+        elif not isinstance(item, Source):
+            found.append((CONSTANT_TYPES[type(item)], literal(item)))
+        elif OPTIONAL_TENSOR.fullmatch(types[item.argument]):
+            found.append((TENSOR, f"or_undefined({item.argument})"))
+        elif types[item.argument] == "at::Tensor &":
+            found.append((TENSOR, item.argument))
+        else:
+            found.append((types[item.argument], item.argument))
+    return found
 
 
 class Call(Overload):
@@ -62,6 +88,17 @@ class Call(Overload):
         if self.form == "kFunctional":
             return []
         return [f"    {outputs}.give({i}, {n});" for i, n in enumerate(self.outs)]
+
+    def sites(self) -> list[str]:
+        more = [
+            f'  static NativeSite {name}("aten::{self.overload}", '
+            f"NPU_KIND_{kind.name.upper()}, {self.code_name(code, kind)});"
+            for name, kind, code in self.operator.options.sites
+        ]
+        return [*super().sites(), *more]
+
+    def all_sites(self) -> list[str]:
+        return ["site", *(name for name, _, _ in self.operator.options.sites)]
 
     def constants(self) -> list[str]:
         return [literal(value) for _, value in self.operator.options.constants]
@@ -100,10 +137,10 @@ class Impl(Call):
         return [*self.meta_lines(), f"    why = {self.call()};"]
 
     def call(self) -> str:
-        names = [n for _, n in impl_parameters(self.operator)]
+        parameters = impl_parameters(self.operator)
         n_out = len(self.operator.group.out.func.arguments.out)
-        texts = ["site", *self.constants()]
-        texts += [self.as_meta(name) for name in names[: len(names) - n_out]]
+        texts = [*self.all_sites(), *self.constants()]
+        texts += [self.as_meta(text) for _, text in handed(self.operator, parameters[:-n_out])]
         texts += [f"op.outputs.at({i})" for i in range(n_out)]
         return f"{self.operator.cpp_namespace}::{self.operator.impl}({', '.join(texts)})"
 
@@ -118,8 +155,9 @@ class Attempt(Call):
         return "outputs"
 
     def inside(self) -> list[str]:
-        arguments = [n for _, n in self.parameters if n in self.arguments]
-        texts = ", ".join(["site", "outputs", *self.constants(), *arguments])
+        given = [(t, n) for t, n in self.parameters if n in self.arguments]
+        arguments = [text for _, text in handed(self.operator, given)]
+        texts = ", ".join([*self.all_sites(), "outputs", *self.constants(), *arguments])
         return [
             f"    Outputs outputs(Outputs::Form::{self.form});",
             *self.give("outputs"),
@@ -180,22 +218,24 @@ class Mapped(Call):
 
 
 def declaration(operator: Operator, torch: TorchOps) -> str:
+    first = ["npu::NativeSite& site"]
+    first += [f"npu::NativeSite& {name}" for name, _, _ in operator.options.sites]
     constants = [f"{CONSTANT_TYPES[type(v)]} {n}" for n, v in operator.options.constants]
     if operator.impl:
-        rest = [f"{t} {n}" for t, n in impl_parameters(operator)]
-        return f"npu_reason {operator.impl}({', '.join(['npu::NativeSite& site', *constants, *rest])});"
-    # In-place and functional forms differ in constness of self only.
-    overload = min(
-        (Attempt(operator, f, torch) for f in operator.functions),
-        key=lambda o: o.form == "kInplace",
-    )
-    rest = [
-        f"{'const at::Tensor &' if t == 'at::Tensor &' else t} {n}"
-        for t, n in overload.parameters
-        if n in overload.arguments
-    ]
-    first = ["npu::NativeSite& site", "npu::Outputs& outputs"]
-    return f"npu_reason {operator.attempt}({', '.join([*first, *constants, *rest])});"
+        parameters = impl_parameters(operator)
+        n_out = len(operator.group.out.func.arguments.out)
+        rest = [t for t, _ in handed(operator, parameters[:-n_out])] + [TENSOR] * n_out
+    else:
+        # In-place and functional forms differ in constness of self only.
+        overload = min(
+            (Attempt(operator, f, torch) for f in operator.functions),
+            key=lambda o: o.form == "kInplace",
+        )
+        given = [(t, n) for t, n in overload.parameters if n in overload.arguments]
+        first.append("npu::Outputs& outputs")
+        rest = [t for t, _ in handed(operator, given)]
+    name = operator.impl or operator.attempt
+    return f"npu_reason {name}({', '.join([*first, *constants, *rest])});"
 
 
 def header_text(operators: list[Operator], torch: TorchOps) -> str:

@@ -55,8 +55,9 @@ def calls_of(operator: Operator) -> list[str]:
         return [kind.name for kind in operator.uses]
     if operator.section == "foreach":
         return [f"multi_map.{operator.kind.name}"]
-    name = operator.kind.name
-    return [f"{name}.{code}" if code else name for code in operator.all_codes]
+    calls = [(operator.kind, code) for code in operator.all_codes]
+    calls += [(kind, code) for _, kind, code in operator.options.sites]
+    return [f"{kind.name}.{code}" if code else kind.name for kind, code in calls]
 
 
 def how(operator: Operator) -> str:

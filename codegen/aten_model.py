@@ -97,9 +97,12 @@ class Options:
     """How the adapter is made; aten_yaml.py explains the keys."""
 
     constants: tuple[tuple[str, Constant], ...] = ()  # key 'with'
+    arguments: tuple[Constant | Source, ...] | None = None
+    sites: tuple[tuple[str, Kind, str], ...] = ()  # (name, kind, code)
     wants: tuple[str, ...] | None = None
     checks: tuple[tuple[str, str], ...] = ()  # (reason, C++ condition)
     composite: bool = False  # key 'otherwise'
+    alone: bool = False  # key 'forms'
     rule: str = ""
     floating: bool = False
     bool_result: bool = False  # key 'result'

@@ -7,11 +7,14 @@ from __future__ import annotations
 import re
 
 import yaml
-from aten_model import Constant, Options
+from aten_model import Constant, Options, Source
 from torchgen.model import NativeFunction
 from yaml_reader import Reader, near
 
-OPTION_KEYS = ("with", "wants", "check", "otherwise", "rule", "floating", "result", "fast")
+OPTION_KEYS = (
+    *("with", "arguments", "sites", "forms", "wants", "check"),
+    *("otherwise", "rule", "floating", "result", "fast"),
+)
 # Reasons a check may give (NPU_REASON_*), and the rules of MapRule (src/aten/ops/map/map.h).
 REASONS = ("arguments", "alias", "attribute", "dtype", "size", "strides")
 RULES = ("unary", "float", "bool", "binary", "compare")
@@ -21,9 +24,12 @@ IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 def read_options(reader: Reader, fields: dict, what: str, function: NativeFunction) -> Options:
     return Options(
         constants=_constants(reader, fields, what),
+        arguments=_arguments(reader, fields, what, function),
+        sites=_sites(reader, fields, what, function),
         wants=_wants(reader, fields, what, function),
         checks=_checks(reader, fields, what),
         composite=_choice(reader, fields, what, "otherwise", ("cpu", "composite")) == "composite",
+        alone=_choice(reader, fields, what, "forms", ("all", "named")) == "named",
         rule=_choice(reader, fields, what, "rule", RULES),
         floating=_choice(reader, fields, what, "floating", ("false", "true")) == "true",
         bool_result=_choice(reader, fields, what, "result", ("bool",)) == "bool",
@@ -35,20 +41,68 @@ def _choice(reader: Reader, fields: dict, what: str, key: str, allowed) -> str:
     return reader.choice(fields[key][1], f"{what}: key '{key}'", allowed) if key in fields else ""
 
 
+def _value(node):
+    """What YAML takes a node for; "" where it is no scalar."""
+    return yaml.SafeLoader("").construct_object(node) if isinstance(node, yaml.ScalarNode) else ""
+
+
 def _constants(reader: Reader, fields: dict, what: str) -> tuple[tuple[str, Constant], ...]:
     if "with" not in fields:
         return ()
     found = []
     for key, node in reader.mapping(fields["with"][1], f"{what}: key 'with'").values():
-        value = (
-            yaml.SafeLoader("").construct_object(node) if isinstance(node, yaml.ScalarNode) else ""
-        )
+        value = _value(node)
         if not isinstance(value, (bool, int, float)) or not IDENTIFIER.fullmatch(key.value):
             reader.problem(
                 node, f"{what}: key 'with': expected {{name: number}} or {{name: true}}."
             )
             continue
         found.append((key.value, value))
+    return tuple(found)
+
+
+def _arguments(reader: Reader, fields: dict, what: str, function):
+    """What the function is called with: names of the schema's arguments, constants, ~ for no tensor."""
+    if "arguments" not in fields:
+        return None
+    names = [a.name for a in function.func.arguments.flat_non_out]
+    found = []
+    for node in reader.sequence(fields["arguments"][1], f"{what}: key 'arguments'"):
+        value = _value(node)
+        if isinstance(value, str) and value not in names:
+            reader.problem(
+                node,
+                f"{what}: key 'arguments': no argument '{node.value}'{near(value, names)}. "
+                f"It has: {', '.join(names)}.",
+            )
+            continue
+        found.append(Source(argument=value) if isinstance(value, str) else value)
+    return tuple(found)
+
+
+def _sites(reader: Reader, fields: dict, what: str, function: NativeFunction):
+    """Sites beside the entry's own, by the names of the function's parameters: {apply: kind.code}."""
+    if "sites" not in fields:
+        return ()
+    found = []
+    taken = ["site", "outputs", "why", *(a.name for a in function.func.arguments.flat_all)]
+    for key, node in reader.mapping(fields["sites"][1], f"{what}: key 'sites'").values():
+        if key.value in taken:
+            reader.problem(
+                key, f"{what}: key 'sites': '{key.value}' is an argument. Rename the site."
+            )
+        text = reader.text(node, f"{what}: key 'sites'")
+        name, _, code = text.partition(".")
+        kind = reader.kinds.get(name)
+        codes = [code for code, _ in kind.codes] if kind else ()
+        if kind is None or ((code or codes) and code not in codes):
+            reader.problem(
+                node,
+                f"{what}: key 'sites': '{text}' is no kind of ops/kinds.yaml with its code"
+                f"{near(text, [f'{name}.{c}' for c in codes] or reader.kinds)}.",
+            )
+            continue
+        found.append((key.value, kind, code))
     return tuple(found)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from aten_model import Operator
 from aten_torch import TorchOps
 from aten_unboxed import cpu_function, header_of
+from kinds_model import Kind
 from torchgen.api import cpp
 from torchgen.api.types import CppSignatureGroup
 from torchgen.context import native_function_manager
@@ -17,6 +18,7 @@ from torchgen.model import NativeFunction, SchemaKind
 MADE_BY = "// Made by codegen/aten.py. Do not edit: change ops/aten/*.yaml."
 FORMS = {
     SchemaKind.functional: ("kFunctional", ""),
+    SchemaKind.mutable: ("kFunctional", ""),
     SchemaKind.inplace: ("kInplace", "_inplace"),
     SchemaKind.out: ("kOut", "_into"),
 }
@@ -60,8 +62,9 @@ class Overload:
 
     # ---- sites ---------------------------------------------------------------------
 
-    def code_name(self, code: str) -> str:
-        return f"NPU_{self.operator.kind.name.upper()}_{code.upper()}" if code else "0"
+    def code_name(self, code: str, kind: Kind | None = None) -> str:
+        name = (kind or self.operator.kind).name
+        return f"NPU_{name.upper()}_{code.upper()}" if code else "0"
 
     def sites(self) -> list[str]:
         """A site for each code; `site` is the one of this call, `chosen` < 0 where there is none."""

@@ -17,6 +17,10 @@ The format is the one of the API guide, with our additions:
         kind: binary
         attempt: glu                 # npu_reason glu(NativeSite&, Outputs&, const at::Tensor& self, …)
         with: {spatial: 2}           # constants that the function gets after site and outputs
+        arguments: [self, ~, 2]      # what it gets then: arguments, ~ for no tensor, constants; default:
+                                     # all. A tensor that may be absent comes undefined.
+        forms: named                 # only the overload named, not its group
+        sites: {apply: unary.exp}    # further sites that it gets after its own: kind.code
         wants: [self]                # tensors the driver is asked about first; default: all inputs
         otherwise: composite         # not the CPU function: PyTorch's composite, on npu tensors
       - func: erfinv.out             # generated: every form of the group becomes a call of the kind
@@ -292,12 +296,14 @@ class PackReader(Reader):
             found = self.framed(fields, what, group, options)
             code = fit.only_code()
             if found and code is not None:
-                if "attempt" in fields:
+                if options.alone:
+                    functions = [function]
+                elif "attempt" in fields:
                     functions = self.with_cpu_function(functions, function)
                 more |= dict(zip(("code", "chosen_by", "codes"), code))
                 self.add(section, node, name, functions, **more, **found)
             return
-        for key in ("with", "wants", "otherwise"):
+        for key in ("with", "arguments", "sites", "forms", "wants", "otherwise"):
             if key in fields:
                 self.problem(
                     fields[key][0],
@@ -326,10 +332,9 @@ class PackReader(Reader):
                 f"{what}: key 'impl' is for structured groups, and this is none. Write 'attempt' "
                 "and let the function set the outputs.",
             )
-        if way == "impl" and options.composite:
-            self.problem(
-                fields["otherwise"][0], f"{what}: key 'otherwise' belongs beside 'attempt'."
-            )
+        for other in ("otherwise", "forms") if way == "impl" else ():
+            if other in fields:
+                self.problem(fields[other][0], f"{what}: key '{other}' belongs beside 'attempt'.")
         if not IDENTIFIER.fullmatch(name):
             self.problem(node, f"{what}: key '{way}': '{name}' is not a C++ function name.")
         return {way: name} if len(self.problems) == before else {}

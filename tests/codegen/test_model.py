@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Right entries become the model that emitters read."""
 
+import aten_call
 import pytest
 from aten_model import Source
 from torchgen.model import SchemaKind
@@ -147,6 +148,23 @@ def test_options_of_an_entry(load):
     assert options.constants == (("spatial", 2), ("exact", True))
     assert options.wants == ("self", "index") and not options.composite
     assert options.checks == (("dtype", "self.dim() > 0"), ("size", "true"))
+
+
+def test_what_a_function_is_called_with(load, torch_ops):
+    operator = one(
+        load,
+        "  - func: native_batch_norm\n    kind: batch_norm_stats\n    code: batch\n    attempt: f\n"
+        "    forms: named\n    sites: {apply: batch_norm_apply.rstd}\n"
+        "    arguments: [weight, input, ~, true, 2, 0.5, eps]\n",
+    )
+    assert [str(f.func.name) for f in operator.functions] == ["native_batch_norm"]
+    adapter = aten_call.adapter(operator, operator.functions[0], torch_ops)
+    call = "f(site, apply, outputs, or_undefined(weight), input, at::Tensor(), true, 2, 0.5, eps);"
+    assert call in adapter.text() and "NPU_BATCH_NORM_APPLY_RSTD" in adapter.text()
+    tensor = "const at::Tensor &"
+    types = f"{tensor}, {tensor}, {tensor}, bool, std::int64_t, double, double"
+    sites = "npu::NativeSite& site, npu::NativeSite& apply, npu::Outputs& outputs"
+    assert aten_call.declaration(operator, torch_ops) == f"npu_reason f({sites}, {types});"
 
 
 def test_codes_beside_a_function(load):

@@ -241,6 +241,23 @@ ONE_FILE = {
         "    otherwise: composite\n",
         [(8, "key 'otherwise' belongs beside 'attempt'")],
     ),
+    "forms beside impl": (
+        "supported:\n  - func: amax.out\n    kind: reduce\n    code: max\n    impl: f\n"
+        "    forms: named\n",
+        [(8, "key 'forms' belongs beside 'attempt'")],
+    ),
+    "argument that there is none of": (
+        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n    arguments: [slef]\n",
+        [(7, "key 'arguments': no argument 'slef'", "did you mean 'self'?")],
+    ),
+    "site of an unknown code": (
+        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n    sites: {more: unary.exq}\n",
+        [(7, "'unary.exq' is no kind of ops/kinds.yaml", "unary.exp")],
+    ),
+    "site with the name of an argument": (
+        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n    sites: {dim: unary.exp}\n",
+        [(7, "key 'sites': 'dim' is an argument")],
+    ),
     "constant that is a list": (
         "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n    with: {n: [1]}\n",
         [(7, "key 'with': expected {name: number}")],

@@ -24,6 +24,7 @@ void elementwise(Draw& d) {
 void (*find_rule(const char* kind))(Draw&) {
   for (const auto& table :
        {kMapRules,
+        kOrderRules,
         kIndexRules,
         kGemmRules,
         kImageRules,

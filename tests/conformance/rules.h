@@ -9,11 +9,16 @@
 namespace npu::kit {
 
 extern const std::span<const Rule> kMapRules;
+extern const std::span<const Rule> kOrderRules;
 extern const std::span<const Rule> kIndexRules;
 extern const std::span<const Rule> kGemmRules;
 extern const std::span<const Rule> kImageRules;
 extern const std::span<const Rule> kLayerRules;
 extern const std::span<const Rule> kLossRules;
+
+inline bool is_integer(npu_dtype dtype) {
+  return !is_floating(dtype) && !is_complex(dtype);
+}
 
 inline double number(std::int64_t n) {
   return static_cast<double>(n);

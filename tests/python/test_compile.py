@@ -37,6 +37,18 @@ def test_compiled_models_train_as_eager(name, backend):
             m.zero_grad()
 
 
+def test_cross_entropy_is_traced_in_parts():
+    target = torch.tensor([0, 2, 4, 1], device="npu")
+    x = torch.randn(4, 5, dtype=torch.float64, device="npu", requires_grad=True)
+
+    def loss(x):
+        return torch.nn.functional.cross_entropy(x, target, label_smoothing=0.1)
+
+    compiled = torch.compile(loss, backend="aot_eager")
+    for got, wanted in zip(torch.autograd.grad(compiled(x), x), torch.autograd.grad(loss(x), x)):
+        torch.testing.assert_close(got, wanted)
+
+
 @pytest.mark.parametrize("backend", BACKENDS[:2])
 def test_a_whole_graph_of_changing_shapes(backend):
     function = torch.compile(

@@ -1,67 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution, softmax, norms, losses and attention on the driver's kinds, against PyTorch's CPU.
+"""Convolution, softmax, norms and losses on the driver's kinds, against PyTorch's CPU.
 
 In child processes with NPU_HOST_KERNELS=all. Forward and gradients, dtypes and strides; which rung
 ran is read off the calls' counters. NPU_DISABLE_KIND takes a kind away: then rung 3 makes it of
 others where src/compose knows how, and the CPU rung does the rest.
 """
 
+import nn_script
 import pytest
 
 pytestmark = pytest.mark.machines
-
-PREAMBLE = """
-import torch, torch_npu
-import torch.nn.functional as F
-from torch_npu import _C
-torch.manual_seed(0)
-aten = torch.ops.aten
-TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-9, torch.bfloat16: 4e-2, torch.float16: 6e-3}
-
-def calls(overload):
-    rows = _C._native_calls().get("aten::" + overload, [])
-    return tuple(sum(row[rung] for row in rows) for rung in (1, 2, 3))
-
-def on(device, fn, args, grad):
-    args = [a.clone().to(device) if isinstance(a, torch.Tensor) else a for a in args]
-    leaves = [a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point()]
-    for leaf in leaves if grad else ():
-        leaf.requires_grad_()
-    out = fn(*args)
-    outs = list(out) if isinstance(out, (tuple, list)) else [out]
-    wanted = [o for o in outs if o.requires_grad]
-    if grad:
-        torch.manual_seed(1)
-        seeds = [torch.randn(o.shape).to(o.dtype).to(device) for o in wanted]
-        torch.autograd.backward(wanted, seeds)
-    return outs + [leaf.grad for leaf in leaves if grad]
-
-def same(fn, *args, grad=True, tolerance=None):
-    for want, got in zip(on("cpu", fn, args, grad), on("npu", fn, args, grad)):
-        if want is None:
-            assert got is None
-            continue
-        assert got.device.type == "npu" and got.dtype == want.dtype, (got.dtype, want.dtype)
-        assert got.stride() == want.stride(), (got.shape, got.stride(), want.stride())
-        t = tolerance or TOLERANCE[want.dtype]
-        torch.testing.assert_close(got.detach().cpu(), want.detach(), rtol=t, atol=t, equal_nan=True)
-
-def ran(*overloads, rung=1):
-    for overload in overloads:
-        assert calls(overload)[rung - 1] > 0, (overload, calls(overload))
-
-DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-def data(dtype):
-    return lambda *sizes: torch.randn(*sizes).to(dtype)
-"""
-
-
-@pytest.fixture
-def script(run_python):
-    def run(code, **variables):
-        return run_python(PREAMBLE + code, **{"NPU_HOST_KERNELS": "all", **variables})
-
-    return run
+script = nn_script.script
 
 
 def test_softmax(script):
@@ -330,153 +279,6 @@ for overload, args in (
     torch.testing.assert_close(got.cpu(), want)
     ran(overload)
 """)
-
-
-def test_attention(script):
-    script("""
-for dtype in (torch.float32, torch.bfloat16, torch.float16):
-    r = data(dtype)
-    attend = F.scaled_dot_product_attention
-    for causal in (False, True):
-        same(lambda q, k, v: attend(q, k, v, is_causal=causal), r(2, 3, 6, 8), r(2, 3, 6, 8), r(2, 3, 6, 8))
-        same(lambda q, k, v: attend(*(t.transpose(1, 2) for t in (q, k, v)), is_causal=causal),
-             r(2, 6, 3, 8), r(2, 6, 3, 8), r(2, 6, 3, 8))
-    same(lambda q, k, v, m: attend(q, k, v, attn_mask=m.detach()), r(2, 3, 6, 8), r(2, 3, 7, 8),
-         r(2, 3, 7, 8), r(6, 7))
-overload = "_scaled_dot_product_fused_attention_overrideable"
-ran(overload, overload + "_backward")
-""")
-
-
-def test_cross_entropy(script):
-    code = """
-classes = torch.tensor([0, 2, 4, 1])
-for dtype in DTYPES:
-    r = data(dtype)
-    for how in ("none", "mean", "sum"):
-        for smoothing in (0.0, 0.2):
-            options = dict(reduction=how, label_smoothing=smoothing)
-            same(lambda x, t: F.cross_entropy(x, t, **options), r(4, 5), classes)
-            same(lambda x, t, w: F.cross_entropy(x.t(), t, w.detach(), ignore_index=2, **options),
-                 r(5, 4), classes, r(5).abs())
-            same(lambda x, t: F.cross_entropy(x, t, **options), r(2, 5, 3), torch.randint(5, (2, 3)))
-            same(lambda x, t, w: F.cross_entropy(x, t.softmax(1).detach(), w.detach(), **options),
-                 r(2, 5, 3), r(2, 5, 3), r(5).abs())
-    same(lambda x, t: F.cross_entropy(x, t), r(5), torch.tensor(2))
-    same(lambda x, t: F.cross_entropy(x, t), r(0, 5), classes[:0])
-    same(lambda x, t: F.cross_entropy(x, t), r(4, 5), classes * 0 - 100)
-    same(lambda x, t: F.cross_entropy(x, t.softmax(1)), r(4, 5), r(4, 5))  # of the target too
-x = torch.randn(4, 5, dtype=torch.float64, device="npu", requires_grad=True)
-loss = lambda x: F.cross_entropy(x, classes.npu(), label_smoothing=0.1)
-assert torch.autograd.gradcheck(loss, x) and torch.autograd.gradgradcheck(loss, x)
-torch.testing.assert_close(
-    torch.func.vmap(torch.func.grad(lambda x, t: F.cross_entropy(x, t)))(x.detach(), classes.npu()).cpu(),
-    torch.func.vmap(torch.func.grad(lambda x, t: F.cross_entropy(x, t)))(x.detach().cpu(), classes))
-torch.func.jvp(loss, (x.detach(),), (x.detach(),))
-wanted, = torch.autograd.grad(loss(x), x)
-got, = torch.autograd.grad(torch.compile(loss, backend="aot_eager")(x), x)
-torch.testing.assert_close(got, wanted)
-with torch.autocast("npu", dtype=torch.bfloat16):
-    assert F.cross_entropy(x.detach().bfloat16(), classes.npu()).dtype == torch.float32
-from torch.fx.experimental.proxy_tensor import make_fx
-graph = make_fx(loss)(x.detach())
-assert any("log_softmax" in str(node.target) for node in graph.graph.nodes)
-for target in (classes + 9, classes[:3], classes.int()):
-    errors = []
-    for device in ("cpu", "npu"):
-        try:
-            F.cross_entropy(torch.zeros(4, 5, device=device), target.to(device))
-        except Exception as e:
-            errors.append(type(e))
-    assert len(errors) == 2 and errors[0] is errors[1], errors
-"""
-    kinds = """
-rows = {row["kind"]: row for row in _C._native_calls()["aten::cross_entropy_loss"] if row[RUNG]}
-assert set(rows) == {"cross_entropy", "cross_entropy_grad"}, rows
-"""
-    script(code + kinds.replace("RUNG", "1"))
-    script(code, NPU_HOST_KERNELS="fast")
-    script(code + kinds.replace("RUNG", "3"), NPU_DISABLE_KIND="cross_entropy,cross_entropy_grad")
-
-
-DROPPED_ATTENTION = """
-overload = "_scaled_dot_product_fused_attention_overrideable"
-pair = getattr(aten, overload)
-B, H, S, K, P = 2, 3, 40, 48, 0.25
-
-def attend(q, k, v, seed=7, **options):
-    torch.npu.manual_seed(seed)
-    return pair(q, k, v, dropout_p=P, **options)[0]
-
-for dtype in (torch.float32, torch.bfloat16, torch.float16):
-    t = TOLERANCE[dtype]
-    for causal in (False, True):
-        q, k, v, g = (data(dtype)(B, H, n, 8).npu() for n in (S, K, K, S))
-        # With the identity as values the output is what was kept of the probabilities.
-        eye = torch.eye(K, dtype=dtype, device="npu").expand(B, H, K, K)
-        kept = attend(q, k, eye, is_causal=causal) != 0
-        seen = torch.ones(S, K).tril().bool() if causal else torch.ones(S, K).bool()
-        assert not kept.cpu()[..., ~seen].any()
-        share = kept.cpu()[..., seen].float().mean()
-        assert abs(share - (1 - P)) < 0.03, share
-        assert not kept[0, 0].equal(kept[0, 1]) and not kept[0, 0, -1].equal(kept[0, 0, -2])
-
-        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-        out = attend(*leaves, is_causal=causal)
-        grads = torch.autograd.grad(out, leaves, g)
-        wide = [x.double().cpu().requires_grad_() for x in (q, k, v)]
-        scores = (wide[0] @ wide[1].mT / 8**0.5).masked_fill(~seen, -float("inf"))
-        weights = scores.softmax(-1) * kept.cpu() / (1 - P)
-        expected = weights @ wide[2]
-        wanted = torch.autograd.grad(expected, wide, g.double().cpu())
-        for got, want in zip((out, *grads), (expected, *wanted)):
-            torch.testing.assert_close(got.detach().double().cpu(), want.detach(), rtol=2 * t, atol=2 * t)
-        assert attend(*leaves, is_causal=causal).equal(out)
-        assert not attend(*leaves, seed=8, is_causal=causal).equal(out)
-    # The state moves on.
-    torch.npu.manual_seed(7)
-    draws = [pair(q, k, v, dropout_p=P)[0] for _ in range(2)]
-    assert not draws[0].equal(draws[1])
-everything = pair(q, k, v, dropout_p=1.0)[0]
-assert everything.count_nonzero() == 0
-"""
-
-
-def test_attention_with_dropout(script):
-    script(
-        DROPPED_ATTENTION
-        + """
-ran(overload, overload + "_backward")
-q = torch.randn(2, 3, 6, 8, device="npu", requires_grad=True)
-for p, choice in ((0.0, 4), (0.1, 4), (1.0, 4)):
-    assert torch._fused_sdp_choice(q, q, q, dropout_p=p) == choice
-before = calls(overload)[0], calls(overload + "_backward")[0]
-F.scaled_dot_product_attention(q, q, q, dropout_p=0.1).sum().backward()
-assert (calls(overload)[0], calls(overload + "_backward")[0]) == (before[0] + 1, before[1] + 1)
-
-def step(x):
-    return F.scaled_dot_product_attention(x, x, x, dropout_p=0.5).sum()
-
-results = []
-for f in (step, torch.compile(step, backend="aot_eager")):
-    torch.npu.manual_seed(3)
-    q.grad = None
-    f(q).backward()
-    results.append(q.grad)
-torch.testing.assert_close(*results)
-"""
-    )
-
-
-def test_attention_with_dropout_on_a_driver_that_lacks_it(script):
-    # The embedded host driver draws the same bits; by default the math way is taken.
-    code = """
-assert calls(overload) == (0, 0, 0)
-assert torch._fused_sdp_choice(q, k, v, dropout_p=0.1) == 0
-torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1)
-"""
-    script(DROPPED_ATTENTION + code, NPU_DISABLE_KIND="attention,attention_grad")
-    script(DROPPED_ATTENTION + code, NPU_HOST_KERNELS="fast")
 
 
 def test_kinds_made_of_others(script):

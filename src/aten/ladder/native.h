@@ -22,9 +22,9 @@
 // function on the same bytes, without boxing. It takes the overload's own C++
 // signature; cast the pointer where overloaded. CpuOp (ladder.h) serves
 // operators that export no function.
-// A call whose outputs would be empty is not run: return before. Register with
-// TORCH_LIBRARY_IMPL, or name the function in ops/aten/*.yaml. flip.cpp is the
-// example.
+// A call whose outputs would be empty is not run: return before. Most adapters
+// are generated like that (docs/adding-an-operator.md); one written by hand is
+// registered with TORCH_LIBRARY_IMPL, as log_sigmoid_backward of pointwise.cpp.
 #pragma once
 
 #include <atomic>

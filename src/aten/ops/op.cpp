@@ -56,13 +56,13 @@ NumberOperand::NumberOperand(const c10::Scalar& value, const at::Tensor& like)
 }
 
 npu_reason run_checked(
-    NativeSite& site,
+    Site& site,
     Call& call,
-    const at::Tensor& on,
+    c10::DeviceIndex device,
     IndexError error,
     Carry* carry) {
   try {
-    return site.run(call, on.device().index(), {.carry = carry});
+    return site.run(call, device, {.carry = carry});
   } catch (const c10::ValueError& refused) {
     TORCH_CHECK_INDEX(error == IndexError::kCpus, refused.msg());
     return kLeaveToCpu;

@@ -37,6 +37,26 @@ inline const at::Tensor& set_output(
     Outputs& out, int i, at::IntArrayRef sizes, const at::Tensor& like) {
   return set_output(out, i, sizes, like.options());
 }
+// For an output that keeps an image's memory format.
+inline c10::TensorOptions image_options(const at::Tensor& image) {
+  return image.options().memory_format(image.suggest_memory_format());
+}
+// What is wanted, with the sizes of `like`; nothing for an undefined one.
+inline void set_if(
+    Outputs& out,
+    int i,
+    bool wanted,
+    const at::Tensor& like,
+    const c10::TensorOptions& options) {
+  if (wanted && like.defined()) {
+    set_output(out, i, like.sizes(), options);
+  }
+}
+inline void set_if(Outputs& out, int i, bool wanted, const at::Tensor& like) {
+  if (like.defined()) {
+    set_if(out, i, wanted, like, like.options());
+  }
+}
 // The output begins as a copy of `self`: what in-out kinds work on.
 void begin_with(const at::Tensor& out, const at::Tensor& self);
 
@@ -99,19 +119,81 @@ void set_attribute(To& to, const std::optional<From>& from) {
   to = static_cast<To>(from.value_or(From{}));
 }
 
-// Runs a call whose kernel checks indices. When it refuses one it has written
+template <class Argument>
+constexpr bool kIsTensor =
+    std::is_same_v<std::remove_cvref_t<Argument>, at::Tensor>;
+
+// What a builder (driver/build_call.h) takes for an argument: of a tensor its
+// operand, absent where the tensor is undefined and may be; all else as it is.
+template <class Parameter, class Argument>
+decltype(auto) as_parameter(Argument& argument) {
+  if constexpr (!kIsTensor<Argument>) {
+    return (argument);
+  } else if constexpr (std::is_pointer_v<Parameter>) {
+    return MaybeOperand(argument);
+  } else {
+    return to_operand(argument);
+  }
+}
+
+template <class>
+struct Builder;
+template <class... Parameters>
+struct Builder<void (*)(Call&, Parameters...)> {
+  template <auto kBuild, class... Arguments>
+  static void fill(Call& call, Arguments&... arguments) {
+    kBuild(call, as_parameter<Parameters>(arguments)...);
+  }
+};
+
+// fill<build::flip>(call, out, self, attrs): the frame of a call, from tensors.
+template <auto kBuild, class... Arguments>
+void fill(Call& call, Arguments&&... arguments) {
+  Builder<decltype(kBuild)>::template fill<kBuild>(call, arguments...);
+}
+
+// The device of the first tensor among the arguments that is on one.
+template <class... Arguments>
+c10::DeviceIndex device_among(const Arguments&... arguments) {
+  static_assert((kIsTensor<Arguments> || ...), "nothing tells the device");
+  c10::DeviceIndex found = -1;
+  const auto look = [&found](const auto& argument) {
+    if constexpr (kIsTensor<decltype(argument)>) {
+      if (found < 0 && argument.defined()) {
+        found = argument.device().index();
+      }
+    }
+  };
+  (look(arguments), ...);
+  return found;
+}
+
+// run<build::flip>(site, out, self, attrs): fills a frame and runs it.
+template <auto kBuild, class... Arguments>
+npu_reason run(Site& site, Arguments&&... arguments) {
+  Call call = site.call();
+  fill<kBuild>(call, arguments...);
+  return site.run(call, device_among(arguments...));
+}
+
+// The same for a kernel that checks indices. When it refuses one it has written
 // nothing: the CPU function runs and raises the error users know, or, where it
 // does not look (kOurs), the error is the driver's text.
 enum class IndexError { kCpus, kOurs };
 npu_reason run_checked(
-    NativeSite& site,
+    Site& site,
     Call& call,
-    const at::Tensor& on,
+    c10::DeviceIndex device,
     IndexError error = IndexError::kCpus,
     Carry* carry = nullptr);
-
-inline npu_reason run(NativeSite& site, Call& call, const at::Tensor& on) {
-  return site.run(call, on.device().index());
+template <
+    auto kBuild,
+    IndexError kError = IndexError::kCpus,
+    class... Arguments>
+npu_reason run_checked(Site& site, Arguments&&... arguments) {
+  Call call = site.call();
+  fill<kBuild>(call, arguments...);
+  return run_checked(site, call, device_among(arguments...), kError);
 }
 
 }  // namespace npu

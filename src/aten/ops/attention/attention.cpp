@@ -18,7 +18,7 @@
 
 #include "aten/core/factories.h"
 #include "aten/ladder/native.h"
-#include "aten/ops/operands.h"
+#include "aten/ops/op.h"
 #include "aten/random/seeded.h"
 #include "driver/build_call.h"
 #include "runtime/error.h"
@@ -81,29 +81,66 @@ NativeSite& forward_site() {
   return site;
 }
 
-// (batch, heads, rows, size), equal dtypes; lse is float32, so float64 goes
-// CPU's way.
-bool fits(
-    const at::Tensor& q,
-    const at::Tensor& k,
-    const at::Tensor& v,
-    const at::Tensor& mask) {
-  const auto type = q.scalar_type();
-  return is_float(q) && type != at::kDouble && k.scalar_type() == type &&
-         v.scalar_type() == type && q.dim() == 4 && k.dim() == 4 &&
-         v.dim() == 4 && k.size(1) > 0 && q.size(1) % k.size(1) == 0 &&
-         (!mask.defined() || (mask.dim() <= 4 && mask.dim() >= 2));
-}
+// The arguments that forward and backward share. `rng` draws the dropped bits.
+struct Query {
+  const at::Tensor& query;
+  const at::Tensor& key;
+  const at::Tensor& value;
+  const at::Tensor& mask;
+  double dropout = 0;
+  bool causal = false;
+  std::optional<double> scale = {};
+  npu_rng rng = {};
+
+  // (batch, heads, rows, size), equal dtypes; lse is float32, so float64 goes
+  // CPU's way.
+  bool fits() const {
+    return is_float(query) && query.scalar_type() != at::kDouble &&
+           same_dtype(key, query) && same_dtype(value, query) &&
+           query.dim() == 4 && key.dim() == 4 && value.dim() == 4 &&
+           key.size(1) > 0 && query.size(1) % key.size(1) == 0 &&
+           (!mask.defined() || (mask.dim() <= 4 && mask.dim() >= 2));
+  }
+  template <class Attrs>
+  Attrs attrs() const {
+    Attrs out{};
+    out.dropout = dropout;
+    out.scale =
+        scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
+    out.window_left = out.window_right = -1;
+    out.causal =
+        causal ? NPU_ATTENTION_CAUSAL_TOP_LEFT : NPU_ATTENTION_CAUSAL_NONE;
+    out.layout = NPU_ATTENTION_LAYOUT_BHSD;
+    return out;
+  }
+  // What a call without dropout cannot be refused for.
+  void check_dropout() const {
+    TORCH_CHECK(
+        dropout >= 0 && dropout <= 1,
+        "dropout probability has to be between 0 and 1, but got ",
+        dropout);
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        dropout == 0 || fits(),
+        "npu: fused attention: dropout ",
+        dropout,
+        " is not supported for these dtypes and sizes. "
+        "Call torch.nn.functional.scaled_dot_product_attention, which supports "
+        "it.",
+        ops_error(Code::kNotSupported));
+  }
+  bool run(Site& site, Call& call) const {
+    call.set_rng(rng);
+    const RunOptions options{.embedded = dropout != 0};
+    return site.run(call, query.device().index(), options) == NPU_REASON_NONE;
+  }
+};
 
 // Whether the driver itself has attention, and wants it: CPU's kernel cannot
 // drop, and no other kind draws those bits.
-bool drops_natively(
-    const at::Tensor& query,
-    const at::Tensor& key,
-    const at::Tensor& value,
-    const at::Tensor& mask) {
-  return forward_site().caps() != nullptr && fits(query, key, value, mask) &&
-         forward_site().wants(query, key, value, mask) == NPU_REASON_NONE;
+bool drops_natively(const Query& c) {
+  return forward_site().caps() != nullptr && c.fits() &&
+         forward_site().wants(c.query, c.key, c.value, c.mask) ==
+             NPU_REASON_NONE;
 }
 
 // Where CPU would take its flash kernel we take the backends' pair, which is
@@ -122,7 +159,7 @@ std::int64_t choose(
     return static_cast<std::int64_t>(sdp::SDPBackend::math);
   }
   const bool drops = dropout > 0 && dropout <= 1 &&
-                     drops_natively(query, key, value, or_undefined(mask));
+                     drops_natively({query, key, value, or_undefined(mask)});
   const std::int64_t choice = at::native::_fused_sdp_choice_cpp(
       query, key, value, mask, drops ? 0 : dropout, causal, scale, grouped);
   constexpr auto kFlashChoice =
@@ -130,23 +167,6 @@ std::int64_t choose(
   return choice == kFlashChoice
              ? static_cast<std::int64_t>(sdp::SDPBackend::overrideable)
              : choice;
-}
-
-template <class Attrs>
-Attrs attributes(
-    const at::Tensor& query,
-    double dropout,
-    bool causal,
-    std::optional<double> scale) {
-  Attrs attrs{};
-  attrs.dropout = dropout;
-  attrs.scale =
-      scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
-  attrs.window_left = attrs.window_right = -1;
-  attrs.causal =
-      causal ? NPU_ATTENTION_CAUSAL_TOP_LEFT : NPU_ATTENTION_CAUSAL_NONE;
-  attrs.layout = NPU_ATTENTION_LAYOUT_BHSD;
-  return attrs;
 }
 
 // (batch, heads, rows, ...) laid out with two dimensions swapped, as CPU's
@@ -162,117 +182,78 @@ at::Tensor swapped(
   return make_empty(sizes, type, like.device().index()).transpose(a, b);
 }
 
-// What a call without dropout cannot be refused for.
-void check_dropout(double dropout, bool fits) {
-  TORCH_CHECK(
-      dropout >= 0 && dropout <= 1,
-      "dropout probability has to be between 0 and 1, but got ",
-      dropout);
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      dropout == 0 || fits,
-      "npu: fused attention: dropout ",
-      dropout,
-      " is not supported for these dtypes and sizes. "
-      "Call torch.nn.functional.scaled_dot_product_attention, which supports "
-      "it.",
-      ops_error(Code::kNotSupported));
-}
-
-bool native_attention(
-    const at::Tensor& query,
-    const at::Tensor& key,
-    const at::Tensor& value,
-    const at::Tensor& mask,
-    double dropout,
-    const npu_rng& rng,
-    bool causal,
-    std::optional<double> scale,
-    at::Tensor& out,
-    at::Tensor& lse) {
+bool native_attention(const Query& c, at::Tensor& out, at::Tensor& lse) {
+  const at::Tensor& query = c.query;
   NativeSite& site = forward_site();
-  npu_reason why = site.wants(query, key, value, mask);
-  if (!takes(fits(query, key, value, mask), why) && dropout == 0) {
+  npu_reason why = site.wants(query, c.key, c.value, c.mask);
+  if (!takes(c.fits(), why) && c.dropout == 0) {
     return false;
   }
   const c10::DimVector sizes = {
-      query.size(0), query.size(1), query.size(2), value.size(3)};
+      query.size(0), query.size(1), query.size(2), c.value.size(3)};
   // With dropout CPU has products of matrices, which come out contiguous.
-  out = value.size(3) == query.size(3) && dropout == 0
+  out = c.value.size(3) == query.size(3) && c.dropout == 0
             ? make_empty_like(query, query.scalar_type())
             : make_empty(sizes, query.scalar_type(), query.device().index());
   lse = swapped(query, at::IntArrayRef(sizes).slice(0, 3), 1, 2, at::kFloat);
-  auto attrs = attributes<npu_attention_attrs>(query, dropout, causal, scale);
+  auto attrs = c.attrs<npu_attention_attrs>();
   Call call = site.call();
-  call.set_rng(rng);
-  build::attention(
+  fill<build::attention>(
       call,
-      to_operand(out),
-      MaybeOperand(lse),
-      to_operand(query),
-      to_operand(key),
-      to_operand(value),
-      MaybeOperand(mask),
+      out,
+      lse,
+      query,
+      c.key,
+      c.value,
+      c.mask,
       nullptr,
       nullptr,
       nullptr,
       attrs);
-  return site.run(call, query.device().index(), {.embedded = dropout != 0}) ==
-         NPU_REASON_NONE;
+  return c.run(site, call);
 }
 
 bool native_backward(
+    const Query& c,
     const at::Tensor& grad,
-    const at::Tensor& query,
-    const at::Tensor& key,
-    const at::Tensor& value,
-    const at::Tensor& mask,
     const at::Tensor& out,
     const at::Tensor& lse,
-    double dropout,
-    const npu_rng& rng,
-    bool causal,
-    std::optional<double> scale,
     Backward& grads) {
   static NativeSite site(kBackward, NPU_KIND_ATTENTION_GRAD, 0);
-  npu_reason why = site.wants(query, key, value, grad, out, lse, mask);
-  if (!takes(
-          fits(query, key, value, mask) && lse.scalar_type() == at::kFloat,
-          why) &&
-      dropout == 0) {
+  npu_reason why = site.wants(c.query, c.key, c.value, grad, out, lse, c.mask);
+  if (!takes(c.fits() && lse.scalar_type() == at::kFloat, why) &&
+      c.dropout == 0) {
     return false;
   }
-  const auto like = [dropout](const at::Tensor& t, int inner = 3) {
-    return dropout == 0 ? swapped(t, t.sizes(), 1, 2, t.scalar_type())
-                        : swapped(t, t.sizes(), inner, 3, t.scalar_type());
+  const auto like = [&c](const at::Tensor& t, int inner = 3) {
+    return c.dropout == 0 ? swapped(t, t.sizes(), 1, 2, t.scalar_type())
+                          : swapped(t, t.sizes(), inner, 3, t.scalar_type());
   };
-  const at::Tensor dq = like(query);
-  const at::Tensor dk = like(key, 2);  // made as its transpose
-  const at::Tensor dv = like(value);
+  const at::Tensor dq = like(c.query);
+  const at::Tensor dk = like(c.key, 2);  // made as its transpose
+  const at::Tensor dv = like(c.value);
   grads = {dq, dk, dv, at::Tensor()};
-  auto attrs =
-      attributes<npu_attention_grad_attrs>(query, dropout, causal, scale);
+  auto attrs = c.attrs<npu_attention_grad_attrs>();
   Call call = site.call();
-  call.set_rng(rng);
-  build::attention_grad(
+  fill<build::attention_grad>(
       call,
-      MaybeOperand(dq),
-      MaybeOperand(dk),
-      MaybeOperand(dv),
+      dq,
+      dk,
+      dv,
       nullptr,
       nullptr,
-      to_operand(grad),
-      to_operand(query),
-      to_operand(key),
-      to_operand(value),
-      to_operand(out),
-      to_operand(lse),
-      MaybeOperand(mask),
+      grad,
+      c.query,
+      c.key,
+      c.value,
+      out,
+      lse,
+      c.mask,
       nullptr,
       nullptr,
       nullptr,
       attrs);
-  return site.run(call, query.device().index(), {.embedded = dropout != 0}) ==
-         NPU_REASON_NONE;
+  return c.run(site, call);
 }
 
 // Words that the rows' bits are drawn from: 16 bits for each key.
@@ -293,21 +274,12 @@ Forward attention(
     bool,
     std::optional<double> scale) {
   check_same_device(kForward, {&query, &key, &value});
-  check_dropout(dropout, fits(query, key, value, or_undefined(mask)));
-  const npu_rng rng = reserve_bits(key, dropout);
+  Query call{query, key, value, or_undefined(mask), dropout, causal, scale};
+  call.check_dropout();
+  call.rng = reserve_bits(key, dropout);
   at::Tensor out;
   at::Tensor logsumexp;
-  if (!native_attention(
-          query,
-          key,
-          value,
-          or_undefined(mask),
-          dropout,
-          rng,
-          causal,
-          scale,
-          out,
-          logsumexp)) {
+  if (!native_attention(call, out, logsumexp)) {
     static ladder::Entry& entry =
         ladder::make_entry(find_operator(kFlash), kForward);
     std::tie(out, logsumexp) = call_flash(
@@ -328,8 +300,8 @@ Forward attention(
       at::Tensor(),
       query.sym_size(2),
       key.sym_size(2),
-      saved_word(rng.seed),
-      saved_word(rng.offset),
+      saved_word(call.rng.seed),
+      saved_word(call.rng.offset),
       at::Tensor()};
 }
 
@@ -352,26 +324,14 @@ Backward attention_backward(
     const at::Tensor& offset,
     std::optional<double> scale) {
   check_same_device(kBackward, {&grad, &query, &key, &value, &out, &logsumexp});
-  check_dropout(dropout, fits(query, key, value, mask));
-  npu_rng rng{};
+  Query call{query, key, value, mask, dropout, causal, scale};
+  call.check_dropout();
   if (dropout != 0) {
-    rng.seed = word_of(seed);
-    rng.offset = word_of(offset);
+    call.rng.seed = word_of(seed);
+    call.rng.offset = word_of(offset);
   }
   Backward native;
-  if (native_backward(
-          grad,
-          query,
-          key,
-          value,
-          mask,
-          out,
-          logsumexp,
-          dropout,
-          rng,
-          causal,
-          scale,
-          native)) {
+  if (native_backward(call, grad, out, logsumexp, native)) {
     return native;
   }
   static ladder::Entry& entry =

@@ -10,8 +10,7 @@
 
 #include "aten/core/factories.h"
 #include "aten/ladder/ladder.h"
-#include "aten/ladder/native.h"
-#include "aten/ops/operands.h"
+#include "aten/ops/op.h"
 #include "driver/build_call.h"
 
 namespace npu {
@@ -127,15 +126,8 @@ at::Tensor native_convolution(
   }
   at::Tensor out = made(input, *sizes, format_of(input, weight));
   auto attrs = geometry.attrs<npu_conv_attrs>();
-  Call call = site.call();
-  build::conv(
-      call,
-      to_operand(out),
-      to_operand(input),
-      to_operand(weight),
-      MaybeOperand(bias),
-      attrs);
-  return site.run(call, input.device().index()) == NPU_REASON_NONE
+  return run<build::conv>(site, out, input, weight, bias, attrs) ==
+                 NPU_REASON_NONE
              ? out
              : at::Tensor();
 }
@@ -157,7 +149,6 @@ Grads native_backward(
       weight_site.wants(input, weight, grad) != NPU_REASON_NONE) {
     return {};
   }
-  const c10::DeviceIndex device = input.device().index();
   const c10::MemoryFormat format = input.scalar_type() == at::kDouble
                                        ? at::MemoryFormat::Contiguous
                                        : format_of(input, weight);
@@ -165,14 +156,8 @@ Grads native_backward(
   if (mask[0]) {
     at::Tensor made_input = made(input, input.sizes(), format);
     auto attrs = geometry.attrs<npu_conv_grad_input_attrs>();
-    Call call = input_site.call();
-    build::conv_grad_input(
-        call,
-        to_operand(made_input),
-        to_operand(grad),
-        to_operand(weight),
-        attrs);
-    if (input_site.run(call, device) != NPU_REASON_NONE) {
+    if (run<build::conv_grad_input>(
+            input_site, made_input, grad, weight, attrs) != NPU_REASON_NONE) {
       return {};
     }
     std::get<0>(out) = std::move(made_input);
@@ -183,15 +168,9 @@ Grads native_backward(
         mask[2] ? made(weight, {grad.size(1)}, at::MemoryFormat::Contiguous)
                 : at::Tensor();
     auto attrs = geometry.attrs<npu_conv_grad_weight_attrs>();
-    Call call = weight_site.call();
-    build::conv_grad_weight(
-        call,
-        to_operand(made_weight),
-        MaybeOperand(bias),
-        to_operand(grad),
-        to_operand(input),
-        attrs);
-    if (weight_site.run(call, device) != NPU_REASON_NONE) {
+    if (run<build::conv_grad_weight>(
+            weight_site, made_weight, bias, grad, input, attrs) !=
+        NPU_REASON_NONE) {
       return {};
     }
     std::get<1>(out) = mask[1] ? std::move(made_weight) : at::Tensor();

@@ -61,17 +61,8 @@ npu_reason run_product(NativeSite& site, const Product& product) {
       return NPU_REASON_ALIAS;
     }
   }
-  Call call = site.call();
-  build::gemm(
-      call,
-      to_operand(out),
-      nullptr,
-      to_operand(product.a),
-      to_operand(product.b),
-      &c,
-      nullptr,
-      attrs);
-  return run(site, call, out);
+  return run<build::gemm>(
+      site, out, nullptr, product.a, product.b, &c, nullptr, attrs);
 }
 
 }  // namespace
@@ -146,10 +137,13 @@ npu_reason add_batch_product(
     const at::Tensor& b,
     const Scalar& beta,
     const Scalar& alpha) {
-  if (a.dim() != 3 || b.dim() != 3 || a.numel() == 0 || b.numel() == 0 ||
-      a.size(0) != b.size(0) || a.size(2) != b.size(1) ||
-      a.scalar_type() != self.scalar_type()) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{same_dtype(a, self), NPU_REASON_DTYPE},
+           {a.numel() != 0 && b.numel() != 0, NPU_REASON_SIZE},
+           {a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0) &&
+                a.size(2) == b.size(1),
+            kLeaveToCpu}})) {
+    return why;
   }
   const std::int64_t sizes[] = {a.size(1), b.size(2)};
   if (!at::is_expandable_to(self.sizes(), sizes)) {
@@ -169,18 +163,20 @@ npu_reason dot(
     Outputs& out,
     const at::Tensor& self,
     const at::Tensor& other) {
-  if (self.dim() != 1 || self.sizes() != other.sizes() || self.numel() == 0 ||
-      !other.is_privateuseone() || self.scalar_type() != other.scalar_type()) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{same_dtype(self, other), NPU_REASON_DTYPE},
+           {self.numel() != 0, NPU_REASON_SIZE},
+           {self.dim() == 1 && self.sizes() == other.sizes() &&
+                on_device(other),
+            kLeaveToCpu}})) {
+    return why;
   }
   const at::Tensor& result = set_output(out, 0, {}, self);
   // What is conjugated by a bit needs no copy.
   if (self.is_conj() || other.is_conj()) {
     return kLeaveToCpu;
   }
-  Call call = site.call();
-  build::dot(call, to_operand(result), to_operand(self), to_operand(other));
-  return run(site, call, self);
+  return run<build::dot>(site, result, self, other);
 }
 
 // ---- 8-bit floats ----
@@ -215,19 +211,25 @@ npu_reason scaled_product(
     const at::Tensor& other,
     const at::Tensor& scale_a,
     const at::Tensor& scale_b,
-    const std::optional<at::Tensor>& bias,
-    const std::optional<at::Tensor>& scale_result,
+    const at::Tensor& bias,
+    const at::Tensor& scale_result,
     std::optional<c10::ScalarType> out_dtype,
     bool use_fast_accum) {
   const c10::ScalarType dtype = out_dtype.value_or(self.scalar_type());
-  if (self.dim() != 2 || other.dim() != 2 || self.size(1) != other.size(0) ||
-      !is_byte_float(self) || !is_byte_float(other) || scale_result ||
-      (dtype != at::kFloat && dtype != at::kBFloat16) || self.numel() == 0 ||
-      other.numel() == 0 || other.size(0) % 16 != 0 ||
-      other.size(1) % 16 != 0 ||
-      (out.at(0).defined() && out.at(0).scalar_type() != dtype) ||
-      (bias && bias->sizes() != at::IntArrayRef({other.size(1)}))) {
+  if (self.dim() != 2 || other.dim() != 2 || self.size(1) != other.size(0)) {
     return kLeaveToCpu;
+  }
+  if (const npu_reason why = first_failed(
+          {{is_byte_float(self) && is_byte_float(other) &&
+                (dtype == at::kFloat || dtype == at::kBFloat16) &&
+                (!out.at(0).defined() || out.at(0).scalar_type() == dtype),
+            NPU_REASON_DTYPE},
+           {self.numel() != 0 && other.numel() != 0 &&
+                other.size(0) % 16 == 0 && other.size(1) % 16 == 0,
+            NPU_REASON_SIZE},
+           {!scale_result.defined() && has_sizes(bias, {other.size(1)}),
+            kLeaveToCpu}})) {
+    return why;
   }
   const auto rows = scaling_of(scale_a, {self.size(0), 1});
   const auto columns = scaling_of(scale_b, {1, other.size(1)});
@@ -240,21 +242,19 @@ npu_reason scaled_product(
   attrs.scaling_a = *rows;
   attrs.scaling_b = *columns;
   attrs.fast_accumulate = use_fast_accum ? 1 : 0;
-  Call call = site.call();
-  build::gemm_scaled(
-      call,
-      to_operand(result),
+  return run<build::gemm_scaled>(
+      site,
+      result,
       nullptr,
-      to_operand(self),
-      to_operand(other),
-      to_operand(scale_a),
-      to_operand(scale_b),
-      MaybeOperand(bias),
+      self,
+      other,
+      scale_a,
+      scale_b,
+      bias,
       nullptr,
       nullptr,
       nullptr,
       attrs);
-  return run(site, call, self);
 }
 
 // ---- 8-bit integers ----
@@ -265,28 +265,23 @@ npu_reason int_product(
     const at::Tensor& self,
     const at::Tensor& other) {
   const at::Tensor& given = out.at(0);
-  if (self.dim() != 2 || other.dim() != 2 || self.size(1) != other.size(0) ||
-      self.scalar_type() != at::kChar || other.scalar_type() != at::kChar ||
-      self.numel() == 0 || other.numel() == 0 ||
-      (given.defined() &&
-       (given.scalar_type() != at::kInt ||
-        given.sizes() != at::IntArrayRef({self.size(0), other.size(1)})))) {
+  if (self.dim() != 2 || other.dim() != 2 || self.size(1) != other.size(0)) {
     return kLeaveToCpu;
+  }
+  if (const npu_reason why = first_failed(
+          {{self.scalar_type() == at::kChar &&
+                other.scalar_type() == at::kChar &&
+                (!given.defined() || given.scalar_type() == at::kInt),
+            NPU_REASON_DTYPE},
+           {self.numel() != 0 && other.numel() != 0, NPU_REASON_SIZE},
+           {has_sizes(given, {self.size(0), other.size(1)}), kLeaveToCpu}})) {
+    return why;
   }
   const at::Tensor& result = set_output(
       out, 0, {self.size(0), other.size(1)}, self.options().dtype(at::kInt));
   npu_gemm_int8_attrs attrs{};
-  Call call = site.call();
-  build::gemm_int8(
-      call,
-      to_operand(result),
-      to_operand(self),
-      to_operand(other),
-      nullptr,
-      nullptr,
-      nullptr,
-      attrs);
-  return run(site, call, self);
+  return run<build::gemm_int8>(
+      site, result, self, other, nullptr, nullptr, nullptr, attrs);
 }
 
 npu_reason weight_int8_product(
@@ -296,27 +291,24 @@ npu_reason weight_int8_product(
     const at::Tensor& weight,
     const at::Tensor& scales) {
   if (self.dim() != 2 || weight.dim() != 2 || scales.dim() != 1 ||
-      self.size(1) != weight.size(1) || scales.size(0) != weight.size(0) ||
-      weight.scalar_type() != at::kChar || !self.is_floating_point() ||
-      !self.is_contiguous() || !weight.is_contiguous() || self.numel() == 0 ||
-      weight.numel() == 0 || weight.size(0) % 32 != 0) {
+      self.size(1) != weight.size(1) || scales.size(0) != weight.size(0)) {
     return kLeaveToCpu;
+  }
+  if (const npu_reason why = first_failed(
+          {{weight.scalar_type() == at::kChar && self.is_floating_point(),
+            NPU_REASON_DTYPE},
+           {self.is_contiguous() && weight.is_contiguous(), NPU_REASON_STRIDES},
+           {self.numel() != 0 && weight.numel() != 0 &&
+                weight.size(0) % 32 == 0,
+            NPU_REASON_SIZE}})) {
+    return why;
   }
   const at::Tensor& result =
       set_output(out, 0, {self.size(0), weight.size(0)}, self);
   npu_gemm_int8_attrs attrs{};
   const at::Tensor columns = weight.t();
-  Call call = site.call();
-  build::gemm_int8(
-      call,
-      to_operand(result),
-      to_operand(self),
-      to_operand(columns),
-      MaybeOperand(scales),
-      nullptr,
-      nullptr,
-      attrs);
-  return run(site, call, self);
+  return run<build::gemm_int8>(
+      site, result, self, columns, scales, nullptr, nullptr, attrs);
 }
 
 }  // namespace npu::ops

@@ -7,11 +7,20 @@
 #include <ATen/ops/mm.h>
 #include <torch/library.h>
 
-#include "aten/core/copy.h"
-#include "aten/core/frame.h"
+#include <string>
+#include <string_view>
+
+#include "aten/ops/operands.h"
+#include "aten/ops/out_form.h"
 
 namespace npu {
 namespace {
+
+// "mm" of "aten::mm.dtype".
+std::string_view base_name(std::string_view op) {
+  op.remove_prefix(std::string_view("aten::").size());
+  return op.substr(0, op.find('.'));
+}
 
 void check_types(
     const char* op,
@@ -24,12 +33,10 @@ void check_types(
       a.scalar_type(),
       " != ",
       b.scalar_type());
-  const bool half =
-      a.scalar_type() == at::kHalf || a.scalar_type() == at::kBFloat16;
   TORCH_CHECK(
-      out == a.scalar_type() || (out == at::kFloat && half),
+      out == a.scalar_type() || (out == at::kFloat && is_half(a)),
       "npu: ",
-      op,
+      base_name(op),
       ": out_dtype must be the input dtype, or float32 for "
       "float16 and bfloat16 inputs; got ",
       out,
@@ -38,99 +45,53 @@ void check_types(
       " inputs.");
 }
 
-at::Tensor& into(at::Tensor& out, const at::Tensor& result) {
-  out.resize_(result.sizes());
-  copy(out, result, false);
-  return out;
-}
+using Multiply = at::Tensor(const at::Tensor&, const at::Tensor&);
+using MultiplyAdd = at::Tensor(
+    const at::Tensor&,
+    const at::Tensor&,
+    const at::Tensor&,
+    const c10::Scalar&,
+    const c10::Scalar&);
 
-at::Tensor mm_as(
+template <const char* kOp, Multiply* kProduct>
+at::Tensor product_as(
     const at::Tensor& a, const at::Tensor& b, c10::ScalarType dtype) {
-  check_same_device("aten::mm.dtype", {&a, &b});
-  check_types("mm", a, b, dtype);
-  return at::mm(a.to(dtype), b.to(dtype));
+  check_same_device(kOp, {&a, &b});
+  check_types(kOp, a, b, dtype);
+  return kProduct(a.to(dtype), b.to(dtype));
 }
 
-at::Tensor bmm_as(
-    const at::Tensor& a, const at::Tensor& b, c10::ScalarType dtype) {
-  check_same_device("aten::bmm.dtype", {&a, &b});
-  check_types("bmm", a, b, dtype);
-  return at::bmm(a.to(dtype), b.to(dtype));
-}
-
-at::Tensor addmm_as(
+template <const char* kOp, MultiplyAdd* kSum>
+at::Tensor sum_as(
     const at::Tensor& self,
     const at::Tensor& a,
     const at::Tensor& b,
     c10::ScalarType dtype,
     const c10::Scalar& beta,
     const c10::Scalar& alpha) {
-  check_same_device("aten::addmm.dtype", {&self, &a, &b});
-  check_types("addmm", a, b, dtype);
-  return at::addmm(self.to(dtype), a.to(dtype), b.to(dtype), beta, alpha);
+  check_same_device(kOp, {&self, &a, &b});
+  check_types(kOp, a, b, dtype);
+  return kSum(self.to(dtype), a.to(dtype), b.to(dtype), beta, alpha);
 }
 
-at::Tensor baddbmm_as(
-    const at::Tensor& self,
-    const at::Tensor& a,
-    const at::Tensor& b,
-    c10::ScalarType dtype,
-    const c10::Scalar& beta,
-    const c10::Scalar& alpha) {
-  check_same_device("aten::baddbmm.dtype", {&self, &a, &b});
-  check_types("baddbmm", a, b, dtype);
-  return at::baddbmm(self.to(dtype), a.to(dtype), b.to(dtype), beta, alpha);
-}
+constexpr char kMm[] = "aten::mm.dtype";
+constexpr char kBmm[] = "aten::bmm.dtype";
+constexpr char kAddmm[] = "aten::addmm.dtype";
+constexpr char kBaddbmm[] = "aten::baddbmm.dtype";
 
-at::Tensor& mm_as_out(
-    const at::Tensor& a,
-    const at::Tensor& b,
-    c10::ScalarType dtype,
-    at::Tensor& out) {
-  return into(out, mm_as(a, b, dtype));
-}
-
-at::Tensor& bmm_as_out(
-    const at::Tensor& a,
-    const at::Tensor& b,
-    c10::ScalarType dtype,
-    at::Tensor& out) {
-  return into(out, bmm_as(a, b, dtype));
-}
-
-at::Tensor& addmm_as_out(
-    const at::Tensor& self,
-    const at::Tensor& a,
-    const at::Tensor& b,
-    c10::ScalarType dtype,
-    const c10::Scalar& beta,
-    const c10::Scalar& alpha,
-    at::Tensor& out) {
-  return into(out, addmm_as(self, a, b, dtype, beta, alpha));
-}
-
-at::Tensor& baddbmm_as_out(
-    const at::Tensor& self,
-    const at::Tensor& a,
-    const at::Tensor& b,
-    c10::ScalarType dtype,
-    const c10::Scalar& beta,
-    const c10::Scalar& alpha,
-    at::Tensor& out) {
-  return into(out, baddbmm_as(self, a, b, dtype, beta, alpha));
+template <auto kFunction>
+void add_both(torch::Library& m, const char* op) {
+  m.impl(op, kFunction);
+  m.impl((std::string(op) + "_out").c_str(), out_form<kFunction>);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("mm.dtype", TORCH_FN(mm_as));
-  m.impl("mm.dtype_out", TORCH_FN(mm_as_out));
-  m.impl("bmm.dtype", TORCH_FN(bmm_as));
-  m.impl("bmm.dtype_out", TORCH_FN(bmm_as_out));
-  m.impl("addmm.dtype", TORCH_FN(addmm_as));
-  m.impl("addmm.dtype_out", TORCH_FN(addmm_as_out));
-  m.impl("baddbmm.dtype", TORCH_FN(baddbmm_as));
-  m.impl("baddbmm.dtype_out", TORCH_FN(baddbmm_as_out));
+  add_both<&product_as<kMm, &at::mm>>(m, kMm);
+  add_both<&product_as<kBmm, &at::bmm>>(m, kBmm);
+  add_both<&sum_as<kAddmm, &at::addmm>>(m, kAddmm);
+  add_both<&sum_as<kBaddbmm, &at::baddbmm>>(m, kBaddbmm);
 }
 
 }  // namespace npu

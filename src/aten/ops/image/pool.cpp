@@ -23,9 +23,10 @@ void spread(
 }
 
 template <class Attrs>
-Attrs pool_attrs(std::int64_t spatial) {
+Attrs pool_attrs(std::int64_t spatial, bool ceil_mode = false) {
   Attrs attrs{};
   attrs.spatial = spatial;
+  attrs.ceil_mode = ceil_mode ? 1 : 0;
   for (int k = 0; k < 3; ++k) {
     attrs.kernel[k] = attrs.stride[k] = attrs.dilation[k] = 1;
   }
@@ -57,18 +58,10 @@ bool set_windows(
 }
 
 template <class Attrs>
-bool set_average(
-    Attrs& attrs,
-    IntArrayRef kernel,
-    IntArrayRef stride,
-    IntArrayRef padding,
-    bool ceil_mode,
-    bool count_include_pad,
-    std::optional<std::int64_t> divisor) {
-  attrs.ceil_mode = ceil_mode ? 1 : 0;
+void set_average(
+    Attrs& attrs, bool count_include_pad, std::optional<std::int64_t> divisor) {
   attrs.count_include_pad = count_include_pad ? 1 : 0;
   attrs.divisor = divisor.value_or(0);
-  return set_windows(attrs, kernel, stride, padding, {1});
 }
 
 // Adaptive pools keep the format of two-dimensional images only.
@@ -88,10 +81,7 @@ npu_reason run_pool(
   if (out.numel() == 0 || self.numel() == 0) {
     return NPU_REASON_SIZE;
   }
-  Call call = site.call();
-  build::pool(
-      call, to_operand(out), MaybeOperand(indices), to_operand(self), attrs);
-  return run(site, call, self);
+  return run<build::pool>(site, out, indices, self, attrs);
 }
 
 npu_reason run_pool_grad(
@@ -111,15 +101,8 @@ npu_reason run_pool_grad(
   if (!has_sizes(indices, grad_out.sizes())) {
     return kLeaveToCpu;
   }
-  Call call = site.call();
-  build::pool_grad(
-      call,
-      to_operand(grad_in),
-      to_operand(grad_out),
-      MaybeOperand(self),
-      MaybeOperand(indices),
-      attrs);
-  return run_checked(site, call, self, IndexError::kOurs);
+  return run_checked<build::pool_grad, IndexError::kOurs>(
+      site, grad_in, grad_out, self, indices, attrs);
 }
 
 }  // namespace
@@ -137,15 +120,9 @@ npu_reason avg_pool(
     bool count_include_pad,
     std::optional<std::int64_t> divisor,
     const at::Tensor& out) {
-  auto attrs = pool_attrs<npu_pool_attrs>(spatial);
-  return set_average(
-             attrs,
-             kernel,
-             stride,
-             padding,
-             ceil_mode,
-             count_include_pad,
-             divisor)
+  auto attrs = pool_attrs<npu_pool_attrs>(spatial, ceil_mode);
+  set_average(attrs, count_include_pad, divisor);
+  return set_windows(attrs, kernel, stride, padding, {1})
              ? run_pool(site, out, {}, self, attrs)
              : kLeaveToCpu;
 }
@@ -162,15 +139,9 @@ npu_reason avg_pool_grad(
     bool count_include_pad,
     std::optional<std::int64_t> divisor,
     const at::Tensor& grad_in) {
-  auto attrs = pool_attrs<npu_pool_grad_attrs>(spatial);
-  return set_average(
-             attrs,
-             kernel,
-             stride,
-             padding,
-             ceil_mode,
-             count_include_pad,
-             divisor)
+  auto attrs = pool_attrs<npu_pool_grad_attrs>(spatial, ceil_mode);
+  set_average(attrs, count_include_pad, divisor);
+  return set_windows(attrs, kernel, stride, padding, {1})
              ? run_pool_grad(site, grad_in, grad_out, self, {}, attrs)
              : kLeaveToCpu;
 }
@@ -231,26 +202,10 @@ npu_reason max_pool2d(
     bool ceil_mode,
     const at::Tensor& out,
     const at::Tensor& indices) {
-  auto attrs = pool_attrs<npu_pool_attrs>(2);
-  attrs.ceil_mode = ceil_mode ? 1 : 0;
+  auto attrs = pool_attrs<npu_pool_attrs>(2, ceil_mode);
   return set_windows(attrs, kernel, stride, padding, dilation)
              ? run_pool(site, out, indices, self, attrs)
              : kLeaveToCpu;
-}
-
-npu_reason max_pool2d_grad(
-    NativeSite& site,
-    const at::Tensor& grad_out,
-    const at::Tensor& self,
-    IntArrayRef /*kernel*/,
-    IntArrayRef /*stride*/,
-    IntArrayRef /*padding*/,
-    IntArrayRef /*dilation*/,
-    bool /*ceil_mode*/,
-    const at::Tensor& indices,
-    const at::Tensor& grad_in) {
-  auto attrs = pool_attrs<npu_pool_grad_attrs>(2);
-  return run_pool_grad(site, grad_in, grad_out, self, indices, attrs);
 }
 
 // Without a meta function: what looks wrong gets CPU's error.
@@ -263,7 +218,7 @@ npu_reason max_pool3d(
     IntArrayRef padding,
     IntArrayRef dilation,
     bool ceil_mode) {
-  auto attrs = pool_attrs<npu_pool_attrs>(3);
+  auto attrs = pool_attrs<npu_pool_attrs>(3, ceil_mode);
   if ((self.dim() != 4 && self.dim() != 5) || self.numel() == 0 ||
       !set_windows(attrs, kernel, stride, padding, dilation)) {
     return kLeaveToCpu;
@@ -288,9 +243,7 @@ npu_reason max_pool3d(
       return kLeaveToCpu;
     }
   }
-  attrs.ceil_mode = ceil_mode ? 1 : 0;
-  const auto options =
-      self.options().memory_format(self.suggest_memory_format());
+  const auto options = image_options(self);
   set_output(out, 0, sizes, options);
   set_output(out, 1, sizes, options.dtype(at::kLong));
   return run_pool(site, out.at(0), out.at(1), self, attrs);
@@ -301,22 +254,13 @@ npu_reason max_pool3d_grad(
     Outputs& out,
     const at::Tensor& grad_out,
     const at::Tensor& self,
-    IntArrayRef /*kernel*/,
-    IntArrayRef /*stride*/,
-    IntArrayRef /*padding*/,
-    IntArrayRef /*dilation*/,
-    bool /*ceil_mode*/,
     const at::Tensor& indices) {
   if (self.dim() != grad_out.dim() || (self.dim() != 4 && self.dim() != 5) ||
       self.size(0) != grad_out.size(0) ||
       (self.dim() == 5 && self.size(1) != grad_out.size(1))) {
     return kLeaveToCpu;
   }
-  set_output(
-      out,
-      0,
-      self.sizes(),
-      self.options().memory_format(self.suggest_memory_format()));
+  set_output(out, 0, self.sizes(), image_options(self));
   auto attrs = pool_attrs<npu_pool_grad_attrs>(3);
   return run_pool_grad(site, out.at(0), grad_out, self, indices, attrs);
 }
@@ -325,14 +269,14 @@ npu_reason adaptive_max_pool(
     NativeSite& site,
     std::int64_t spatial,
     const at::Tensor& self,
-    IntArrayRef /*output_size*/,
     const at::Tensor& out,
     const at::Tensor& indices) {
   auto attrs = pool_attrs<npu_pool_attrs>(spatial);
   return run_pool(site, out, indices, self, attrs);
 }
 
-npu_reason adaptive_max_pool_grad(
+// By the places of the maxima, whatever windows found them.
+npu_reason max_pool_grad(
     NativeSite& site,
     std::int64_t spatial,
     const at::Tensor& grad_out,

@@ -24,42 +24,6 @@ bool set_kernel(Attrs& attrs, std::int64_t spatial, IntArrayRef kernel) {
   return true;
 }
 
-npu_reason run_unpool(
-    NativeSite& site,
-    Outputs& out,
-    const at::Tensor& self,
-    const at::Tensor& indices,
-    IntArrayRef output_size,
-    int spatial) {
-  if (output_size.size() != std::size_t(spatial) ||
-      indices.scalar_type() != at::kLong || indices.sizes() != self.sizes() ||
-      (self.dim() != spatial + 1 && self.dim() != spatial + 2) ||
-      self.numel() == 0) {
-    return kLeaveToCpu;
-  }
-  at::DimVector sizes(self.sizes());
-  std::copy(output_size.begin(), output_size.end(), sizes.end() - spatial);
-  const at::Tensor& given = out.at(0);
-  if (std::any_of(
-          sizes.begin(), sizes.end(), [](std::int64_t n) { return n <= 0; }) ||
-      (given.defined() && given.scalar_type() != self.scalar_type())) {
-    return kLeaveToCpu;
-  }
-  const auto format = spatial == 2 ? self.suggest_memory_format()
-                                   : at::MemoryFormat::Contiguous;
-  set_output(out, 0, sizes, self.options().memory_format(format));
-  npu_unpool_attrs attrs{};
-  attrs.spatial = spatial;
-  Call call = site.call();
-  build::unpool(
-      call,
-      to_operand(out.at(0)),
-      to_operand(self),
-      to_operand(indices),
-      attrs);
-  return run_checked(site, call, self);
-}
-
 // False when something is wrong: CPU has the error for it.
 template <class Attrs>
 bool set_columns(
@@ -123,7 +87,6 @@ npu_reason fractional_pool(
     std::int64_t spatial,
     const at::Tensor& self,
     IntArrayRef kernel,
-    IntArrayRef /*output_size*/,
     const at::Tensor& samples,
     const at::Tensor& out,
     const at::Tensor& indices) {
@@ -136,15 +99,7 @@ npu_reason fractional_pool(
   }
   // For two dimensions PyTorch has the width's sample first.
   const at::Tensor ordered = spatial == 2 ? samples.flip({-1}) : samples;
-  Call call = site.call();
-  build::fractional_pool(
-      call,
-      to_operand(out),
-      to_operand(indices),
-      to_operand(self),
-      to_operand(ordered),
-      attrs);
-  return run(site, call, self);
+  return run<build::fractional_pool>(site, out, indices, self, ordered, attrs);
 }
 
 npu_reason fractional_pool_grad(
@@ -172,25 +127,42 @@ npu_reason fractional_pool_grad(
     return NPU_REASON_DTYPE;
   }
   set_output(out, 0, self.sizes(), self);
-  Call call = site.call();
-  build::fractional_pool_grad(
-      call,
-      to_operand(out.at(0)),
-      to_operand(grad_out),
-      to_operand(indices),
-      attrs);
-  return run_checked(site, call, self, IndexError::kOurs);
+  return run_checked<build::fractional_pool_grad, IndexError::kOurs>(
+      site, out.at(0), grad_out, indices, attrs);
 }
 
 // ---- unpool ----
 
-npu_reason unpool2d(
+npu_reason unpool(
     NativeSite& site,
     Outputs& out,
+    std::int64_t spatial,
     const at::Tensor& self,
     const at::Tensor& indices,
     IntArrayRef output_size) {
-  return run_unpool(site, out, self, indices, output_size, 2);
+  if (const npu_reason why = first_failed(
+          {{indices.scalar_type() == at::kLong, NPU_REASON_DTYPE},
+           {self.numel() != 0, NPU_REASON_SIZE},
+           {output_size.size() == std::size_t(spatial) &&
+                indices.sizes() == self.sizes() &&
+                (self.dim() == spatial + 1 || self.dim() == spatial + 2),
+            kLeaveToCpu}})) {
+    return why;
+  }
+  at::DimVector sizes(self.sizes());
+  std::copy(output_size.begin(), output_size.end(), sizes.end() - spatial);
+  const at::Tensor& given = out.at(0);
+  if (std::any_of(
+          sizes.begin(), sizes.end(), [](std::int64_t n) { return n <= 0; }) ||
+      (given.defined() && given.scalar_type() != self.scalar_type())) {
+    return kLeaveToCpu;
+  }
+  const auto format = spatial == 2 ? self.suggest_memory_format()
+                                   : at::MemoryFormat::Contiguous;
+  set_output(out, 0, sizes, self.options().memory_format(format));
+  npu_unpool_attrs attrs{};
+  attrs.spatial = spatial;
+  return run_checked<build::unpool>(site, out.at(0), self, indices, attrs);
 }
 
 npu_reason unpool3d(
@@ -205,8 +177,7 @@ npu_reason unpool3d(
       stride.size() == 3 && padding.size() == 3 &&
       std::all_of(
           stride.begin(), stride.end(), [](std::int64_t n) { return n > 0; });
-  return usual ? run_unpool(site, out, self, indices, output_size, 3)
-               : kLeaveToCpu;
+  return usual ? unpool(site, out, 3, self, indices, output_size) : kLeaveToCpu;
 }
 
 // ---- columns ----
@@ -235,9 +206,7 @@ npu_reason im2col(
   sizes.back() *= kernel[0] * kernel[1];
   sizes.push_back(n);
   set_output(out, 0, sizes, self);
-  Call call = site.call();
-  build::im2col(call, to_operand(out.at(0)), to_operand(self), attrs);
-  return run(site, call, self);
+  return run<build::im2col>(site, out.at(0), self, attrs);
 }
 
 npu_reason col2im(
@@ -265,9 +234,7 @@ npu_reason col2im(
   sizes.back() /= kernel[0] * kernel[1];
   sizes.append({output_size[0], output_size[1]});
   set_output(out, 0, sizes, self);
-  Call call = site.call();
-  build::col2im(call, to_operand(out.at(0)), to_operand(self), attrs);
-  return run(site, call, self);
+  return run<build::col2im>(site, out.at(0), self, attrs);
 }
 
 // ---- grid_sampler ----
@@ -278,7 +245,6 @@ npu_reason grid_sample(
     std::int64_t spatial,
     const at::Tensor& self,
     const at::Tensor& grid,
-    std::int64_t /*mode*/,
     std::int64_t padding,
     bool align_corners) {
   if (!is_grid(self, grid, padding, spatial)) {
@@ -294,10 +260,7 @@ npu_reason grid_sample(
   attrs.spatial = spatial;
   attrs.padding = static_cast<std::uint32_t>(padding);
   attrs.align_corners = align_corners ? 1 : 0;
-  Call call = site.call();
-  build::grid_sample(
-      call, to_operand(out.at(0)), to_operand(self), to_operand(grid), attrs);
-  return run(site, call, self);
+  return run<build::grid_sample>(site, out.at(0), self, grid, attrs);
 }
 
 npu_reason grid_sample_grad(
@@ -307,7 +270,6 @@ npu_reason grid_sample_grad(
     const at::Tensor& grad_out,
     const at::Tensor& self,
     const at::Tensor& grid,
-    std::int64_t /*mode*/,
     std::int64_t padding,
     bool align_corners,
     std::array<bool, 2> wanted) {
@@ -327,16 +289,8 @@ npu_reason grid_sample_grad(
   attrs.spatial = spatial;
   attrs.padding = static_cast<std::uint32_t>(padding);
   attrs.align_corners = align_corners ? 1 : 0;
-  Call call = site.call();
-  build::grid_sample_grad(
-      call,
-      MaybeOperand(out.at(0)),
-      MaybeOperand(out.at(1)),
-      to_operand(grad_out),
-      to_operand(self),
-      to_operand(grid),
-      attrs);
-  return run(site, call, self);
+  return run<build::grid_sample_grad>(
+      site, out.at(0), out.at(1), grad_out, self, grid, attrs);
 }
 
 }  // namespace npu::ops

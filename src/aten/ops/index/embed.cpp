@@ -22,20 +22,23 @@ npu_reason embedding_grad(
     std::int64_t num_weights,
     std::int64_t padding_index,
     bool scale_by_frequency) {
-  if (!is_index(indices) || grad.dim() == 0 || num_weights <= 0 ||
-      indices.numel() == 0 || grad.size(-1) == 0 ||
-      grad.numel() != indices.numel() * grad.size(-1)) {
+  if (grad.dim() == 0) {
     return kLeaveToCpu;
+  }
+  if (const npu_reason why = first_failed(
+          {{is_index(indices), NPU_REASON_DTYPE},
+           {num_weights > 0 && indices.numel() != 0 && grad.size(-1) != 0,
+            NPU_REASON_SIZE},
+           {grad.numel() == indices.numel() * grad.size(-1), kLeaveToCpu}})) {
+    return why;
   }
   const at::Tensor& result =
       set_output(out, 0, {num_weights, grad.size(-1)}, grad);
   npu_embedding_grad_attrs attrs{};
   attrs.padding_index = padding_index;
   attrs.scale_by_frequency = scale_by_frequency ? 1 : 0;
-  Call call = site.call();
-  build::embedding_grad(
-      call, to_operand(result), to_operand(grad), to_operand(indices), attrs);
-  return run_checked(site, call, grad, IndexError::kOurs);
+  return run_checked<build::embedding_grad, IndexError::kOurs>(
+      site, result, grad, indices, attrs);
 }
 
 npu_reason embedding_renorm(
@@ -45,17 +48,17 @@ npu_reason embedding_renorm(
     const at::Tensor& indices,
     double max_norm,
     double norm_type) {
-  if (!is_index(indices) || self.dim() != 2 || indices.numel() == 0 ||
-      self.numel() == 0) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{is_index(indices), NPU_REASON_DTYPE},
+           {indices.numel() != 0 && self.numel() != 0, NPU_REASON_SIZE},
+           {self.dim() == 2, kLeaveToCpu}})) {
+    return why;
   }
   npu_embedding_renorm_attrs attrs{};
   attrs.max_norm = max_norm;
   attrs.norm_type = norm_type;
-  Call call = site.call();
-  build::embedding_renorm(
-      call, to_operand(out.at(0)), to_operand(indices), attrs);
-  return run_checked(site, call, self, IndexError::kOurs);
+  return run_checked<build::embedding_renorm, IndexError::kOurs>(
+      site, out.at(0), indices, attrs);
 }
 
 // ---- embedding_bag ----
@@ -66,20 +69,22 @@ npu_reason embedding_bag(
     const at::Tensor& weight,
     const at::Tensor& indices,
     const at::Tensor& offsets,
-    bool /*scale_by_frequency*/,
     std::int64_t mode,
-    bool /*sparse*/,
-    const std::optional<at::Tensor>& sample_weights,
+    const at::Tensor& scales,
     bool include_last_offset,
     std::int64_t padding_index) {
-  const at::Tensor& scales = or_undefined(sample_weights);
   const std::int64_t bags = offsets.numel() - (include_last_offset ? 1 : 0);
-  if (weight.dim() != 2 || indices.dim() != 1 || offsets.dim() != 1 ||
-      !is_index(indices) || offsets.scalar_type() != indices.scalar_type() ||
-      bags <= 0 || indices.numel() == 0 || weight.numel() == 0 ||
-      (scales.defined() && (mode != kSum || scales.sizes() != indices.sizes() ||
-                            scales.scalar_type() != weight.scalar_type()))) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{is_index(indices) && same_dtype(offsets, indices) &&
+                (!scales.defined() || same_dtype(scales, weight)),
+            NPU_REASON_DTYPE},
+           {bags > 0 && indices.numel() != 0 && weight.numel() != 0,
+            NPU_REASON_SIZE},
+           {weight.dim() == 2 && indices.dim() == 1 && offsets.dim() == 1 &&
+                has_sizes(scales, indices.sizes()) &&
+                (mode == kSum || !scales.defined()),
+            kLeaveToCpu}})) {
+    return why;
   }
   const std::int64_t width = weight.size(1);
   const at::Tensor& result = set_output(out, 0, {bags, width}, weight);
@@ -91,19 +96,17 @@ npu_reason embedding_bag(
   npu_embedding_bag_attrs attrs{};
   attrs.padding_index = padding_index;
   attrs.include_last_offset = include_last_offset ? 1 : 0;
-  Call call = site.call();
-  build::embedding_bag(
-      call,
-      to_operand(result),
-      MaybeOperand(offset2bag),
-      MaybeOperand(bag_size),
-      MaybeOperand(mode == kMax ? max_indices : at::Tensor()),
-      to_operand(weight),
-      to_operand(indices),
-      to_operand(offsets),
-      MaybeOperand(scales),
+  return run_checked<build::embedding_bag>(
+      site,
+      result,
+      offset2bag,
+      bag_size,
+      mode == kMax ? max_indices : at::Tensor(),
+      weight,
+      indices,
+      offsets,
+      scales,
       attrs);
-  return run_checked(site, call, weight);
 }
 
 npu_reason bag_grad(
@@ -117,65 +120,34 @@ npu_reason bag_grad(
     std::int64_t num_weights,
     bool scale_by_frequency,
     std::int64_t mode,
-    const std::optional<at::Tensor>& sample_weights,
+    const at::Tensor& scales,
     std::int64_t padding_index) {
-  const at::Tensor& scales = or_undefined(sample_weights);
-  if (grad.dim() != 2 || !is_index(indices) || grad.numel() == 0 ||
-      indices.numel() == 0 || num_weights <= 0 ||
-      offset2bag.sizes() != indices.sizes() ||
-      bag_size.numel() != grad.size(0) ||
-      (mode == kMax && max_indices.sizes() != grad.sizes())) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{is_index(indices), NPU_REASON_DTYPE},
+           {grad.numel() != 0 && indices.numel() != 0 && num_weights > 0,
+            NPU_REASON_SIZE},
+           {grad.dim() == 2 && offset2bag.sizes() == indices.sizes() &&
+                bag_size.numel() == grad.size(0) &&
+                (mode != kMax || max_indices.sizes() == grad.sizes()),
+            kLeaveToCpu}})) {
+    return why;
   }
   const at::Tensor& result =
       set_output(out, 0, {num_weights, grad.size(1)}, grad);
   npu_embedding_bag_grad_attrs attrs{};
   attrs.padding_index = padding_index;
   attrs.scale_by_frequency = scale_by_frequency ? 1 : 0;
-  Call call = site.call();
-  build::embedding_bag_grad(
-      call,
-      to_operand(result),
-      to_operand(grad),
-      to_operand(indices),
-      to_operand(offset2bag),
-      MaybeOperand(bag_size),
-      MaybeOperand(mode == kMax ? max_indices : at::Tensor()),
-      MaybeOperand(scales),
+  return run_checked<build::embedding_bag_grad, IndexError::kOurs>(
+      site,
+      result,
+      grad,
+      indices,
+      offset2bag,
+      bag_size,
+      mode == kMax ? max_indices : at::Tensor(),
+      scales,
       nullptr,
       attrs);
-  return run_checked(site, call, grad, IndexError::kOurs);
-}
-
-npu_reason bag_backward(
-    NativeSite& site,
-    Outputs& out,
-    const at::Tensor& grad,
-    const at::Tensor& indices,
-    const at::Tensor& /*offsets*/,
-    const at::Tensor& offset2bag,
-    const at::Tensor& bag_size,
-    const at::Tensor& max_indices,
-    std::int64_t num_weights,
-    bool scale_by_frequency,
-    std::int64_t mode,
-    bool sparse,
-    const std::optional<at::Tensor>& sample_weights,
-    std::int64_t padding_index) {
-  return sparse ? kLeaveToCpu
-                : bag_grad(
-                      site,
-                      out,
-                      grad,
-                      indices,
-                      offset2bag,
-                      bag_size,
-                      max_indices,
-                      num_weights,
-                      scale_by_frequency,
-                      mode,
-                      sample_weights,
-                      padding_index);
 }
 
 npu_reason bag_weights_grad(
@@ -184,32 +156,32 @@ npu_reason bag_weights_grad(
     const at::Tensor& grad,
     const at::Tensor& weight,
     const at::Tensor& indices,
-    const at::Tensor& /*offsets*/,
     const at::Tensor& offset2bag,
     std::int64_t mode,
     std::int64_t padding_index) {
-  if (mode != kSum || grad.dim() != 2 || weight.dim() != 2 ||
-      grad.size(1) != weight.size(1) || !is_index(indices) ||
-      indices.dim() != 1 || offset2bag.sizes() != indices.sizes() ||
-      indices.numel() == 0 || grad.numel() == 0) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{is_index(indices), NPU_REASON_DTYPE},
+           {indices.numel() != 0 && grad.numel() != 0, NPU_REASON_SIZE},
+           {mode == kSum && grad.dim() == 2 && weight.dim() == 2 &&
+                grad.size(1) == weight.size(1) && indices.dim() == 1 &&
+                offset2bag.sizes() == indices.sizes(),
+            kLeaveToCpu}})) {
+    return why;
   }
   const at::Tensor& result = set_output(out, 0, indices.sizes(), grad);
   npu_embedding_bag_grad_attrs attrs{};
   attrs.padding_index = padding_index;
-  Call call = site.call();
-  build::embedding_bag_grad(
-      call,
-      to_operand(result),
-      to_operand(grad),
-      to_operand(indices),
-      to_operand(offset2bag),
+  return run_checked<build::embedding_bag_grad, IndexError::kOurs>(
+      site,
+      result,
+      grad,
+      indices,
+      offset2bag,
       nullptr,
       nullptr,
       nullptr,
-      MaybeOperand(weight),
+      weight,
       attrs);
-  return run_checked(site, call, grad, IndexError::kOurs);
 }
 
 }  // namespace npu::ops

@@ -32,7 +32,6 @@ npu_reason gather(
     const at::Tensor& self,
     std::int64_t dim,
     const at::Tensor& index,
-    bool /*sparse_grad*/,
     const at::Tensor& out) {
   if (index.numel() == 0) {
     return NPU_REASON_NONE;
@@ -45,10 +44,7 @@ npu_reason gather(
   }
   npu_gather_attrs attrs{};
   attrs.dim = at::maybe_wrap_dim(dim, self.dim());
-  Call call = site.call();
-  build::gather(
-      call, to_operand(out), to_operand(self), to_operand(index), attrs);
-  return run_checked(site, call, self);
+  return run_checked<build::gather>(site, out, self, index, attrs);
 }
 
 // ---- index_select ----
@@ -59,8 +55,10 @@ npu_reason index_select(
     const at::Tensor& self,
     std::int64_t dim,
     const at::Tensor& index) {
-  if (index.dim() > 1 || !is_index(index) || self.dim() == 0) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{is_index(index), NPU_REASON_DTYPE},
+           {index.dim() <= 1 && self.dim() != 0, kLeaveToCpu}})) {
+    return why;
   }
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::DimVector sizes(self.sizes());
@@ -73,14 +71,11 @@ npu_reason index_select(
   }
   const at::Tensor& result = set_output(out, 0, sizes, self);
   if (result.numel() == 0) {
-    return index.numel() == 0 ? npu_reason{NPU_REASON_NONE} : kLeaveToCpu;
+    return index.numel() == 0 ? NPU_REASON_NONE : NPU_REASON_SIZE;
   }
   npu_index_select_attrs attrs{};
   attrs.dim = dim;
-  Call call = site.call();
-  build::index_select(
-      call, to_operand(result), to_operand(self), to_operand(index), attrs);
-  return run_checked(site, call, self);
+  return run_checked<build::index_select>(site, result, self, index, attrs);
 }
 
 // ---- take, put ----
@@ -103,9 +98,7 @@ npu_reason take(
     check_overlap(out.at(0), self, index);
   }
   const at::Tensor& result = set_output(out, 0, index.sizes(), self);
-  Call call = site.call();
-  build::take(call, to_operand(result), to_operand(self), to_operand(index));
-  return run_checked(site, call, self);
+  return run_checked<build::take>(site, result, self, index);
 }
 
 npu_reason put(
@@ -113,18 +106,16 @@ npu_reason put(
     Outputs& out,
     const at::Tensor& self,
     const at::Tensor& index,
-    const at::Tensor& source,
-    bool /*accumulate*/) {
-  if (index.scalar_type() != at::kLong || index.numel() == 0 ||
-      self.numel() == 0 || source.numel() != index.numel() ||
-      source.scalar_type() != self.scalar_type()) {
-    return kLeaveToCpu;
+    const at::Tensor& source) {
+  if (const npu_reason why = first_failed(
+          {{index.scalar_type() == at::kLong && same_dtype(source, self),
+            NPU_REASON_DTYPE},
+           {index.numel() != 0 && self.numel() != 0, NPU_REASON_SIZE},
+           {source.numel() == index.numel(), kLeaveToCpu}})) {
+    return why;
   }
   check_overlap(self, index, source);
-  Call call = site.call();
-  build::put(
-      call, to_operand(out.at(0)), to_operand(index), to_operand(source));
-  return run_checked(site, call, self);
+  return run_checked<build::put>(site, out.at(0), index, source);
 }
 
 // ---- index, index_put ----
@@ -253,14 +244,11 @@ npu_reason index(
       out, self, at::IOptTensorListRef(list));
   const at::Tensor& result = out.at(0);
   if (result.numel() == 0) {
-    return kLeaveToCpu;
+    return NPU_REASON_SIZE;
   }
   npu_index_attrs attrs{};
   attrs.dim = picks.dim();
-  Call call = site.call();
-  build::index(
-      call, to_operand(result), to_operand(self), picks.operand(), attrs);
-  return run_checked(site, call, self);
+  return run_checked<build::index>(site, result, self, picks.operand(), attrs);
 }
 
 npu_reason index_put(
@@ -268,13 +256,14 @@ npu_reason index_put(
     Outputs& out,
     const at::Tensor& self,
     const IndexList& indices,
-    const at::Tensor& values,
-    bool /*accumulate*/,
-    bool /*unsafe*/) {
-  if (!are_usual(self, indices) || !values.is_privateuseone() ||
-      values.scalar_type() != self.scalar_type() || self.is_alias_of(values) ||
-      at::has_internal_overlap(self) != at::MemOverlap::No) {
-    return kLeaveToCpu;
+    const at::Tensor& values) {
+  if (const npu_reason why = first_failed(
+          {{same_dtype(values, self), NPU_REASON_DTYPE},
+           {!self.is_alias_of(values) &&
+                at::has_internal_overlap(self) == at::MemOverlap::No,
+            NPU_REASON_ALIAS},
+           {are_usual(self, indices) && on_device(values), kLeaveToCpu}})) {
+    return why;
   }
   Picks picks(self, indices);
   if (!picks.usable()) {
@@ -290,14 +279,8 @@ npu_reason index_put(
   }
   npu_index_put_attrs attrs{};
   attrs.dim = picks.dim();
-  Call call = site.call();
-  build::index_put(
-      call,
-      to_operand(out.at(0)),
-      to_operand(expanded),
-      picks.operand(),
-      attrs);
-  return run_checked(site, call, self);
+  return run_checked<build::index_put>(
+      site, out.at(0), expanded, picks.operand(), attrs);
 }
 
 }  // namespace npu::ops

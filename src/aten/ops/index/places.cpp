@@ -37,25 +37,30 @@ bool goes_with(const c10::Scalar& value, const at::Tensor& tensor) {
 // ---- searchsorted, bucketize ----
 
 // What the CPU rung checks and refuses is left to it.
-bool can_search(
+npu_reason check_search(
     const at::Tensor& sorted,
     const at::Tensor& values,
     bool out_int32,
     bool right,
     const Side& side,
     const at::Tensor& sorter) {
-  if (sorter.defined() || sorted.dim() == 0 || sorted.numel() == 0 ||
-      values.numel() == 0 || !on_device(sorted, values) ||
-      sorted.scalar_type() != values.scalar_type() ||
-      (side && *side != (right ? "right" : "left") &&
-       !(*side == "right" && !right)) ||
-      (out_int32 &&
-       sorted.size(-1) >= std::numeric_limits<std::int32_t>::max())) {
-    return false;
+  const bool usual_side = !side || *side == (right ? "right" : "left") ||
+                          (*side == "right" && !right);
+  if (const npu_reason why = first_failed(
+          {{same_dtype(sorted, values), NPU_REASON_DTYPE},
+           {sorted.numel() != 0 && values.numel() != 0, NPU_REASON_SIZE},
+           {!sorter.defined() && sorted.dim() != 0 &&
+                on_device(sorted, values) && usual_side,
+            kLeaveToCpu}})) {
+    return why;
   }
-  return sorted.dim() == 1 || (sorted.dim() == values.dim() &&
-                               sorted.sizes().slice(0, sorted.dim() - 1) ==
-                                   values.sizes().slice(0, values.dim() - 1));
+  const bool counted =
+      !out_int32 || sorted.size(-1) < std::numeric_limits<std::int32_t>::max();
+  const bool rows =
+      sorted.dim() == 1 || (sorted.dim() == values.dim() &&
+                            sorted.sizes().slice(0, sorted.dim() - 1) ==
+                                values.sizes().slice(0, values.dim() - 1));
+  return counted && rows ? npu_reason{NPU_REASON_NONE} : kLeaveToCpu;
 }
 
 }  // namespace
@@ -68,26 +73,20 @@ npu_reason search(
     bool out_int32,
     bool right,
     Side side,
-    const OptTensor& sorter) {
+    const at::Tensor& sorter) {
   const c10::ScalarType type = out_int32 ? at::kInt : at::kLong;
-  if (!can_search(
-          sorted, values, out_int32, right, side, or_undefined(sorter)) ||
-      !is_ready(out.at(0), values.sizes(), type, {&values, &sorted})) {
+  if (const npu_reason why =
+          check_search(sorted, values, out_int32, right, side, sorter)) {
+    return why;
+  }
+  if (!is_ready(out.at(0), values.sizes(), type, {&values, &sorted})) {
     return kLeaveToCpu;
   }
   const at::Tensor& made =
       set_output(out, 0, values.sizes(), values.options().dtype(type));
   npu_searchsorted_attrs attrs{};
   attrs.right = right || (side && *side == "right") ? 1 : 0;
-  Call call = site.call();
-  build::searchsorted(
-      call,
-      to_operand(made),
-      to_operand(sorted),
-      to_operand(values),
-      nullptr,
-      attrs);
-  return run(site, call, values);
+  return run<build::searchsorted>(site, made, sorted, values, nullptr, attrs);
 }
 
 npu_reason search_number(
@@ -98,7 +97,7 @@ npu_reason search_number(
     bool out_int32,
     bool right,
     Side side,
-    const OptTensor& sorter) {
+    const at::Tensor& sorter) {
   if (!goes_with(value, sorted)) {
     return kLeaveToCpu;
   }
@@ -135,9 +134,32 @@ npu_reason bucketize_number(
 
 namespace {
 
-// Those that the kind takes; the CPU rung refuses the others.
-bool is_member_type(const at::Tensor& tensor) {
-  return !tensor.is_complex() && tensor.scalar_type() != c10::kBool;
+// The number meets the tensor in the dtype of both.
+npu_reason run_isin(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& tensor,
+    const c10::Scalar& value,
+    bool number_is_element,
+    bool assume_unique,
+    bool invert) {
+  const at::IntArrayRef sizes =
+      number_is_element ? at::IntArrayRef() : tensor.sizes();
+  if (const npu_reason why = first_failed(
+          {{!tensor.is_complex() && tensor.scalar_type() != c10::kBool &&
+                !value.isComplex() && !value.isBoolean(),
+            NPU_REASON_DTYPE},
+           {tensor.numel() != 0, NPU_REASON_SIZE},
+           {is_ready(out.at(0), sizes, at::kBool, {&tensor}), kLeaveToCpu}})) {
+    return why;
+  }
+  const at::Tensor& made =
+      set_output(out, 0, sizes, tensor.options().dtype(at::kBool));
+  const at::Tensor number =
+      number_on(tensor, value, at::result_type(tensor, value));
+  return number_is_element
+             ? isin_out(site, number, tensor, assume_unique, invert, made)
+             : isin_out(site, tensor, number, assume_unique, invert, made);
 }
 
 }  // namespace
@@ -149,18 +171,7 @@ npu_reason isin_number(
     const c10::Scalar& test,
     bool assume_unique,
     bool invert) {
-  if (!is_member_type(elements)) {
-    return NPU_REASON_DTYPE;
-  }
-  if (elements.numel() == 0 || test.isComplex() || test.isBoolean() ||
-      !is_ready(out.at(0), elements.sizes(), at::kBool, {&elements})) {
-    return kLeaveToCpu;
-  }
-  const at::Tensor& made =
-      set_output(out, 0, elements.sizes(), elements.options().dtype(at::kBool));
-  const at::Tensor number =
-      number_on(elements, test, at::result_type(elements, test));
-  return isin_out(site, elements, number, assume_unique, invert, made);
+  return run_isin(site, out, elements, test, false, assume_unique, invert);
 }
 
 npu_reason number_isin(
@@ -170,30 +181,22 @@ npu_reason number_isin(
     const at::Tensor& tests,
     bool assume_unique,
     bool invert) {
-  if (!is_member_type(tests)) {
-    return NPU_REASON_DTYPE;
-  }
-  if (tests.numel() == 0 || element.isComplex() || element.isBoolean() ||
-      !is_ready(out.at(0), {}, at::kBool, {&tests})) {
-    return kLeaveToCpu;
-  }
-  const at::Tensor& made =
-      set_output(out, 0, {}, tests.options().dtype(at::kBool));
-  const at::Tensor number =
-      number_on(tests, element, at::result_type(tests, element));
-  return isin_out(site, number, tests, assume_unique, invert, made);
+  return run_isin(site, out, tests, element, true, assume_unique, invert);
 }
 
 // ---- histograms ----
 
 namespace {
 
-bool is_counted(const at::Tensor& self, const at::Tensor& weight) {
-  return (self.scalar_type() == at::kFloat ||
-          self.scalar_type() == at::kDouble) &&
-         on_device(self, weight) && self.numel() != 0 &&
-         (!weight.defined() || (weight.sizes() == self.sizes() &&
-                                weight.scalar_type() == self.scalar_type()));
+npu_reason check_counted(const at::Tensor& self, const at::Tensor& weight) {
+  return first_failed(
+      {{(self.scalar_type() == at::kFloat ||
+         self.scalar_type() == at::kDouble) &&
+            (!weight.defined() || same_dtype(weight, self)),
+        NPU_REASON_DTYPE},
+       {self.numel() != 0, NPU_REASON_SIZE},
+       {on_device(self, weight) && has_sizes(weight, self.sizes()),
+        kLeaveToCpu}});
 }
 
 }  // namespace
@@ -205,8 +208,8 @@ npu_reason histc(
     std::int64_t bins,
     const at::Scalar& min,
     const at::Scalar& max) {
-  if (self.scalar_type() != at::kFloat && self.scalar_type() != at::kDouble) {
-    return NPU_REASON_DTYPE;
+  if (const npu_reason why = check_counted(self, {})) {
+    return why;
   }
   if (bins <= 0 || min.isComplex() || max.isComplex() ||
       min.toDouble() > max.toDouble() ||
@@ -218,16 +221,8 @@ npu_reason histc(
   attrs.bins = bins;
   attrs.low = min.toDouble();
   attrs.high = max.toDouble();
-  Call call = site.call();
-  build::histogram(
-      call,
-      to_operand(out.at(0)),
-      nullptr,
-      to_operand(self),
-      nullptr,
-      nullptr,
-      attrs);
-  return run(site, call, self);
+  return run<build::histogram>(
+      site, out.at(0), nullptr, self, nullptr, nullptr, attrs);
 }
 
 namespace {
@@ -252,16 +247,7 @@ npu_reason run_histogram(
   npu_histogram_attrs attrs{};
   attrs.bins = bins[0];
   attrs.density = density ? 1 : 0;
-  Call call = site.call();
-  build::histogram(
-      call,
-      to_operand(hist),
-      MaybeOperand(kept),
-      to_operand(self),
-      MaybeOperand(edges),
-      MaybeOperand(weight),
-      attrs);
-  return run(site, call, self);
+  return run<build::histogram>(site, hist, kept, self, edges, weight, attrs);
 }
 
 }  // namespace
@@ -271,14 +257,15 @@ npu_reason histogram(
     Outputs& out,
     const at::Tensor& self,
     const at::Tensor& edges,
-    const OptTensor& weight,
+    const at::Tensor& w,
     bool density) {
-  const at::Tensor& w = or_undefined(weight);
+  if (const npu_reason why = check_counted(self, w)) {
+    return why;
+  }
   if (!same_dtype(edges, self)) {
     return NPU_REASON_DTYPE;
   }
-  return is_counted(self, w) && on_device(edges) && edges.dim() == 1 &&
-                 edges.numel() > 1
+  return on_device(edges) && edges.dim() == 1 && edges.numel() > 1
              ? run_histogram(site, out, self, edges, w, density)
              : kLeaveToCpu;
 }
@@ -320,13 +307,14 @@ npu_reason histogram_counted(
     const at::Tensor& self,
     std::int64_t bins,
     std::optional<at::ArrayRef<double>> range,
-    const OptTensor& weight,
+    const at::Tensor& w,
     bool density) {
-  const at::Tensor& w = or_undefined(weight);
+  if (const npu_reason why = check_counted(self, w)) {
+    return why;
+  }
   double low = 0;
   double high = 0;
-  if (!is_counted(self, w) || bins <= 0 ||
-      !outer_edges(self, range, low, high)) {
+  if (bins <= 0 || !outer_edges(self, range, low, high)) {
     return kLeaveToCpu;
   }
   const at::Tensor edges = at::linspace(low, high, bins + 1, self.options());

@@ -4,8 +4,6 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 
-#include <string_view>
-
 #include "aten/ops/op.h"
 #include "attempts/index.h"
 #include "driver/build_call.h"
@@ -22,8 +20,8 @@ npu_reason run_scatter(
     std::int64_t dim,
     const at::Tensor& index,
     const npu_tensor& src,
-    bool include_self,
-    const at::Tensor& out) {
+    const at::Tensor& out,
+    bool include_self = true) {
   if (!is_index(index)) {
     return NPU_REASON_DTYPE;
   }
@@ -37,12 +35,25 @@ npu_reason run_scatter(
   npu_scatter_attrs attrs{};
   attrs.dim = at::maybe_wrap_dim(dim, self.dim());
   attrs.include_self = include_self ? 1 : 0;
-  Call call = site.call();
-  build::scatter(call, to_operand(out), to_operand(index), src, attrs);
-  return run_checked(site, call, self);
+  return run_checked<build::scatter>(site, out, index, src, attrs);
 }
 
-npu_reason run_scatter(
+}  // namespace
+
+// ---- scatter ----
+
+npu_reason scatter_value(
+    NativeSite& site,
+    const at::Tensor& self,
+    std::int64_t dim,
+    const at::Tensor& index,
+    const Scalar& value,
+    const at::Tensor& out) {
+  const NumberOperand number(value, self);
+  return run_scatter(site, self, dim, index, number.operand(), out);
+}
+
+npu_reason scatter(
     NativeSite& site,
     const at::Tensor& self,
     std::int64_t dim,
@@ -55,67 +66,8 @@ npu_reason run_scatter(
   }
   return src.dim() == index.dim()
              ? run_scatter(
-                   site, self, dim, index, to_operand(src), include_self, out)
+                   site, self, dim, index, to_operand(src), out, include_self)
              : kLeaveToCpu;
-}
-
-}  // namespace
-
-// ---- scatter ----
-
-npu_reason scatter_src(
-    NativeSite& site,
-    const at::Tensor& self,
-    std::int64_t dim,
-    const at::Tensor& index,
-    const at::Tensor& src,
-    const at::Tensor& out) {
-  return run_scatter(site, self, dim, index, src, true, out);
-}
-
-npu_reason scatter_value(
-    NativeSite& site,
-    const at::Tensor& self,
-    std::int64_t dim,
-    const at::Tensor& index,
-    const Scalar& value,
-    const at::Tensor& out) {
-  const NumberOperand number(value, self);
-  return run_scatter(site, self, dim, index, number.operand(), true, out);
-}
-
-npu_reason scatter_src_reduced(
-    NativeSite& site,
-    const at::Tensor& self,
-    std::int64_t dim,
-    const at::Tensor& index,
-    const at::Tensor& src,
-    std::string_view /*reduce*/,
-    const at::Tensor& out) {
-  return run_scatter(site, self, dim, index, src, true, out);
-}
-
-npu_reason scatter_value_reduced(
-    NativeSite& site,
-    const at::Tensor& self,
-    std::int64_t dim,
-    const at::Tensor& index,
-    const Scalar& value,
-    std::string_view /*reduce*/,
-    const at::Tensor& out) {
-  return scatter_value(site, self, dim, index, value, out);
-}
-
-npu_reason scatter_reduce_two(
-    NativeSite& site,
-    const at::Tensor& self,
-    std::int64_t dim,
-    const at::Tensor& index,
-    const at::Tensor& src,
-    std::string_view /*reduce*/,
-    bool include_self,
-    const at::Tensor& out) {
-  return run_scatter(site, self, dim, index, src, include_self, out);
 }
 
 // ---- index_add, index_copy, index_reduce, index_fill ----
@@ -131,9 +83,7 @@ npu_reason run_update(
   if (index.numel() == 0) {
     return NPU_REASON_NONE;
   }
-  Call call = site.call();
-  build::index_update(call, to_operand(out), to_operand(index), source, attrs);
-  return run_checked(site, call, out);
+  return run_checked<build::index_update>(site, out, index, source, attrs);
 }
 
 npu_reason run_update(
@@ -175,24 +125,12 @@ npu_reason index_add(
   return run_update(site, self, dim, index, source, attrs, out);
 }
 
-npu_reason index_copy(
+npu_reason index_update(
     NativeSite& site,
     const at::Tensor& self,
     std::int64_t dim,
     const at::Tensor& index,
     const at::Tensor& source,
-    const at::Tensor& out) {
-  npu_index_update_attrs attrs{};
-  return run_update(site, self, dim, index, source, attrs, out);
-}
-
-npu_reason index_reduce(
-    NativeSite& site,
-    const at::Tensor& self,
-    std::int64_t dim,
-    const at::Tensor& index,
-    const at::Tensor& source,
-    std::string_view /*reduce*/,
     bool include_self,
     const at::Tensor& out) {
   npu_index_update_attrs attrs{};
@@ -207,13 +145,15 @@ npu_reason index_fill(
     std::int64_t dim,
     const at::Tensor& index,
     const Scalar& value) {
-  if (index.scalar_type() != at::kLong) {
-    return NPU_REASON_DTYPE;
-  }
-  if (self.dim() == 0 || index.dim() > 1 || self.numel() == 0 ||
-      (value.isComplex() && !self.is_complex()) ||
-      at::has_internal_overlap(self) != at::MemOverlap::No) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{index.scalar_type() == at::kLong, NPU_REASON_DTYPE},
+           {self.numel() != 0, NPU_REASON_SIZE},
+           {at::has_internal_overlap(self) == at::MemOverlap::No,
+            NPU_REASON_ALIAS},
+           {self.dim() != 0 && index.dim() <= 1 &&
+                (!value.isComplex() || self.is_complex()),
+            kLeaveToCpu}})) {
+    return why;
   }
   npu_index_update_attrs attrs{};
   attrs.dim = at::maybe_wrap_dim(dim, self.dim());

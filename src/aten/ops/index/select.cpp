@@ -6,73 +6,31 @@
 
 #include <algorithm>
 
-#include "aten/core/factories.h"
-#include "aten/ops/op.h"
+#include "aten/ops/counted.h"
 #include "attempts/index.h"
 #include "driver/build_call.h"
 
 namespace npu::ops {
 
-namespace {
-
-// Two calls: the first counts into device memory, the second fills what was
-// made for that many. What the driver wants to keep between them is kept here.
-class Counted {
- public:
-  Counted(NativeSite& site, const at::Tensor& on)
-      : site_(site), on_(on), total_(make_empty({}, at::kLong, index())) {}
-
-  // build(call, total, nullptr) fills the frame of the first call.
-  template <class Build>
-  npu_reason count(Build build) {
-    Call call = site_.call();
-    call.frame().flags |= NPU_CALL_COUNT;
-    const npu_tensor total = to_operand(total_);
-    build(call, &total, nullptr);
-    return run_checked(site_, call, on_, IndexError::kCpus, &carry_);
-  }
-  std::int64_t total() const {
-    return total_.item<std::int64_t>();
-  }
-  // build(call, nullptr, out) fills that of the second.
-  template <class Build>
-  npu_reason fill(Build build, const at::Tensor& out) {
-    Call call = site_.call();
-    const npu_tensor operand = to_operand(out);
-    build(call, nullptr, &operand);
-    return run_checked(site_, call, on_, IndexError::kCpus, &carry_);
-  }
-
- private:
-  c10::DeviceIndex index() const {
-    return on_.device().index();
-  }
-
-  NativeSite& site_;
-  const at::Tensor& on_;
-  at::Tensor total_;
-  Carry carry_;
-};
-
-}  // namespace
-
 // ---- nonzero ----
 
 npu_reason nonzero(NativeSite& site, Outputs& out, const at::Tensor& self) {
   const at::Tensor& given = out.at(0);
-  if (self.dim() == 0 ||
-      (given.defined() &&
-       (given.scalar_type() != at::kLong || given.device() != self.device()))) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{!given.defined() || given.scalar_type() == at::kLong,
+            NPU_REASON_DTYPE},
+           {self.dim() != 0 &&
+                (!given.defined() || given.device() == self.device()),
+            kLeaveToCpu}})) {
+    return why;
   }
   npu_nonzero_attrs attrs{};
-  const npu_tensor in = to_operand(self);
   const auto build =
-      [&](Call& call, const npu_tensor* total, const npu_tensor* rows) {
-        build::nonzero(call, total, rows, in, attrs);
+      [&](Call& call, const at::Tensor& total, const at::Tensor& rows) {
+        fill<build::nonzero>(call, total, rows, self, attrs);
       };
   Counted counted(site, self);
-  if (const npu_reason why = counted.count(build); why != NPU_REASON_NONE) {
+  if (const npu_reason why = counted.count(build)) {
     return why;
   }
   if (given.defined()) {
@@ -88,8 +46,7 @@ npu_reason nonzero(NativeSite& site, Outputs& out, const at::Tensor& self) {
       self.options().dtype(at::kLong),
       false);
   const at::Tensor& result = out.at(0);
-  return result.numel() == 0 ? npu_reason{NPU_REASON_NONE}
-                             : counted.fill(build, result);
+  return counted.fill(build, result);
 }
 
 npu_reason nonzero_static(
@@ -99,18 +56,18 @@ npu_reason nonzero_static(
     std::int64_t size,
     std::int64_t fill_value) {
   const at::Tensor& given = out.at(0);
-  if (self.dim() == 0 || size <= 0 ||
-      (given.defined() && given.scalar_type() != at::kLong)) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{!given.defined() || given.scalar_type() == at::kLong,
+            NPU_REASON_DTYPE},
+           {size > 0, NPU_REASON_SIZE},
+           {self.dim() != 0, kLeaveToCpu}})) {
+    return why;
   }
   const at::Tensor& result =
       set_output(out, 0, {size, self.dim()}, self.options().dtype(at::kLong));
   npu_nonzero_attrs attrs{};
   attrs.fill_value = fill_value;
-  const npu_tensor rows = to_operand(result);
-  Call call = site.call();
-  build::nonzero(call, nullptr, &rows, to_operand(self), attrs);
-  return run(site, call, self);
+  return run<build::nonzero>(site, nullptr, result, self, attrs);
 }
 
 // ---- masked_select, masked_scatter ----
@@ -121,23 +78,23 @@ npu_reason masked_select(
     const at::Tensor& self,
     const at::Tensor& mask) {
   const at::Tensor& given = out.at(0);
-  if (mask.scalar_type() != at::kBool || !mask.is_privateuseone() ||
-      !self.is_privateuseone() ||
-      (given.defined() && given.scalar_type() != self.scalar_type())) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{mask.scalar_type() == at::kBool &&
+                (!given.defined() || same_dtype(given, self)),
+            NPU_REASON_DTYPE},
+           {on_device(mask, self), kLeaveToCpu}})) {
+    return why;
   }
   const auto [wide_mask, wide_self] = at::expand_outplace(mask, self);
   if (wide_self->numel() == 0) {
-    return kLeaveToCpu;
+    return NPU_REASON_SIZE;
   }
-  const npu_tensor in = to_operand(*wide_self);
-  const npu_tensor where = to_operand(*wide_mask);
   const auto build =
-      [&](Call& call, const npu_tensor* total, const npu_tensor* values) {
-        build::masked_select(call, total, values, in, where);
+      [&](Call& call, const at::Tensor& total, const at::Tensor& values) {
+        fill<build::masked_select>(call, total, values, *wide_self, *wide_mask);
       };
   Counted counted(site, self);
-  if (const npu_reason why = counted.count(build); why != NPU_REASON_NONE) {
+  if (const npu_reason why = counted.count(build)) {
     return why;
   }
   if (given.defined()) {
@@ -146,8 +103,7 @@ npu_reason masked_select(
     at::assert_no_overlap(given, mask);
   }
   const at::Tensor& result = set_output(out, 0, {counted.total()}, self);
-  return result.numel() == 0 ? npu_reason{NPU_REASON_NONE}
-                             : counted.fill(build, result);
+  return counted.fill(build, result);
 }
 
 npu_reason masked_scatter(
@@ -156,19 +112,20 @@ npu_reason masked_scatter(
     const at::Tensor& self,
     const at::Tensor& mask,
     const at::Tensor& source) {
-  if (mask.scalar_type() != at::kBool || !mask.is_privateuseone() ||
-      !source.is_privateuseone() || self.numel() == 0 || source.numel() == 0 ||
-      source.scalar_type() != self.scalar_type() || self.is_alias_of(source) ||
-      self.is_alias_of(mask) ||
-      !at::is_expandable_to(mask.sizes(), self.sizes()) ||
-      at::has_internal_overlap(self) == at::MemOverlap::Yes) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{mask.scalar_type() == at::kBool && same_dtype(source, self),
+            NPU_REASON_DTYPE},
+           {self.numel() != 0 && source.numel() != 0, NPU_REASON_SIZE},
+           {!self.is_alias_of(source) && !self.is_alias_of(mask) &&
+                at::has_internal_overlap(self) != at::MemOverlap::Yes,
+            NPU_REASON_ALIAS},
+           {on_device(mask, source) &&
+                at::is_expandable_to(mask.sizes(), self.sizes()),
+            kLeaveToCpu}})) {
+    return why;
   }
   const at::Tensor wide_mask = mask.expand(self.sizes());
-  Call call = site.call();
-  build::masked_scatter(
-      call, to_operand(out.at(0)), to_operand(wide_mask), to_operand(source));
-  return run_checked(site, call, self);
+  return run_checked<build::masked_scatter>(site, out.at(0), wide_mask, source);
 }
 
 // ---- repeat_interleave ----
@@ -178,25 +135,24 @@ npu_reason repeat_interleave(
     Outputs& out,
     const at::Tensor& repeats,
     std::optional<std::int64_t> output_size) {
-  if (repeats.dim() != 1 || (repeats.scalar_type() != at::kLong &&
-                             repeats.scalar_type() != at::kInt)) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{is_index(repeats), NPU_REASON_DTYPE},
+           {repeats.dim() == 1, kLeaveToCpu}})) {
+    return why;
   }
-  const npu_tensor in = to_operand(repeats);
   const auto build =
-      [&](Call& call, const npu_tensor* total, const npu_tensor* indices) {
-        build::repeat_interleave(call, total, indices, in);
+      [&](Call& call, const at::Tensor& total, const at::Tensor& indices) {
+        fill<build::repeat_interleave>(call, total, indices, repeats);
       };
   Counted counted(site, repeats);
   if (!output_size) {
-    if (const npu_reason why = counted.count(build); why != NPU_REASON_NONE) {
+    if (const npu_reason why = counted.count(build)) {
       return why;
     }
     output_size = counted.total();
   }
   const at::Tensor& result = set_output(out, 0, {*output_size}, repeats);
-  return result.numel() == 0 ? npu_reason{NPU_REASON_NONE}
-                             : counted.fill(build, result);
+  return counted.fill(build, result);
 }
 
 }  // namespace npu::ops

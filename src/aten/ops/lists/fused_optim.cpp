@@ -2,20 +2,18 @@
 // Fused optimizers and loss scaling: one call for all parameters.
 #include <torch/library.h>
 
-#include <optional>
 #include <type_traits>
 
-#include "aten/core/frame.h"
 #include "aten/core/list_frame.h"
-#include "aten/core/site.h"
 #include "aten/ladder/ladder.h"
+#include "aten/ops/op.h"
+#include "attempts/foreach.h"
 #include "driver/build_call.h"
 
 namespace npu {
 namespace {
 
 using List = at::TensorList;
-using OptTensor = std::optional<at::Tensor>;
 using ladder::CpuOp;
 
 // The lists and 0-dim tensors of one step.
@@ -68,10 +66,6 @@ bool goes_in_one_call(const Roles& roles) {
              {roles.state2, roles.state3});
 }
 
-npu_tensor optional_operand(const at::Tensor& tensor) {
-  return tensor.defined() ? to_operand(tensor) : npu_tensor{};
-}
-
 bool run_step(Site& site, const Roles& roles, npu_optimizer_attrs& attrs) {
   if (!goes_in_one_call(roles)) {
     return false;
@@ -88,15 +82,12 @@ bool run_step(Site& site, const Roles& roles, npu_optimizer_attrs& attrs) {
   const npu_list state3 = optional(roles.state3);
   const npu_list steps =
       roles.steps.empty() ? npu_list{} : lists.single_of(roles.steps);
-  const npu_tensor lr = optional_operand(roles.lr);
-  const npu_tensor scale = optional_operand(roles.grad_scale);
-  const npu_tensor found = optional_operand(roles.found_inf);
   Call call = site.call();
-  build::optimizer(
+  fill<build::optimizer>(
       call,
-      &lr,
-      &scale,
-      &found,
+      roles.lr,
+      roles.grad_scale,
+      roles.found_inf,
       lists.of(roles.params),
       lists.of(roles.grads),
       &state1,
@@ -124,11 +115,6 @@ struct Rate {
 
 template <class Lr>
 constexpr const char* kOverload = std::is_same_v<Lr, double> ? "" : "tensor_lr";
-
-const at::Tensor& or_undefined(const OptTensor& tensor) {
-  static const at::Tensor undefined;
-  return tensor ? *tensor : undefined;
-}
 
 template <std::uint32_t kCode, class Lr>
 void fused_adam(
@@ -307,7 +293,7 @@ void unscale(List grads, at::Tensor& found_inf, const at::Tensor& inv_scale) {
   if (grads.empty()) {
     return;
   }
-  const auto run = [&] {
+  const auto runs = [&] {
     const c10::Device device = grads[0].device();
     if (!goes_as_lists(grads, {}) || !writes_apart(grads, {}) ||
         !is_number(found_inf, device) || !is_number(inv_scale, device) ||
@@ -316,62 +302,14 @@ void unscale(List grads, at::Tensor& found_inf, const at::Tensor& inv_scale) {
       return false;
     }
     ListFrame lists(grads);
-    if (lists.n() == 0) {
-      return true;
-    }
-    Call call = site.call();
-    build::amp_unscale(
-        call, to_operand(found_inf), to_operand(inv_scale), lists.of(grads));
-    return site.run(call, device.index()) == NPU_REASON_NONE;
+    return lists.n() == 0 ||
+           run<build::amp_unscale>(
+               site, found_inf, inv_scale, lists.of(grads)) == NPU_REASON_NONE;
   };
-  if (!run()) {
+  if (!runs()) {
     static const CpuOp op(kName, "", kName);
     op.call<void>(grads, found_inf, inv_scale);
   }
-}
-
-at::Tensor& update_scale(
-    at::Tensor& scale,
-    at::Tensor& growth_tracker,
-    const at::Tensor& found_inf,
-    double growth_factor,
-    double backoff_factor,
-    std::int64_t growth_interval) {
-  constexpr StaticName kName = "aten::_amp_update_scale_";
-  static Site site(kName, NPU_KIND_AMP_UPDATE_SCALE, 0);
-  const auto run = [&] {
-    const c10::Device device = scale.device();
-    if (!is_number(scale, device) || !is_number(found_inf, device) ||
-        scale.scalar_type() != at::kFloat ||
-        found_inf.scalar_type() != at::kFloat ||
-        growth_tracker.scalar_type() != at::kInt ||
-        growth_tracker.numel() != 1 || growth_tracker.device() != device) {
-      return false;
-    }
-    npu_amp_update_scale_attrs attrs{};
-    attrs.growth_factor = growth_factor;
-    attrs.backoff_factor = backoff_factor;
-    attrs.growth_interval = growth_interval;
-    Call call = site.call();
-    build::amp_update_scale(
-        call,
-        to_operand(scale),
-        to_operand(growth_tracker),
-        to_operand(found_inf),
-        attrs);
-    return site.run(call, device.index()) == NPU_REASON_NONE;
-  };
-  if (!run()) {
-    static const CpuOp op(kName, "", kName);
-    op.call<void>(
-        scale,
-        growth_tracker,
-        found_inf,
-        growth_factor,
-        backoff_factor,
-        growth_interval);
-  }
-  return scale;
 }
 
 }  // namespace
@@ -390,7 +328,37 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_fused_adagrad_", &fused_adagrad<double>);
   m.impl("_fused_adagrad_.tensor_lr", &fused_adagrad<const Tensor&>);
   m.impl("_amp_foreach_non_finite_check_and_unscale_", &unscale);
-  m.impl("_amp_update_scale_", &update_scale);
 }
 
 }  // namespace npu
+
+namespace npu::ops {
+
+npu_reason amp_update_scale(
+    NativeSite& site,
+    Outputs&,
+    const at::Tensor& scale,
+    const at::Tensor& growth_tracker,
+    const at::Tensor& found_inf,
+    double growth_factor,
+    double backoff_factor,
+    std::int64_t growth_interval) {
+  if (const npu_reason why = first_failed(
+          {{scale.scalar_type() == at::kFloat &&
+                found_inf.scalar_type() == at::kFloat &&
+                growth_tracker.scalar_type() == at::kInt,
+            NPU_REASON_DTYPE},
+           {on_device(scale, growth_tracker, found_inf) && scale.numel() == 1 &&
+                found_inf.numel() == 1 && growth_tracker.numel() == 1,
+            kLeaveToCpu}})) {
+    return why;
+  }
+  npu_amp_update_scale_attrs attrs{};
+  attrs.growth_factor = growth_factor;
+  attrs.backoff_factor = backoff_factor;
+  attrs.growth_interval = growth_interval;
+  return run<build::amp_update_scale>(
+      site, scale, growth_tracker, found_inf, attrs);
+}
+
+}  // namespace npu::ops

@@ -114,18 +114,12 @@ at::Tensor run_forward(Entropy& c) {
   c.lse = made(samples, wide);
   c.total_weight = made({}, wide);
   auto attrs = attributes<npu_cross_entropy_attrs>(c);
-  Call call = site.call();
-  build::cross_entropy(
-      call,
-      to_operand(out),
-      MaybeOperand(c.lse),
-      MaybeOperand(c.total_weight),
-      to_operand(x),
-      to_operand(c.target),
-      MaybeOperand(c.weight),
-      attrs);
   // A target out of range gets the error of PyTorch's parts.
-  return run_checked(site, call, x) == NPU_REASON_NONE ? out : at::Tensor();
+  return run_checked<build::cross_entropy>(
+             site, out, c.lse, c.total_weight, x, c.target, c.weight, attrs) ==
+                 NPU_REASON_NONE
+             ? out
+             : at::Tensor();
 }
 
 at::Tensor run_backward(const Entropy& c, const at::Tensor& grad) {
@@ -137,18 +131,18 @@ at::Tensor run_backward(const Entropy& c, const at::Tensor& grad) {
   at::Tensor out = make_empty(
       c.input.sizes(), c.input.scalar_type(), c.input.device().index());
   auto attrs = attributes<npu_cross_entropy_grad_attrs>(c);
-  Call call = site.call();
-  build::cross_entropy_grad(
-      call,
-      to_operand(out),
-      to_operand(grad),
-      to_operand(c.input),
-      to_operand(c.target),
-      MaybeOperand(c.weight),
-      to_operand(c.lse),
-      MaybeOperand(c.total_weight),
-      attrs);
-  return run(site, call, c.input) == NPU_REASON_NONE ? out : at::Tensor();
+  return run<build::cross_entropy_grad>(
+             site,
+             out,
+             grad,
+             c.input,
+             c.target,
+             c.weight,
+             c.lse,
+             c.total_weight,
+             attrs) == NPU_REASON_NONE
+             ? out
+             : at::Tensor();
 }
 
 // Through PyTorch's parts: declined, or to be differentiated again.

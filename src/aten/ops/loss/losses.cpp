@@ -2,6 +2,8 @@
 // Losses: elementwise, and over classes.
 #include "aten/ops/loss/losses.h"
 
+#include <ATen/ExpandUtils.h>
+
 #include "attempts/nn.h"
 #include "driver/build_call.h"
 
@@ -11,151 +13,144 @@ namespace npu::ops {
 
 namespace {
 
-// Nothing to broadcast, nothing to promote.
-npu_reason check_loss(const Loss& loss) {
-  const at::Tensor& self = loss.self;
-  const auto goes_with = [&](const at::Tensor& tensor) {
-    return !tensor.defined() || same_dtype(tensor, self);
-  };
-  return first_failed(
-      {{on_device(self, loss.target, loss.weight, loss.pos_weight),
-        kLeaveToCpu},
-       {is_float(self) && goes_with(loss.target) && goes_with(loss.weight) &&
-            goes_with(loss.pos_weight),
-        NPU_REASON_DTYPE},
-       {is_reduction(loss.reduction) && loss.target.sizes() == self.sizes() &&
-            has_sizes(loss.weight, self.sizes()) &&
-            has_sizes(loss.pos_weight, self.sizes()),
-        kLeaveToCpu}});
+// Operands of one dtype and size. `a` is the kind's parameter: beta of
+// smooth_l1, delta of huber.
+struct Loss {
+  const at::Tensor& self;
+  const at::Tensor& target;
+  std::int64_t reduction;
+  double a = 0;
+  at::Tensor weight = {};
+  at::Tensor pos_weight = {};
+
+  template <class Attrs>
+  Attrs attrs() const {
+    Attrs out{};
+    out.a = a;
+    out.reduction = static_cast<std::uint32_t>(reduction);
+    return out;
+  }
+  // Nothing to broadcast, nothing to promote.
+  npu_reason check() const {
+    const auto goes_with = [&](const at::Tensor& tensor) {
+      return !tensor.defined() || same_dtype(tensor, self);
+    };
+    return first_failed(
+        {{on_device(self, target, weight, pos_weight), kLeaveToCpu},
+         {is_float(self) && goes_with(target) && goes_with(weight) &&
+              goes_with(pos_weight),
+          NPU_REASON_DTYPE},
+         {is_reduction(reduction) && target.sizes() == self.sizes() &&
+              has_sizes(weight, self.sizes()) &&
+              has_sizes(pos_weight, self.sizes()),
+          kLeaveToCpu}});
+  }
+  // The output, laid out as `like` where it is not reduced.
+  npu_reason set(Outputs& out, const at::Tensor& like, bool reduced) const {
+    const at::IntArrayRef sizes = reduced ? at::IntArrayRef() : like.sizes();
+    if (!is_ready(out.at(0), sizes, like.scalar_type(), {&self, &target})) {
+      return kLeaveToCpu;
+    }
+    if (reduced) {
+      set_output(out, 0, sizes, like);
+    } else {
+      out.set_like(0, like, like.scalar_type());
+    }
+    return NPU_REASON_NONE;
+  }
+};
+
+npu_reason run_loss(NativeSite& site, const Loss& loss, const at::Tensor& out) {
+  if (const npu_reason why = loss.check()) {
+    return why;
+  }
+  auto attrs = loss.attrs<npu_loss_attrs>();
+  // Inputs and targets out of range get the CPU's error.
+  return run_checked<build::loss>(
+      site, out, loss.self, loss.target, loss.weight, loss.pos_weight, attrs);
 }
 
-// Laid out as `like` where it is not reduced.
-npu_reason set_loss(Outputs& out, const Loss& loss, std::int64_t reduction) {
-  const at::Tensor& like = loss.like;
-  const at::IntArrayRef sizes = loss_sizes(like, reduction);
-  if (!is_ready(
-          out.at(0), sizes, like.scalar_type(), {&loss.self, &loss.target})) {
-    return kLeaveToCpu;
+npu_reason run_loss(
+    NativeSite& site, Outputs& out, const Loss& loss, const at::Tensor& like) {
+  npu_reason why = loss.check();
+  if (why == NPU_REASON_NONE) {
+    why = loss.set(out, like, loss.reduction != 0);
   }
-  if (reduction == 0) {
-    out.set_like(0, like, like.scalar_type());
-  } else {
-    set_output(out, 0, sizes, like);
-  }
-  return NPU_REASON_NONE;
+  return why == NPU_REASON_NONE ? run_loss(site, loss, out.at(0)) : why;
 }
 
 }  // namespace
 
-npu_reason run_loss(NativeSite& site, const at::Tensor& out, const Loss& loss) {
-  if (const npu_reason why = check_loss(loss)) {
-    return why;
-  }
-  npu_loss_attrs attrs{};
-  attrs.a = loss.a;
-  attrs.reduction = static_cast<std::uint32_t>(loss.reduction);
-  Call call = site.call();
-  build::loss(
-      call,
-      to_operand(out),
-      to_operand(loss.self),
-      to_operand(loss.target),
-      MaybeOperand(loss.weight),
-      MaybeOperand(loss.pos_weight),
-      attrs);
-  // Inputs and targets out of range get the CPU's error.
-  return run_checked(site, call, loss.self);
+npu_reason loss_out(
+    NativeSite& site,
+    const at::Tensor& self,
+    const at::Tensor& target,
+    std::int64_t reduction,
+    double a,
+    const at::Tensor& out) {
+  return run_loss(site, {self, target, reduction, a}, out);
 }
 
-npu_reason run_loss(NativeSite& site, Outputs& out, const Loss& loss) {
-  if (const npu_reason why = check_loss(loss)) {
-    return why;
-  }
-  const npu_reason why = set_loss(out, loss, loss.reduction);
-  return why == NPU_REASON_NONE ? run_loss(site, out.at(0), loss) : why;
+npu_reason loss(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& self,
+    const at::Tensor& target,
+    const at::Tensor& weight,
+    std::int64_t reduction,
+    double a,
+    const at::Tensor& like) {
+  return run_loss(site, out, {self, target, reduction, a, weight}, like);
 }
 
-npu_reason run_loss_grad(
-    NativeSite& site, Outputs& out, const at::Tensor& grad, const Loss& loss) {
-  if (const npu_reason why = check_loss(loss)) {
+// Weights are often one per class: they come as large as the input, expanded.
+npu_reason bce_with_logits(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& self,
+    const at::Tensor& target,
+    const at::Tensor& weight,
+    const at::Tensor& pos_weight,
+    std::int64_t reduction) {
+  const auto expanded = [&](const at::Tensor& tensor) {
+    return tensor.defined() &&
+                   at::is_expandable_to(tensor.sizes(), self.sizes())
+               ? tensor.expand(self.sizes())
+               : tensor;
+  };
+  const Loss loss{
+      self, target, reduction, 0, expanded(weight), expanded(pos_weight)};
+  return run_loss(site, out, loss, self);
+}
+
+npu_reason loss_grad(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& grad,
+    const at::Tensor& self,
+    const at::Tensor& target,
+    const at::Tensor& weight,
+    std::int64_t reduction,
+    double a,
+    const at::Tensor& like) {
+  const Loss loss{self, target, reduction, a, weight};
+  if (const npu_reason why = loss.check()) {
     return why;
-  }
-  if (!same_dtype(grad, loss.self)) {
-    return NPU_REASON_DTYPE;
   }
   // Of the loss itself, or one number.
-  if (!on_device(grad) ||
-      (loss.reduction == 0 ? grad.sizes() != loss.self.sizes()
-                           : grad.numel() != 1)) {
-    return kLeaveToCpu;
-  }
-  if (const npu_reason why = set_loss(out, loss, 0)) {
+  const bool fits =
+      reduction == 0 ? grad.sizes() == self.sizes() : grad.numel() == 1;
+  if (const npu_reason why = first_failed(
+          {{same_dtype(grad, self), NPU_REASON_DTYPE},
+           {on_device(grad) && fits, kLeaveToCpu}})) {
     return why;
   }
-  npu_loss_grad_attrs attrs{};
-  attrs.a = loss.a;
-  attrs.reduction = static_cast<std::uint32_t>(loss.reduction);
-  Call call = site.call();
-  build::loss_grad(
-      call,
-      to_operand(out.at(0)),
-      to_operand(grad),
-      to_operand(loss.self),
-      to_operand(loss.target),
-      MaybeOperand(loss.weight),
-      nullptr,
-      attrs);
-  return run(site, call, loss.self);
-}
-
-npu_reason mse_loss(
-    NativeSite& site,
-    const at::Tensor& self,
-    const at::Tensor& target,
-    std::int64_t reduction,
-    const at::Tensor& out) {
-  return run_loss(site, out, {self, target, self, reduction});
-}
-
-npu_reason mse_loss_grad(
-    NativeSite& site,
-    Outputs& out,
-    const at::Tensor& grad,
-    const at::Tensor& self,
-    const at::Tensor& target,
-    std::int64_t reduction) {
-  return run_loss_grad(site, out, grad, {self, target, self, reduction});
-}
-
-npu_reason smooth_l1_loss(
-    NativeSite& site,
-    const at::Tensor& self,
-    const at::Tensor& target,
-    std::int64_t reduction,
-    double beta,
-    const at::Tensor& out) {
-  return run_loss(site, out, {self, target, self, reduction, beta});
-}
-
-npu_reason huber_loss(
-    NativeSite& site,
-    Outputs& out,
-    const at::Tensor& self,
-    const at::Tensor& target,
-    std::int64_t reduction,
-    double delta) {
-  return run_loss(site, out, {self, target, self, reduction, delta});
-}
-
-npu_reason loss_grad_with(
-    NativeSite& site,
-    Outputs& out,
-    const at::Tensor& grad,
-    const at::Tensor& self,
-    const at::Tensor& target,
-    std::int64_t reduction,
-    double a) {
-  return run_loss_grad(site, out, grad, {self, target, self, reduction, a});
+  if (const npu_reason why = loss.set(out, like, false)) {
+    return why;
+  }
+  auto attrs = loss.attrs<npu_loss_grad_attrs>();
+  return run<build::loss_grad>(
+      site, out.at(0), grad, self, target, weight, nullptr, attrs);
 }
 
 // ---- nll ----
@@ -195,89 +190,26 @@ npu_reason check_image_nll(
   return fits ? npu_reason{NPU_REASON_NONE} : kLeaveToCpu;
 }
 
-npu_reason run_nll(
-    NativeSite& site,
-    const at::Tensor& self,
-    const at::Tensor& target,
-    const at::Tensor& weight,
-    std::int64_t reduction,
-    std::int64_t ignore_index,
-    const at::Tensor& out,
-    const at::Tensor& total_weight) {
-  npu_nll_attrs attrs{};
-  attrs.ignore_index = ignore_index;
-  attrs.reduction = static_cast<std::uint32_t>(reduction);
-  Call call = site.call();
-  build::nll(
-      call,
-      to_operand(out),
-      to_operand(total_weight),
-      to_operand(self),
-      to_operand(target),
-      MaybeOperand(weight),
-      attrs);
-  // A target out of range gets the CPU's error.
-  return run_checked(site, call, self);
-}
-
-npu_reason run_nll_grad(
-    NativeSite& site,
-    const at::Tensor& grad,
-    const at::Tensor& target,
-    const at::Tensor& weight,
-    std::int64_t reduction,
-    std::int64_t ignore_index,
-    const at::Tensor& total_weight,
-    const at::Tensor& out) {
-  if (!on_device(grad, total_weight)) {
-    return kLeaveToCpu;
-  }
-  if (!same_dtype(grad, out)) {
-    return NPU_REASON_DTYPE;
-  }
-  npu_nll_grad_attrs attrs{};
-  attrs.ignore_index = ignore_index;
-  attrs.reduction = static_cast<std::uint32_t>(reduction);
-  Call call = site.call();
-  build::nll_grad(
-      call,
-      to_operand(out),
-      to_operand(grad),
-      to_operand(target),
-      MaybeOperand(weight),
-      to_operand(total_weight),
-      attrs);
-  return run(site, call, out);
-}
-
-const at::Tensor& tensor_of(const at::OptionalTensorRef& tensor) {
-  static const at::Tensor undefined;
-  return tensor.has_value() ? *tensor : undefined;
-}
-
 }  // namespace
 
 npu_reason nll_loss(
     NativeSite& site,
     const at::Tensor& self,
     const at::Tensor& target,
-    at::OptionalTensorRef weight,
+    const at::Tensor& weight,
     std::int64_t reduction,
     std::int64_t ignore_index,
     const at::Tensor& out,
     const at::Tensor& total_weight) {
-  const at::Tensor& w = tensor_of(weight);
-  const npu_reason why = check_nll(self, target, w, reduction);
-  return why != NPU_REASON_NONE ? why
-                                : run_nll(
-                                      site,
-                                      self,
-                                      target,
-                                      w,
-                                      reduction,
-                                      ignore_index,
-                                      out,
-                                      total_weight);
+  if (const npu_reason why = check_nll(self, target, weight, reduction)) {
+    return why;
+  }
+  npu_nll_attrs attrs{};
+  attrs.ignore_index = ignore_index;
+  attrs.reduction = static_cast<std::uint32_t>(reduction);
+  // A target out of range gets the CPU's error.
+  return run_checked<build::nll>(
+      site, out, total_weight, self, target, weight, attrs);
 }
 
 npu_reason nll_loss_grad(
@@ -285,23 +217,24 @@ npu_reason nll_loss_grad(
     const at::Tensor& grad,
     const at::Tensor& self,
     const at::Tensor& target,
-    at::OptionalTensorRef weight,
+    const at::Tensor& weight,
     std::int64_t reduction,
     std::int64_t ignore_index,
     const at::Tensor& total_weight,
-    const at::Tensor& grad_in) {
-  const at::Tensor& w = tensor_of(weight);
-  const npu_reason why = check_nll(self, target, w, reduction);
-  return why != NPU_REASON_NONE ? why
-                                : run_nll_grad(
-                                      site,
-                                      grad,
-                                      target,
-                                      w,
-                                      reduction,
-                                      ignore_index,
-                                      total_weight,
-                                      grad_in);
+    const at::Tensor& out) {
+  if (const npu_reason why = check_nll(self, target, weight, reduction)) {
+    return why;
+  }
+  if (const npu_reason why = first_failed(
+          {{on_device(grad, total_weight), kLeaveToCpu},
+           {same_dtype(grad, out), NPU_REASON_DTYPE}})) {
+    return why;
+  }
+  npu_nll_grad_attrs attrs{};
+  attrs.ignore_index = ignore_index;
+  attrs.reduction = static_cast<std::uint32_t>(reduction);
+  return run<build::nll_grad>(
+      site, out, grad, target, weight, total_weight, attrs);
 }
 
 npu_reason nll_loss2d(
@@ -309,14 +242,14 @@ npu_reason nll_loss2d(
     Outputs& out,
     const at::Tensor& self,
     const at::Tensor& target,
-    const OptTensor& weight,
+    const at::Tensor& w,
     std::int64_t reduction,
     std::int64_t ignore_index) {
-  const at::Tensor& w = or_undefined(weight);
   if (const npu_reason why = check_image_nll(self, target, w, reduction)) {
     return why;
   }
-  const at::IntArrayRef sizes = loss_sizes(target, reduction);
+  const at::IntArrayRef sizes =
+      reduction == 0 ? target.sizes() : at::IntArrayRef();
   const c10::ScalarType type = self.scalar_type();
   if (!is_ready(out.at(0), sizes, type, {&self, &w}) ||
       !is_ready(out.at(1), {}, type, {&self, &w})) {
@@ -324,7 +257,7 @@ npu_reason nll_loss2d(
   }
   set_output(out, 0, sizes, self);
   set_output(out, 1, {}, self);
-  return run_nll(
+  return nll_loss(
       site, self, target, w, reduction, ignore_index, out.at(0), out.at(1));
 }
 
@@ -334,11 +267,10 @@ npu_reason nll_loss2d_grad(
     const at::Tensor& grad,
     const at::Tensor& self,
     const at::Tensor& target,
-    const OptTensor& weight,
+    const at::Tensor& w,
     std::int64_t reduction,
     std::int64_t ignore_index,
     const at::Tensor& total_weight) {
-  const at::Tensor& w = or_undefined(weight);
   if (const npu_reason why = check_image_nll(self, target, w, reduction)) {
     return why;
   }
@@ -347,8 +279,16 @@ npu_reason nll_loss2d_grad(
     return kLeaveToCpu;
   }
   set_output(out, 0, self.sizes(), self);
-  return run_nll_grad(
-      site, grad, target, w, reduction, ignore_index, total_weight, out.at(0));
+  return nll_loss_grad(
+      site,
+      grad,
+      self,
+      target,
+      w,
+      reduction,
+      ignore_index,
+      total_weight,
+      out.at(0));
 }
 
 }  // namespace npu::ops

@@ -73,8 +73,7 @@ npu_reason ctc(
     const at::Tensor& targets,
     at::IntArrayRef input_lengths,
     at::IntArrayRef target_lengths,
-    std::int64_t blank,
-    bool /*zero_infinity*/) {
+    std::int64_t blank) {
   const Lengths lengths{input_lengths, target_lengths};
   if (const npu_reason why = check_ctc(log_probs, targets, lengths, blank)) {
     return why;
@@ -90,17 +89,8 @@ npu_reason ctc(
       log_probs);
   const at::Tensor in = on_device_of(log_probs, input_lengths);
   const at::Tensor labels = on_device_of(log_probs, target_lengths);
-  Call call = site.call();
-  build::ctc(
-      call,
-      to_operand(out.at(0)),
-      to_operand(out.at(1)),
-      to_operand(log_probs),
-      to_operand(targets),
-      to_operand(in),
-      to_operand(labels),
-      attrs);
-  return run(site, call, log_probs);
+  return run<build::ctc>(
+      site, out.at(0), out.at(1), log_probs, targets, in, labels, attrs);
 }
 
 npu_reason ctc_grad(
@@ -129,19 +119,17 @@ npu_reason ctc_grad(
   set_output(out, 0, log_probs.sizes(), log_probs);
   const at::Tensor in = on_device_of(log_probs, input_lengths);
   const at::Tensor labels = on_device_of(log_probs, target_lengths);
-  Call call = site.call();
-  build::ctc_grad(
-      call,
-      to_operand(out.at(0)),
-      to_operand(grad),
-      to_operand(log_probs),
-      to_operand(targets),
-      to_operand(in),
-      to_operand(labels),
-      to_operand(losses),
-      to_operand(alpha),
+  return run<build::ctc_grad>(
+      site,
+      out.at(0),
+      grad,
+      log_probs,
+      targets,
+      in,
+      labels,
+      losses,
+      alpha,
       attrs);
-  return run(site, call, log_probs);
 }
 
 // ---- margins ----
@@ -191,16 +179,8 @@ struct Margin {
       set_output(out, 1, target.sizes(), self);
     }
     auto given = attrs<npu_margin_attrs>();
-    Call call = site.call();
-    build::margin(
-        call,
-        to_operand(out.at(0)),
-        MaybeOperand(out.at(1)),
-        to_operand(self),
-        to_operand(target),
-        MaybeOperand(weight),
-        given);
-    return run(site, call, self);
+    return run<build::margin>(
+        site, out.at(0), out.at(1), self, target, weight, given);
   }
   npu_reason run_grad(
       NativeSite& site,
@@ -214,17 +194,8 @@ struct Margin {
     }
     set_output(out, 0, self.sizes(), self);
     auto given = attrs<npu_margin_grad_attrs>();
-    Call call = site.call();
-    build::margin_grad(
-        call,
-        to_operand(out.at(0)),
-        to_operand(grad),
-        to_operand(self),
-        to_operand(target),
-        MaybeOperand(weight),
-        MaybeOperand(is_target),
-        given);
-    return run(site, call, self);
+    return run<build::margin_grad>(
+        site, out.at(0), grad, self, target, weight, is_target, given);
   }
 };
 
@@ -263,15 +234,10 @@ npu_reason multi_margin(
     const at::Tensor& target,
     const c10::Scalar& p,
     const c10::Scalar& margin,
-    const OptTensor& weight,
+    const at::Tensor& weight,
     std::int64_t reduction) {
   const Margin loss{
-      self,
-      target,
-      or_undefined(weight),
-      reduction,
-      order_of(p),
-      margin.toDouble()};
+      self, target, weight, reduction, order_of(p), margin.toDouble()};
   const npu_reason why = check_multi_margin(loss, p);
   return why == NPU_REASON_NONE ? loss.run_into(site, out, false) : why;
 }
@@ -284,15 +250,10 @@ npu_reason multi_margin_grad(
     const at::Tensor& target,
     const c10::Scalar& p,
     const c10::Scalar& margin,
-    const OptTensor& weight,
+    const at::Tensor& weight,
     std::int64_t reduction) {
   const Margin loss{
-      self,
-      target,
-      or_undefined(weight),
-      reduction,
-      order_of(p),
-      margin.toDouble()};
+      self, target, weight, reduction, order_of(p), margin.toDouble()};
   const npu_reason why = check_multi_margin(loss, p);
   return why == NPU_REASON_NONE ? loss.run_grad(site, out, grad, {}) : why;
 }

@@ -17,14 +17,16 @@ npu_reason masked_fill(
     const at::Tensor& self,
     const at::Tensor& mask,
     const c10::Scalar& value) {
-  if (mask.scalar_type() != at::kBool) {
-    return NPU_REASON_DTYPE;
-  }
-  if (!mask.is_privateuseone() || mask.numel() == 0 || self.numel() == 0 ||
-      self.is_alias_of(mask) || (value.isComplex() && !self.is_complex()) ||
-      !at::is_expandable_to(mask.sizes(), self.sizes()) ||
-      at::has_internal_overlap(self) == at::MemOverlap::Yes) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{mask.scalar_type() == at::kBool, NPU_REASON_DTYPE},
+           {mask.numel() != 0 && self.numel() != 0, NPU_REASON_SIZE},
+           {!self.is_alias_of(mask) &&
+                at::has_internal_overlap(self) != at::MemOverlap::Yes,
+            NPU_REASON_ALIAS},
+           {on_device(mask) && (!value.isComplex() || self.is_complex()) &&
+                at::is_expandable_to(mask.sizes(), self.sizes()),
+            kLeaveToCpu}})) {
+    return why;
   }
   const at::Tensor wide = mask.expand(self.sizes());
   const at::TensorIterator iter = at::TensorIteratorConfig()
@@ -46,7 +48,7 @@ npu_reason masked_fill(
   Call call = site.call();
   call.frame().compute_dtype = result.dtype;
   build::ternary(call, result, nullptr, where, &number.operand(), &kept, attrs);
-  return run(site, call, self);
+  return site.run(call, self.device().index());
 }
 
 npu_reason masked_fill_by(

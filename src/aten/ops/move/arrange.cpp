@@ -61,9 +61,7 @@ npu_reason cat(
   list.tensors = operands.data();
   npu_cat_attrs attrs{};
   attrs.dim = found.dim;
-  Call call = site.call();
-  build::cat(call, to_operand(result), list, attrs);
-  return run(site, call, result);
+  return run<build::cat>(site, result, list, attrs);
 }
 
 // ---- roll ----
@@ -90,9 +88,7 @@ npu_reason roll(
   }
   const at::Tensor& result = set_output(out, 0, self.sizes(), self);
   const at::Tensor view = flat ? result.view({-1}) : result;
-  Call call = site.call();
-  build::roll(call, to_operand(view), to_operand(in), attrs);
-  return run(site, call, self);
+  return run<build::roll>(site, view, in, attrs);
 }
 
 // ---- tril, triu ----
@@ -108,9 +104,7 @@ npu_reason triangle(
   }
   npu_triangle_attrs attrs{};
   attrs.diagonal = diagonal;
-  Call call = site.call();
-  build::triangle(call, to_operand(result), in, attrs);
-  return run(site, call, self);
+  return run<build::triangle>(site, result, in, attrs);
 }
 
 }  // namespace npu::ops

@@ -17,9 +17,7 @@ npu_reason flip(
   // Checks the dimensions with CPU's own errors.
   attrs.dims = at::dim_list_to_bitset(dims, self.dim()).to_ullong();
   out.set_like(0, self, self.scalar_type());
-  Call call = site.call();
-  build::flip(call, to_operand(out.at(0)), to_operand(self), attrs);
-  return run(site, call, self);
+  return run<build::flip>(site, out.at(0), self, attrs);
 }
 
 }  // namespace npu::ops

@@ -26,9 +26,7 @@ npu_reason run_range(
   if (line.dim() != 1) {
     return kLeaveToCpu;
   }
-  Call call = site.call();
-  build::range(call, to_operand(line), attrs);
-  return run(site, call, out);
+  return run<build::range>(site, line, attrs);
 }
 
 bool is_real(const c10::Scalar& value) {
@@ -151,9 +149,7 @@ npu_reason eye_of(
   if (out.numel() == 0) {
     return NPU_REASON_NONE;
   }
-  Call call = site.call();
-  build::eye(call, to_operand(out));
-  return run(site, call, out);
+  return run<build::eye>(site, out);
 }
 npu_reason eye(NativeSite& site, Outputs& out, std::int64_t n) {
   return eye_of(site, out, n, n);
@@ -213,9 +209,7 @@ npu_reason triangle_indices(
   attrs.rows = rows;
   attrs.cols = cols;
   attrs.offset = offset;
-  Call call = site.call();
-  build::indices(call, to_operand(result), attrs);
-  return run(site, call, result);
+  return run<build::indices>(site, result, attrs);
 }
 
 }  // namespace npu::ops

@@ -45,9 +45,7 @@ npu_reason run_pad(
     const c10::Scalar& value) {
   auto attrs = pad_attrs<npu_pad_attrs>(padding);
   attrs.value = to_npu_scalar(value);
-  Call call = site.call();
-  build::pad(call, to_operand(out), to_operand(self), attrs);
-  return run(site, call, self);
+  return run<build::pad>(site, out, self, attrs);
 }
 
 npu_reason run_pad_grad(
@@ -56,13 +54,7 @@ npu_reason run_pad_grad(
     const at::Tensor& grad_out,
     at::IntArrayRef padding) {
   auto attrs = pad_attrs<npu_pad_grad_attrs>(padding);
-  Call call = site.call();
-  build::pad_grad(call, to_operand(grad_in), to_operand(grad_out), attrs);
-  return run(site, call, grad_out);
-}
-
-c10::TensorOptions options_like(const at::Tensor& self) {
-  return self.options().memory_format(self.suggest_memory_format());
+  return run<build::pad_grad>(site, grad_in, grad_out, attrs);
 }
 
 }  // namespace
@@ -86,7 +78,7 @@ npu_reason constant_pad(
   }
   // As an element of the dtype: one that does not fit is an error here.
   const NumberOperand number(value, self);
-  set_output(out, 0, sizes, options_like(self));
+  set_output(out, 0, sizes, image_options(self));
   return run_pad(site, out.at(0), self, padding, value);
 }
 
@@ -132,7 +124,7 @@ npu_reason reflection_pad2d(
   if (sizes.empty()) {
     return kLeaveToCpu;
   }
-  set_output(out, 0, sizes, options_like(self));
+  set_output(out, 0, sizes, image_options(self));
   return run_pad(site, out.at(0), self, padding, 0);
 }
 
@@ -152,7 +144,7 @@ npu_reason pad_grad(
   if (!same_dtype(grad_out, self)) {
     return NPU_REASON_DTYPE;
   }
-  set_output(out, 0, self.sizes(), options_like(self));
+  set_output(out, 0, self.sizes(), image_options(self));
   return run_pad_grad(site, out.at(0), grad_out, padding);
 }
 

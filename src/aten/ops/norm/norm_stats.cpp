@@ -12,8 +12,8 @@
 
 #include "aten/core/copy.h"
 #include "aten/ops/norm/batch_norm.h"
-#include "aten/ops/operands.h"
-#include "npu/kinds.h"
+#include "aten/ops/out_form.h"
+#include "driver/build_call.h"
 
 namespace npu {
 namespace {
@@ -47,6 +47,14 @@ at::Tensor per_channel(const at::Tensor& vector, const at::Tensor& input) {
   return vector.to(stats_type(input)).reshape(sizes);
 }
 
+at::Tensor empty_image(const at::Tensor& input) {
+  return make_empty(
+      input.sizes(),
+      input.scalar_type(),
+      input.device().index(),
+      input.suggest_memory_format());
+}
+
 at::Tensor widened(const at::Tensor& input) {
   return input.to(stats_type(input));
 }
@@ -57,11 +65,6 @@ bool is_vector(const at::Tensor& tensor, const at::Tensor& input) {
                                tensor.numel() == input.size(1));
 }
 
-bool is_same_batch(const at::Tensor& grad, const at::Tensor& input) {
-  return grad.sizes() == input.sizes() &&
-         grad.scalar_type() == input.scalar_type();
-}
-
 Pair stats(const at::Tensor& input, double eps) {
   check_same_device("aten::batch_norm_stats", {&input});
   static NativeSite site(
@@ -70,15 +73,24 @@ Pair stats(const at::Tensor& input, double eps) {
       NPU_BATCH_NORM_STATS_BATCH);
   npu_reason why = site.wants(input);
   if (takes(is_channel_batch(input), why)) {
-    const c10::ScalarType type = stats_type(input);
-    const BatchStats made{
-        channel_vector(input, input.size(1), type),
-        channel_vector(input, input.size(1), type),
-        {},
-        {},
-        {}};
-    if (run_stats(site, input, 0, eps, made) == NPU_REASON_NONE) {
-      return {made.mean, made.rstd};
+    at::Tensor mean = channel_vector(input, stats_type(input));
+    at::Tensor rstd = channel_vector(input, stats_type(input));
+    npu_batch_norm_stats_attrs attrs{};
+    attrs.eps = eps;
+    why = run<build::batch_norm_stats>(
+        site,
+        mean,
+        rstd,
+        nullptr,
+        nullptr,
+        nullptr,
+        input,
+        nullptr,
+        nullptr,
+        nullptr,
+        attrs);
+    if (why == NPU_REASON_NONE) {
+      return {mean, rstd};
     }
   }
   auto [var, mean] =
@@ -123,16 +135,25 @@ Pair gather_stats_with_counts(
               is_parameter(rm, mean, mean.sizes().slice(1)) &&
               is_parameter(rv, mean, mean.sizes().slice(1)),
           why)) {
-    const BatchStats made{
-        channel_vector(mean, mean.size(1), mean.scalar_type()),
-        channel_vector(mean, mean.size(1), mean.scalar_type()),
-        {},
+    at::Tensor mean_all = channel_vector(mean, mean.scalar_type());
+    at::Tensor rstd_all = channel_vector(mean, mean.scalar_type());
+    npu_batch_norm_stats_attrs attrs{};
+    attrs.momentum = momentum;
+    attrs.eps = eps;
+    why = run<build::batch_norm_stats>(
+        site,
+        mean_all,
+        rstd_all,
+        nullptr,
         rm,
-        rv};
-    const at::Tensor sizes = counts.to(mean.scalar_type());
-    why = run_gather(site, mean, invstd, sizes, momentum, eps, made);
+        rv,
+        nullptr,
+        mean,
+        invstd,
+        counts.to(mean.scalar_type()),
+        attrs);
     if (why == NPU_REASON_NONE) {
-      return {made.mean, made.rstd};
+      return {mean_all, rstd_all};
     }
   }
   const at::Tensor weights = counts.to(mean.dtype()).reshape({-1, 1});
@@ -182,7 +203,9 @@ at::Tensor elemt(
               is_vector(invstd, input),
           why)) {
     at::Tensor made = empty_image(input);
-    why = run_apply(site, input, mean, invstd, w, b, 0, made);
+    npu_batch_norm_apply_attrs attrs{};
+    why = run<build::batch_norm_apply>(
+        site, made, input, mean, invstd, w, b, attrs);
     if (why == NPU_REASON_NONE) {
       return made;
     }
@@ -197,19 +220,6 @@ at::Tensor elemt(
     out.add_(per_channel(b, input));
   }
   return out.to(input.scalar_type());
-}
-
-at::Tensor& elemt_out(
-    const at::Tensor& input,
-    const OptTensor& weight,
-    const OptTensor& bias,
-    const at::Tensor& mean,
-    const at::Tensor& invstd,
-    double eps,
-    at::Tensor& out) {
-  out.resize_(input.sizes());
-  copy(out, elemt(input, weight, bias, mean, invstd, eps), false);
-  return out;
 }
 
 // sum dy, sum dy * (x - mean), and from them the weight's and bias's gradient.
@@ -234,18 +244,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_reduce(
           is_channel_batch(input) && is_same_batch(grad, input) &&
               is_vector(mean, input) && is_vector(invstd, input),
           why)) {
-    const auto sum = [&](bool wanted, c10::ScalarType type) {
-      return wanted ? channel_vector(input, input.size(1), type) : at::Tensor();
-    };
     const c10::ScalarType wide = stats_type(input);
-    const BatchGrads made{
-        sum(want_input, wide),
-        sum(want_input, wide),
-        sum(want_weight, dtype),
-        sum(want_bias, dtype)};
-    why = run_grad_reduce(site, grad, input, mean, invstd, made);
+    at::Tensor sum = channel_vector(input, wide, want_input);
+    at::Tensor sum_in = channel_vector(input, wide, want_input);
+    at::Tensor dweight = channel_vector(input, dtype, want_weight);
+    at::Tensor dbias = channel_vector(input, dtype, want_bias);
+    why = run<build::batch_norm_grad_reduce>(
+        site, sum, sum_in, dweight, dbias, grad, input, mean, invstd);
     if (why == NPU_REASON_NONE) {
-      return {made.sum_grad, made.sum_grad_in, made.weight, made.bias};
+      return {sum, sum_in, dweight, dbias};
     }
   }
   const auto dims = all_but_channel(input);
@@ -285,9 +292,17 @@ at::Tensor backward_elemt(
               is_vector(sum_dy_xmu, input),
           why)) {
     at::Tensor made = empty_image(input);
-    const at::Tensor sizes = counts.to(stats_type(input));
-    why = run_grad_apply(
-        site, grad, input, mean, invstd, w, sum_dy, sum_dy_xmu, sizes, made);
+    why = run<build::batch_norm_grad_apply>(
+        site,
+        made,
+        grad,
+        input,
+        mean,
+        invstd,
+        w,
+        sum_dy,
+        sum_dy_xmu,
+        counts.to(stats_type(input)));
     if (why == NPU_REASON_NONE) {
       return made;
     }
@@ -315,7 +330,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       "batch_norm_gather_stats_with_counts",
       TORCH_FN(gather_stats_with_counts));
   m.impl("batch_norm_elemt", TORCH_FN(elemt));
-  m.impl("batch_norm_elemt.out", TORCH_FN(elemt_out));
+  m.impl("batch_norm_elemt.out", out_form<&elemt>);
   m.impl("batch_norm_backward_reduce", TORCH_FN(backward_reduce));
   m.impl("batch_norm_backward_elemt", TORCH_FN(backward_elemt));
 }

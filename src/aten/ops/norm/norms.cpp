@@ -6,30 +6,6 @@
 
 namespace npu::ops {
 
-namespace {
-
-void set_if(
-    Outputs& out,
-    int i,
-    bool wanted,
-    const at::Tensor& like,
-    const c10::TensorOptions& options) {
-  if (wanted && like.defined()) {
-    set_output(out, i, like.sizes(), options);
-  }
-}
-void set_if(Outputs& out, int i, bool wanted, const at::Tensor& like) {
-  if (like.defined()) {
-    set_if(out, i, wanted, like, like.options());
-  }
-}
-
-c10::TensorOptions image_options(const at::Tensor& input) {
-  return input.options().memory_format(input.suggest_memory_format());
-}
-
-}  // namespace
-
 // ---- layer norm ----
 
 namespace {
@@ -58,11 +34,9 @@ npu_reason layer_norm(
     Outputs& out,
     const at::Tensor& input,
     at::IntArrayRef shape,
-    const OptTensor& weight,
-    const OptTensor& bias,
+    const at::Tensor& w,
+    const at::Tensor& b,
     double eps) {
-  const at::Tensor& w = or_undefined(weight);
-  const at::Tensor& b = or_undefined(bias);
   if (const npu_reason why = check_layer_norm(input, shape, w, b)) {
     return why;
   }
@@ -75,17 +49,8 @@ npu_reason layer_norm(
   set_output(out, 0, input.sizes(), input);
   set_output(out, 1, stats, options);
   set_output(out, 2, stats, options);
-  Call call = site.call();
-  build::layer_norm(
-      call,
-      to_operand(out.at(0)),
-      MaybeOperand(out.at(1)),
-      MaybeOperand(out.at(2)),
-      to_operand(input),
-      MaybeOperand(w),
-      MaybeOperand(b),
-      attrs);
-  return run(site, call, input);
+  return run<build::layer_norm>(
+      site, out.at(0), out.at(1), out.at(2), input, w, b, attrs);
 }
 
 npu_reason layer_norm_grad(
@@ -96,11 +61,9 @@ npu_reason layer_norm_grad(
     at::IntArrayRef shape,
     const at::Tensor& mean,
     const at::Tensor& rstd,
-    const OptTensor& weight,
-    const OptTensor& bias,
+    const at::Tensor& w,
+    const at::Tensor& b,
     std::array<bool, 3> mask) {
-  const at::Tensor& w = or_undefined(weight);
-  const at::Tensor& b = or_undefined(bias);
   if (const npu_reason why = check_layer_norm(input, shape, w, b)) {
     return why;
   }
@@ -112,19 +75,8 @@ npu_reason layer_norm_grad(
   set_if(out, 0, mask[0], input);
   set_if(out, 1, mask[1], w);
   set_if(out, 2, mask[2], b);
-  Call call = site.call();
-  build::layer_norm_grad(
-      call,
-      MaybeOperand(out.at(0)),
-      MaybeOperand(out.at(1)),
-      MaybeOperand(out.at(2)),
-      to_operand(grad),
-      to_operand(input),
-      to_operand(mean),
-      to_operand(rstd),
-      MaybeOperand(w),
-      attrs);
-  return run(site, call, input);
+  return run<build::layer_norm_grad>(
+      site, out.at(0), out.at(1), out.at(2), grad, input, mean, rstd, w, attrs);
 }
 
 // ---- group norm ----
@@ -156,15 +108,13 @@ npu_reason group_norm(
     NativeSite& site,
     Outputs& out,
     const at::Tensor& input,
-    const OptTensor& weight,
-    const OptTensor& bias,
+    const at::Tensor& w,
+    const at::Tensor& b,
     std::int64_t n,
     std::int64_t c,
     std::int64_t plane,
     std::int64_t groups,
     double eps) {
-  const at::Tensor& w = or_undefined(weight);
-  const at::Tensor& b = or_undefined(bias);
   if (const npu_reason why =
           check_group_norm(input, w, b, n, c, plane, groups)) {
     return why;
@@ -176,17 +126,8 @@ npu_reason group_norm(
   set_output(out, 0, input.sizes(), image_options(input));
   set_output(out, 1, {n, groups}, options);
   set_output(out, 2, {n, groups}, options);
-  Call call = site.call();
-  build::group_norm(
-      call,
-      to_operand(out.at(0)),
-      MaybeOperand(out.at(1)),
-      MaybeOperand(out.at(2)),
-      to_operand(input),
-      MaybeOperand(w),
-      MaybeOperand(b),
-      attrs);
-  return run(site, call, input);
+  return run<build::group_norm>(
+      site, out.at(0), out.at(1), out.at(2), input, w, b, attrs);
 }
 
 npu_reason group_norm_grad(
@@ -196,13 +137,12 @@ npu_reason group_norm_grad(
     const at::Tensor& input,
     const at::Tensor& mean,
     const at::Tensor& rstd,
-    const OptTensor& weight,
+    const at::Tensor& w,
     std::int64_t n,
     std::int64_t c,
     std::int64_t plane,
     std::int64_t groups,
     std::array<bool, 3> mask) {
-  const at::Tensor& w = or_undefined(weight);
   if (const npu_reason why =
           check_group_norm(input, w, {}, n, c, plane, groups)) {
     return why;
@@ -218,19 +158,8 @@ npu_reason group_norm_grad(
   set_if(out, 0, mask[0], input, image_options(input));
   set_if(out, 1, mask[1], w);
   set_if(out, 2, mask[2], w);
-  Call call = site.call();
-  build::group_norm_grad(
-      call,
-      MaybeOperand(out.at(0)),
-      MaybeOperand(out.at(1)),
-      MaybeOperand(out.at(2)),
-      to_operand(grad),
-      to_operand(input),
-      to_operand(mean),
-      to_operand(rstd),
-      MaybeOperand(w),
-      attrs);
-  return run(site, call, input);
+  return run<build::group_norm_grad>(
+      site, out.at(0), out.at(1), out.at(2), grad, input, mean, rstd, w, attrs);
 }
 
 // ---- weight norm ----
@@ -268,15 +197,7 @@ npu_reason weight_norm(
   const c10::ScalarType type = is_half(v) ? at::kFloat : g.scalar_type();
   set_output(out, 0, v.sizes(), v);
   set_output(out, 1, g.sizes(), g.options().dtype(type));
-  Call call = site.call();
-  build::weight_norm(
-      call,
-      to_operand(out.at(0)),
-      MaybeOperand(out.at(1)),
-      to_operand(v),
-      to_operand(g),
-      attrs);
-  return run(site, call, v);
+  return run<build::weight_norm>(site, out.at(0), out.at(1), v, g, attrs);
 }
 
 npu_reason weight_norm_grad(
@@ -301,17 +222,8 @@ npu_reason weight_norm_grad(
   attrs.dim = dim;
   set_output(out, 0, v.sizes(), v);
   set_output(out, 1, g.sizes(), g);
-  Call call = site.call();
-  build::weight_norm_grad(
-      call,
-      to_operand(out.at(0)),
-      to_operand(out.at(1)),
-      to_operand(grad),
-      to_operand(v),
-      to_operand(g),
-      to_operand(norms),
-      attrs);
-  return run(site, call, v);
+  return run<build::weight_norm_grad>(
+      site, out.at(0), out.at(1), grad, v, g, norms, attrs);
 }
 
 }  // namespace npu::ops

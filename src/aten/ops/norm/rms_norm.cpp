@@ -67,15 +67,7 @@ Two rms_norm(
     std::fill(stats.end() - attrs.axes, stats.end(), 1);
     at::Tensor out = empty(input, input.sizes(), input.scalar_type());
     at::Tensor rstd = empty(input, stats, wide);
-    Call call = site.call();
-    build::rms_norm(
-        call,
-        to_operand(out),
-        MaybeOperand(rstd),
-        to_operand(input),
-        MaybeOperand(w),
-        attrs);
-    why = site.run(call, input.device().index());
+    why = run<build::rms_norm>(site, out, rstd, input, w, attrs);
     if (why == NPU_REASON_NONE) {
       return {std::move(out), std::move(rstd)};
     }
@@ -131,17 +123,8 @@ Two rms_norm_backward(
     attrs.axes = static_cast<std::int64_t>(shape.size());
     at::Tensor grad_in = empty_if(mask[0], input);
     at::Tensor grad_weight = empty_if(mask[1], w);
-    Call call = site.call();
-    build::rms_norm_grad(
-        call,
-        MaybeOperand(grad_in),
-        MaybeOperand(grad_weight),
-        to_operand(grad),
-        to_operand(input),
-        to_operand(rstd),
-        MaybeOperand(w),
-        attrs);
-    why = site.run(call, input.device().index());
+    why = run<build::rms_norm_grad>(
+        site, grad_in, grad_weight, grad, input, rstd, w, attrs);
     if (why == NPU_REASON_NONE) {
       return {std::move(grad_in), std::move(grad_weight)};
     }

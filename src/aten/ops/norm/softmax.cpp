@@ -18,10 +18,7 @@ npu_reason run_softmax(
     const at::Tensor& out) {
   npu_softmax_attrs attrs{};
   attrs.dim = at::maybe_wrap_dim(dim, self.dim());
-  Call call = site.call();
-  build::softmax(
-      call, to_operand(out), to_operand(self), MaybeOperand(mask), attrs);
-  return run(site, call, self);
+  return run<build::softmax>(site, out, self, mask, attrs);
 }
 
 npu_reason run_softmax_grad(
@@ -33,15 +30,7 @@ npu_reason run_softmax_grad(
     const at::Tensor& grad_in) {
   npu_softmax_grad_attrs attrs{};
   attrs.dim = at::maybe_wrap_dim(dim, grad.dim());
-  Call call = site.call();
-  build::softmax_grad(
-      call,
-      to_operand(grad_in),
-      to_operand(grad),
-      to_operand(output),
-      MaybeOperand(mask),
-      attrs);
-  return run(site, call, grad);
+  return run<build::softmax_grad>(site, grad_in, grad, output, mask, attrs);
 }
 
 // Only the plain form: a mask of the input's sizes.

@@ -1,34 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kind unique: how many first, then the values, where they went and how often.
-#include "aten/ops/rows.h"
-
+// Kinds unique and bincount: how many first, then the values, where they went
+// and how often.
 #include <ATen/WrapDimUtils.h>
-#include <ATen/ops/_unique2_cpu_dispatch.h>
-#include <ATen/ops/_unique_cpu_dispatch.h>
-#include <ATen/ops/unique_consecutive_cpu_dispatch.h>
-#include <ATen/ops/unique_dim_consecutive_cpu_dispatch.h>
-#include <ATen/ops/unique_dim_cpu_dispatch.h>
-#include <torch/library.h>
 
-#include "aten/core/factories.h"
+#include "aten/ops/counted.h"
+#include "attempts/order.h"
 #include "driver/build_call.h"
 
-namespace npu {
+namespace npu::ops {
+
 namespace {
-
-using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-
-struct Request {
-  std::int64_t dim = -1;  // -1: elements, not slices
-  bool sorted = true;
-  bool consecutive = false;
-  bool inverse = false;
-  bool counts = false;
-};
-
-at::Tensor make_index(at::IntArrayRef sizes, c10::DeviceIndex device) {
-  return make_empty(sizes, c10::ScalarType::Long, device);
-}
 
 // PyTorch's CPU brings the dim to the front, where the slices lie one after the
 // other, and back.
@@ -41,179 +22,98 @@ at::Tensor make_slices(
       .movedim(0, dim);
 }
 
-npu_reason run_unique(
+}  // namespace
+
+// Of elements, or of slices along `dim`.
+npu_reason unique(
     NativeSite& site,
-    const at::Tensor& self,
-    const Request& request,
-    Three& results) {
-  const c10::DeviceIndex device = self.device().index();
-  npu_unique_attrs attrs{};
-  attrs.dim = request.dim;
-  attrs.sorted = request.sorted ? 1 : 0;
-  attrs.consecutive = request.consecutive ? 1 : 0;
-  attrs.with_inverse = request.inverse ? 1 : 0;
-  attrs.with_counts = request.counts ? 1 : 0;
-  const at::Tensor total = make_index({}, device);
-  const npu_tensor total_operand = to_operand(total);
-  Call count = site.call();
-  count.frame().flags |= NPU_CALL_COUNT;
-  build::unique(
-      count,
-      &total_operand,
-      nullptr,
-      nullptr,
-      nullptr,
-      to_operand(self),
-      attrs);
-  Carry carry;
-  const npu_reason why = site.run(count, device, {.carry = &carry});
-  if (why != NPU_REASON_NONE) {
-    return why;
-  }
-  const std::int64_t n = total.item<std::int64_t>();
-  at::DimVector inverse_sizes{0};
-  if (request.inverse && request.dim >= 0) {
-    inverse_sizes = {self.size(request.dim)};
-  } else if (request.inverse) {
-    inverse_sizes.assign(self.sizes().begin(), self.sizes().end());
-  }
-  results = {
-      request.dim >= 0 ? make_slices(self, request.dim, n)
-                       : make_empty({n}, self.scalar_type(), device),
-      make_index(inverse_sizes, device),
-      make_index({request.counts ? n : 0}, device)};
-  const auto& [values, inverse, counts] = results;
-  const npu_tensor value_operand = to_operand(values);
-  const MaybeOperand inverse_operand(request.inverse ? inverse : at::Tensor());
-  const MaybeOperand count_operand(request.counts ? counts : at::Tensor());
-  Call fill = site.call();
-  build::unique(
-      fill,
-      nullptr,
-      &value_operand,
-      inverse_operand,
-      count_operand,
-      to_operand(self),
-      attrs);
-  return site.run(fill, device, {.carry = &carry});
-}
-
-Three unique2(const at::Tensor& self, bool sorted, bool inverse, bool counts) {
-  static NativeSite site("aten::_unique2", NPU_KIND_UNIQUE, 0);
-  npu_reason why = site.wants(self);
-  if (why == NPU_REASON_NONE) {
-    Three results;
-    why = run_unique(
-        site,
-        self,
-        {.sorted = sorted, .inverse = inverse, .counts = counts},
-        results);
-    if (why == NPU_REASON_NONE) {
-      return results;
-    }
-  }
-  return site.cpu(why, &at::cpu::_unique2, self, sorted, inverse, counts);
-}
-
-std::tuple<at::Tensor, at::Tensor> unique1(
-    const at::Tensor& self, bool sorted, bool inverse) {
-  static NativeSite site("aten::_unique", NPU_KIND_UNIQUE, 0);
-  npu_reason why = site.wants(self);
-  if (why == NPU_REASON_NONE) {
-    Three results;
-    why =
-        run_unique(site, self, {.sorted = sorted, .inverse = inverse}, results);
-    if (why == NPU_REASON_NONE) {
-      return {std::get<0>(results), std::get<1>(results)};
-    }
-  }
-  return site.cpu(why, &at::cpu::_unique, self, sorted, inverse);
-}
-
-Three unique_dim(
+    Outputs& out,
+    bool slices,
     const at::Tensor& self,
     std::int64_t dim,
     bool sorted,
-    bool inverse,
-    bool counts) {
-  static NativeSite site("aten::unique_dim", NPU_KIND_UNIQUE, 0);
-  npu_reason why =
-      self.dim() == 0 ? npu_reason{NPU_REASON_NDIM} : site.wants(self);
-  if (why == NPU_REASON_NONE) {
-    Three results;
-    why = run_unique(
-        site,
-        self,
-        {.dim = at::maybe_wrap_dim(dim, self.dim()),
-         .sorted = sorted,
-         .inverse = inverse,
-         .counts = counts},
-        results);
-    if (why == NPU_REASON_NONE) {
-      return results;
-    }
+    bool consecutive,
+    bool with_inverse,
+    bool with_counts) {
+  if (slices && self.dim() == 0) {
+    return NPU_REASON_NDIM;
   }
-  return site.cpu(
-      why, &at::cpu::unique_dim, self, dim, sorted, inverse, counts);
+  npu_unique_attrs attrs{};
+  attrs.dim = slices ? at::maybe_wrap_dim(dim, self.dim()) : -1;
+  attrs.sorted = sorted ? 1 : 0;
+  attrs.consecutive = consecutive ? 1 : 0;
+  attrs.with_inverse = with_inverse ? 1 : 0;
+  attrs.with_counts = with_counts ? 1 : 0;
+  at::Tensor inverse;
+  at::Tensor counts;
+  const auto build =
+      [&](Call& call, const at::Tensor& total, const at::Tensor& values) {
+        fill<build::unique>(call, total, values, inverse, counts, self, attrs);
+      };
+  Counted counted(site, self);
+  if (const npu_reason why = counted.count(build)) {
+    return why;
+  }
+  const std::int64_t n = counted.total();
+  if (slices) {
+    out.keep(0, make_slices(self, attrs.dim, n));
+  } else {
+    set_output(out, 0, {n}, self);
+  }
+  at::DimVector places{0};
+  if (with_inverse) {
+    places = slices ? self.sizes().slice(attrs.dim, 1) : self.sizes();
+  }
+  const auto options = self.options().dtype(at::kLong);
+  set_output(out, 1, places, options);
+  set_output(out, 2, {with_counts ? n : 0}, options);
+  inverse = with_inverse ? out.at(1) : at::Tensor();
+  counts = with_counts ? out.at(2) : at::Tensor();
+  return counted.fill(build, out.at(0));
 }
 
-Three unique_consecutive(
+npu_reason unique_runs(
+    NativeSite& site,
+    Outputs& out,
     const at::Tensor& self,
     bool inverse,
     bool counts,
     std::optional<std::int64_t> dim) {
-  static NativeSite site("aten::unique_consecutive", NPU_KIND_UNIQUE, 0);
-  const bool odd = dim && self.dim() == 0;
-  npu_reason why = odd ? npu_reason{NPU_REASON_NDIM} : site.wants(self);
-  if (why == NPU_REASON_NONE) {
-    Three results;
-    why = run_unique(
-        site,
-        self,
-        {.dim = dim ? at::maybe_wrap_dim(*dim, self.dim()) : -1,
-         .consecutive = true,
-         .inverse = inverse,
-         .counts = counts},
-        results);
-    if (why == NPU_REASON_NONE) {
-      return results;
-    }
+  const std::int64_t along = dim.value_or(0);
+  return unique(
+      site, out, dim.has_value(), self, along, true, true, inverse, counts);
+}
+
+npu_reason bincount(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& self,
+    const at::Tensor& weights,
+    std::int64_t minlength) {
+  if (const npu_reason why = first_failed(
+          {{c10::isIntegralType(self.scalar_type(), /*includeBool=*/false),
+            NPU_REASON_DTYPE},
+           {self.dim() == 1 && minlength >= 0 &&
+                has_sizes(weights, self.sizes()),
+            kLeaveToCpu}})) {
+    return why;
   }
-  return site.cpu(
-      why, &at::cpu::unique_consecutive, self, inverse, counts, dim);
-}
-
-Three unique_dim_consecutive(
-    const at::Tensor& self, std::int64_t dim, bool inverse, bool counts) {
-  static NativeSite site("aten::unique_dim_consecutive", NPU_KIND_UNIQUE, 0);
-  npu_reason why =
-      self.dim() == 0 ? npu_reason{NPU_REASON_NDIM} : site.wants(self);
-  if (why == NPU_REASON_NONE) {
-    Three results;
-    why = run_unique(
-        site,
-        self,
-        {.dim = at::maybe_wrap_dim(dim, self.dim()),
-         .consecutive = true,
-         .inverse = inverse,
-         .counts = counts},
-        results);
-    if (why == NPU_REASON_NONE) {
-      return results;
-    }
+  npu_bincount_attrs attrs{};
+  attrs.minlength = minlength;
+  const auto build =
+      [&](Call& call, const at::Tensor& total, const at::Tensor& bins) {
+        fill<build::bincount>(call, total, bins, self, weights, attrs);
+      };
+  Counted counted(site, self);
+  if (const npu_reason why = counted.count(build)) {
+    return why;
   }
-  return site.cpu(
-      why, &at::cpu::unique_dim_consecutive, self, dim, inverse, counts);
+  const c10::ScalarType type = !weights.defined() ? at::kLong
+                               : weights.scalar_type() == at::kFloat
+                                   ? at::kFloat
+                                   : at::kDouble;
+  set_output(out, 0, {counted.total()}, self.options().dtype(type));
+  return counted.fill(build, out.at(0));
 }
 
-}  // namespace
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_unique", TORCH_FN(unique1));
-  m.impl("_unique2", TORCH_FN(unique2));
-  m.impl("unique_consecutive", TORCH_FN(unique_consecutive));
-  m.impl("unique_dim", TORCH_FN(unique_dim));
-  m.impl("unique_dim_consecutive", TORCH_FN(unique_dim_consecutive));
-}
-
-}  // namespace npu
+}  // namespace npu::ops

@@ -79,7 +79,13 @@ npu_reason run_norm(
       out);
 }
 
-npu_reason run_dims(
+std::int64_t wrapped(std::int64_t dim, const at::Tensor& self) {
+  return at::maybe_wrap_dim(dim, self.dim());
+}
+
+}  // namespace
+
+npu_reason reduce_dims(
     NativeSite& site,
     const at::Tensor& self,
     at::OptionalIntArrayRef dim,
@@ -89,49 +95,14 @@ npu_reason run_dims(
       site, self, {.dims = dims_mask(dim, self), .keepdim = keepdim}, out);
 }
 
-npu_reason run_dim(
-    NativeSite& site,
-    const at::Tensor& self,
-    std::int64_t dim,
-    bool keepdim,
-    const at::Tensor& out) {
-  return run_reduce(
-      site, self, {.dims = dim_mask(dim, self), .keepdim = keepdim}, out);
-}
-
-std::int64_t wrapped(std::int64_t dim, const at::Tensor& self) {
-  return at::maybe_wrap_dim(dim, self.dim());
-}
-
-}  // namespace
-
-npu_reason reduce_dims_dtype(
-    NativeSite& site,
-    const at::Tensor& self,
-    at::OptionalIntArrayRef dim,
-    bool keepdim,
-    std::optional<at::ScalarType>,
-    const at::Tensor& out) {
-  return run_dims(site, self, dim, keepdim, out);
-}
-
-npu_reason reduce_dim_dtype(
-    NativeSite& site,
-    const at::Tensor& self,
-    std::int64_t dim,
-    bool keepdim,
-    std::optional<at::ScalarType>,
-    const at::Tensor& out) {
-  return run_dim(site, self, dim, keepdim, out);
-}
-
 npu_reason reduce_dims(
     NativeSite& site,
     const at::Tensor& self,
     at::IntArrayRef dim,
     bool keepdim,
     const at::Tensor& out) {
-  return run_dims(site, self, dim, keepdim, out);
+  return run_reduce(
+      site, self, {.dims = dims_mask(dim, self), .keepdim = keepdim}, out);
 }
 
 // An empty list of dims means none of them here, not all.
@@ -144,7 +115,7 @@ npu_reason reduce_dims_or_none(
   if (dim.has_value() && dim->empty() && self.dim() != 0) {
     return NPU_REASON_ATTRIBUTE;
   }
-  return run_dims(site, self, dim, keepdim, out);
+  return reduce_dims(site, self, dim, keepdim, out);
 }
 
 npu_reason reduce_dim(
@@ -153,7 +124,8 @@ npu_reason reduce_dim(
     std::int64_t dim,
     bool keepdim,
     const at::Tensor& out) {
-  return run_dim(site, self, dim, keepdim, out);
+  return run_reduce(
+      site, self, {.dims = dim_mask(dim, self), .keepdim = keepdim}, out);
 }
 
 npu_reason reduce_all(
@@ -188,24 +160,12 @@ npu_reason reduce_norm(
       site, self, p.has_value() ? p.get().toDouble() : 2.0, dim, keepdim, out);
 }
 
-npu_reason reduce_norm_dtype(
-    NativeSite& site,
-    const at::Tensor& self,
-    at::OptionalScalarRef p,
-    at::IntArrayRef dim,
-    bool keepdim,
-    at::ScalarType,
-    const at::Tensor& out) {
-  return reduce_norm(site, self, p, dim, keepdim, out);
-}
-
 npu_reason reduce_vector_norm(
     NativeSite& site,
     const at::Tensor& self,
     const at::Scalar& ord,
     at::OptionalIntArrayRef dim,
     bool keepdim,
-    std::optional<at::ScalarType>,
     const at::Tensor& out) {
   return run_norm(site, self, ord.toDouble(), dim, keepdim, out);
 }

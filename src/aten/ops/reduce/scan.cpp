@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kind scan: cumsum and cumprod, running extremes, logcumsumexp.
-#include <ATen/ops/_cummax_helper_cpu_dispatch.h>
-#include <ATen/ops/_cummin_helper_cpu_dispatch.h>
-#include <torch/library.h>
-
 #include "aten/ops/op.h"
 #include "aten/ops/rows.h"
 #include "attempts/reduce.h"
@@ -26,9 +22,7 @@ npu_reason run_scan(
   }
   npu_scan_attrs attrs{};
   attrs.dim = self.dim() == 0 ? -1 : at::maybe_wrap_dim(dim, self.dim());
-  Call call = site.call();
-  build::scan(call, to_operand(out), MaybeOperand(indices), in, attrs);
-  return run(site, call, self);
+  return run<build::scan>(site, out, indices, in, attrs);
 }
 
 }  // namespace
@@ -37,7 +31,6 @@ npu_reason scan_out(
     NativeSite& site,
     const at::Tensor& self,
     std::int64_t dim,
-    std::optional<at::ScalarType>,
     const at::Tensor& out) {
   return run_scan(site, self, dim, out, {});
 }
@@ -52,54 +45,15 @@ npu_reason logcumsumexp(
   return run_scan(site, self, dim, out.at(0), {});
 }
 
-// ---- running extremes ----
-
-namespace {
-
-using Helper = void(const at::Tensor&, at::Tensor&, at::Tensor&, std::int64_t);
-
-// Values and indices are ready, of self's sizes.
-void run_helper(
+// Running extremes, and where they were: both outputs are given and ready.
+npu_reason scan_with_indices(
     NativeSite& site,
-    Helper* cpu,
+    Outputs&,
     const at::Tensor& self,
-    at::Tensor& values,
-    at::Tensor& indices,
+    const at::Tensor& values,
+    const at::Tensor& indices,
     std::int64_t dim) {
-  npu_reason why = site.wants(self);
-  if (why == NPU_REASON_NONE) {
-    why = run_scan(site, self, dim, values, indices);
-  }
-  if (why != NPU_REASON_NONE) {
-    site.cpu(why, cpu, self, values, indices, dim);
-  }
-}
-
-void cummax_helper(
-    const at::Tensor& self,
-    at::Tensor& values,
-    at::Tensor& indices,
-    std::int64_t dim) {
-  static NativeSite site(
-      "aten::_cummax_helper", NPU_KIND_SCAN, NPU_SCAN_CUMMAX);
-  run_helper(site, &at::cpu::_cummax_helper, self, values, indices, dim);
-}
-
-void cummin_helper(
-    const at::Tensor& self,
-    at::Tensor& values,
-    at::Tensor& indices,
-    std::int64_t dim) {
-  static NativeSite site(
-      "aten::_cummin_helper", NPU_KIND_SCAN, NPU_SCAN_CUMMIN);
-  run_helper(site, &at::cpu::_cummin_helper, self, values, indices, dim);
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_cummax_helper", TORCH_FN(cummax_helper));
-  m.impl("_cummin_helper", TORCH_FN(cummin_helper));
+  return run_scan(site, self, dim, values, indices);
 }
 
 }  // namespace npu::ops

@@ -11,9 +11,7 @@
 #include <tuple>
 
 #include "aten/core/factories.h"
-#include "aten/core/frame.h"
-#include "aten/core/site.h"
-#include "aten/ops/operands.h"
+#include "aten/ops/op.h"
 #include "driver/build_call.h"
 
 namespace npu {
@@ -97,18 +95,8 @@ std::optional<Three> try_lstm_cell(
   const at::Tensor cy = step.make(1);
   const at::Tensor saved = step.make(4);
   static Site site("aten::_thnn_fused_lstm_cell", NPU_KIND_LSTM_CELL, 0);
-  Call call = site.call();
-  build::lstm_cell(
-      call,
-      to_operand(hy),
-      to_operand(cy),
-      MaybeOperand(saved),
-      to_operand(input),
-      to_operand(hidden),
-      to_operand(cx),
-      MaybeOperand(ib),
-      MaybeOperand(hb));
-  if (site.run(call, cx.device().index()) != NPU_REASON_NONE) {
+  if (run<build::lstm_cell>(site, hy, cy, saved, input, hidden, cx, ib, hb) !=
+      NPU_REASON_NONE) {
     return std::nullopt;
   }
   return Three(hy, cy, saved);
@@ -130,18 +118,9 @@ std::optional<Three> try_lstm_cell_grad(
   const at::Tensor dbias = has_bias ? step.make_bias() : at::Tensor();
   static Site site(
       "aten::_thnn_fused_lstm_cell_backward_impl", NPU_KIND_LSTM_CELL_GRAD, 0);
-  Call call = site.call();
-  build::lstm_cell_grad(
-      call,
-      to_operand(dgates),
-      to_operand(dcx),
-      MaybeOperand(dbias),
-      MaybeOperand(dhy),
-      MaybeOperand(dcy),
-      to_operand(cx),
-      to_operand(cy),
-      to_operand(saved));
-  if (site.run(call, cx.device().index()) != NPU_REASON_NONE) {
+  if (run<build::lstm_cell_grad>(
+          site, dgates, dcx, dbias, dhy, dcy, cx, cy, saved) !=
+      NPU_REASON_NONE) {
     return std::nullopt;
   }
   return Three(dgates, dcx, dbias);
@@ -160,17 +139,8 @@ std::optional<Two> try_gru_cell(
   const at::Tensor hy = step.make(1);
   const at::Tensor saved = step.make(5);
   static Site site("aten::_thnn_fused_gru_cell", NPU_KIND_GRU_CELL, 0);
-  Call call = site.call();
-  build::gru_cell(
-      call,
-      to_operand(hy),
-      MaybeOperand(saved),
-      to_operand(input),
-      to_operand(hidden),
-      to_operand(hx),
-      MaybeOperand(ib),
-      MaybeOperand(hb));
-  if (site.run(call, hx.device().index()) != NPU_REASON_NONE) {
+  if (run<build::gru_cell>(site, hy, saved, input, hidden, hx, ib, hb) !=
+      NPU_REASON_NONE) {
     return std::nullopt;
   }
   return Two(hy, saved);
@@ -189,17 +159,8 @@ std::optional<Five> try_gru_cell_grad(
   const at::Tensor dhb = has_bias ? step.make_bias() : at::Tensor();
   static Site site(
       "aten::_thnn_fused_gru_cell_backward", NPU_KIND_GRU_CELL_GRAD, 0);
-  Call call = site.call();
-  build::gru_cell_grad(
-      call,
-      to_operand(din),
-      to_operand(dhidden),
-      to_operand(dhx),
-      MaybeOperand(dib),
-      MaybeOperand(dhb),
-      to_operand(grad),
-      to_operand(saved));
-  if (site.run(call, grad.device().index()) != NPU_REASON_NONE) {
+  if (run<build::gru_cell_grad>(
+          site, din, dhidden, dhx, dib, dhb, grad, saved) != NPU_REASON_NONE) {
     return std::nullopt;
   }
   return Five(din, dhidden, dhx, dib, dhb);

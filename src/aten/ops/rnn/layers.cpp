@@ -7,20 +7,17 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/dropout.h>
 #include <ATen/ops/lstm_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
-#include <optional>
 #include <tuple>
 #include <vector>
 
 #include "aten/ladder/ladder.h"
-#include "aten/ops/operands.h"
+#include "aten/ops/rnn/recurrent.h"
 #include "driver/registry.h"
 #include "npu/kinds.h"
 #include "runtime/device.h"
@@ -28,30 +25,10 @@
 namespace npu {
 namespace {
 
-using List = at::TensorList;
+using Lstm = Recurrent<at::TensorList>;
 using Result = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 constexpr std::int64_t kLstmMode = 2;  // in PyTorch's numbering of cells
-
-// The arguments of aten::lstm.input.
-struct Lstm {
-  const at::Tensor& input;
-  List hx;
-  List params;
-  bool has_biases;
-  std::int64_t layers;
-  double dropout;
-  bool train;
-  bool bidirectional;
-  bool batch_first;
-
-  std::int64_t directions() const {
-    return bidirectional ? 2 : 1;
-  }
-  std::size_t params_each() const {
-    return has_biases ? 4 : 2;
-  }
-};
 
 // What oneDNN says about this processor.
 bool onednn_has(const char* question) {
@@ -84,37 +61,6 @@ bool is_like(const at::Tensor& tensor, const at::Tensor& input) {
          tensor.layout() == at::kStrided;
 }
 
-bool has_sizes(const at::Tensor& tensor, at::IntArrayRef sizes) {
-  return tensor.sizes().equals(sizes);
-}
-
-// oneDNN trusts the sizes it is given, so all of them are checked here.
-bool sizes_fit(const Lstm& c) {
-  const std::int64_t hidden = c.hx[0].size(2);
-  const std::int64_t batch = c.input.size(c.batch_first ? 0 : 1);
-  const std::int64_t states = c.layers * c.directions();
-  const std::size_t each = c.params_each();
-  if (c.layers < 1 || c.params.size() != each * states ||
-      !has_sizes(c.hx[0], {states, batch, hidden}) ||
-      !has_sizes(c.hx[1], {states, batch, hidden})) {
-    return false;
-  }
-  std::int64_t width = c.input.size(2);
-  for (std::int64_t i = 0; i < states; ++i) {
-    const at::Tensor* p = c.params.data() + each * i;
-    if (i == c.directions()) {
-      width = hidden * c.directions();
-    }
-    if (!has_sizes(p[0], {4 * hidden, width}) ||
-        !has_sizes(p[1], {4 * hidden, hidden}) ||
-        (c.has_biases &&
-         (!has_sizes(p[2], {4 * hidden}) || !has_sizes(p[3], {4 * hidden})))) {
-      return false;
-    }
-  }
-  return true;
-}
-
 // A device of its own runs its own kernels; the embedded host driver is the CPU
 // that oneDNN runs on.
 bool driver_runs_cells() {
@@ -134,21 +80,22 @@ bool goes_by_layer(const Lstm& c) {
       c.hx[1].dim() != 3 || !onednn_takes(input.scalar_type())) {
     return false;
   }
-  for (const List& list : {c.hx, c.params}) {
+  for (const at::TensorList& list : {c.hx, c.params}) {
     for (const at::Tensor& tensor : list) {
       if (!is_like(tensor, input) || is_symbolic(tensor)) {
         return false;
       }
     }
   }
-  return input.layout() == at::kStrided && sizes_fit(c) &&
+  // oneDNN trusts the sizes it is given, so all of them are checked here.
+  return input.layout() == at::kStrided && c.fits(c.hx[0], 4) &&
+         c.hx[1].sizes() == c.hx[0].sizes() &&
          host_accessible(input.device().index());
 }
 
 // ---- the layer kernel itself ----
 
 using Layer = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-using OptTensor = std::optional<at::Tensor>;
 using LayerGrads = std::tuple<
     at::Tensor,
     at::Tensor,
@@ -255,90 +202,51 @@ LayerGrads rnn_layer_backward(
 
 Result by_layer(const Lstm& c) {
   const std::int64_t hidden = c.hx[0].size(2);
-  at::Tensor input =
-      (c.batch_first ? c.input.transpose(0, 1) : c.input).contiguous();
   std::vector<at::Tensor> hy;
   std::vector<at::Tensor> cy;
-  for (std::int64_t layer = 0; layer < c.layers; ++layer) {
-    std::vector<at::Tensor> outputs;
-    for (std::int64_t direction = 0; direction < c.directions(); ++direction) {
-      const std::int64_t state = layer * c.directions() + direction;
-      const at::Tensor* p = c.params.data() + c.params_each() * state;
-      auto [out, h, cell, workspace] = at::mkldnn_rnn_layer(
-          input,
-          p[0],
-          p[1],
-          c.has_biases ? p[2] : at::zeros_like(p[0]),
-          c.has_biases ? p[3] : at::zeros_like(p[1]),
-          c.hx[0].select(0, state),
-          c.hx[1].select(0, state),
-          /*reverse=*/direction == 1,
-          /*batch_sizes=*/{},
-          kLstmMode,
-          hidden,
-          c.layers,
-          c.has_biases,
-          c.bidirectional,
-          c.batch_first,
-          c.train);
-      outputs.push_back(std::move(out));
-      hy.push_back(std::move(h));
-      cy.push_back(std::move(cell));
-    }
-    input = outputs.size() == 1 ? outputs[0] : at::cat(outputs, -1);
-    if (c.train && c.dropout != 0 && layer + 1 < c.layers) {
-      input = at::dropout(input, c.dropout, /*train=*/true);
-    }
-  }
-  return {
-      c.batch_first ? input.transpose(0, 1) : input,
-      at::stack(hy, 0),
-      at::stack(cy, 0)};
+  const at::Tensor result = c.run(
+      (c.batch_first ? c.input.transpose(0, 1) : c.input).contiguous(),
+      [&](const at::Tensor& input, std::int64_t state, bool reverse) {
+        const Weights w = c.weights(state);
+        auto [out, h, cell, workspace] = at::mkldnn_rnn_layer(
+            input,
+            w.input,
+            w.hidden,
+            c.has_biases ? *w.input_bias : at::zeros_like(w.input),
+            c.has_biases ? *w.hidden_bias : at::zeros_like(w.hidden),
+            c.hx[0].select(0, state),
+            c.hx[1].select(0, state),
+            reverse,
+            /*batch_sizes=*/{},
+            kLstmMode,
+            hidden,
+            c.layers,
+            c.has_biases,
+            c.bidirectional,
+            c.batch_first,
+            c.train);
+        hy.push_back(std::move(h));
+        cy.push_back(std::move(cell));
+        return std::move(out);
+      });
+  return {result, at::stack(hy, 0), at::stack(cy, 0)};
 }
 
-Result lstm(
-    const at::Tensor& input,
-    List hx,
-    List params,
-    bool has_biases,
-    std::int64_t layers,
-    double dropout,
-    bool train,
-    bool bidirectional,
-    bool batch_first) {
-  const Lstm call{
-      input,
-      hx,
-      params,
-      has_biases,
-      layers,
-      dropout,
-      train,
-      bidirectional,
-      batch_first};
-  if (goes_by_layer(call)) {
-    return by_layer(call);
-  }
-  return at::compositeimplicitautograd::lstm(
-      input,
-      hx,
-      params,
-      has_biases,
-      layers,
-      dropout,
-      train,
-      bidirectional,
-      batch_first);
-}
+constexpr auto kLstm = &run_recurrent<
+    Result,
+    at::TensorList,
+    &goes_by_layer,
+    &by_layer,
+    &at::compositeimplicitautograd::lstm>;
 
 }  // namespace
 
 // Made of differentiable operators: the same function above and below autograd.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
-  m.impl("lstm.input", TORCH_FN(lstm));
+  m.impl("lstm.input", kLstm);
 }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("lstm.input", TORCH_FN(lstm));
+  m.impl("lstm.input", kLstm);
   m.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
   m.impl("mkldnn_rnn_layer_backward", TORCH_FN(rnn_layer_backward));
 }
