@@ -133,6 +133,12 @@ class Adapter(Overload):
     def all_why_lines(self) -> list[str]:
         names = [s.argument for s in self.mapping.ins if self.is_tensor(s)]
         lines = self.why_lines(names + ([self.written()] if self.form == "kOut" else []))
+        for scalar in filter(self.needs_plain, self.scalars()):
+            lines += [
+                f"  if (why == NPU_REASON_NONE && !is_value_of({scalar}, {names[0]})) {{",
+                "    why = kLeaveToCpu;",
+                "  }",
+            ]
         if self.operator.options.floating:
             lines += [
                 f"  if (!{self.mapping.ins[0].argument}.is_floating_point()) {{",

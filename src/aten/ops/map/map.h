@@ -77,6 +77,14 @@ bool is_plain(const std::optional<T>& value) {
   return !value || is_plain(c10::Scalar(*value));
 }
 
+// True when a number in an attribute is a value that tensors like this can
+// have. The CPU function raises for others, or wraps them around.
+bool is_value_of(const c10::Scalar& value, const at::Tensor& like);
+template <class T>
+bool is_value_of(const std::optional<T>& value, const at::Tensor& like) {
+  return !value || is_value_of(c10::Scalar(*value), like);
+}
+
 // Floating point tensors of one dtype, contiguous, broadcast where needed (or
 // of one size, with a number on the host among them): without an iterator.
 // False: not such a call, or not one the driver takes as it is; nothing has

@@ -5,8 +5,10 @@
 #include <ATen/Dispatch_v2.h>
 #include <c10/util/TypeCast.h>
 
+#include <cmath>
 #include <cstring>
 
+#include "aten/ops/map/map.h"
 #include "npu/kinds.h"
 
 namespace npu {
@@ -128,6 +130,22 @@ bool needs_wider_compute(
   const std::uint32_t rule = site.caps()->dtype_rule;
   return number != compute &&
          (rule == NPU_DTYPES_SAME || rule == NPU_DTYPES_ROWS);
+}
+
+bool is_value_of(const c10::Scalar& value, const at::Tensor& like) {
+  const c10::ScalarType type = like.scalar_type();
+  if (value.isComplex()) {
+    return c10::isComplexType(type);
+  }
+  if (!c10::isIntegralType(type, /*includeBool=*/true)) {
+    return true;
+  }
+  const bool is_signed = c10::isSignedType(type);
+  const auto bits = static_cast<int>(8 * c10::elementSize(type));
+  const double end =
+      type == c10::kBool ? 2 : std::ldexp(1, is_signed ? bits - 1 : bits);
+  const double number = value.toDouble();
+  return number >= (is_signed ? -end : 0) && number < end;
 }
 
 npu_tensor host_operand(HostNumber& number, npu_dtype dtype) {
