@@ -67,7 +67,7 @@ npu_status shutdown() {
 // clang-format off
 const npu_driver driver = {
     sizeof(driver), NPU_ABI, "null", "OpenNPU", "0.1",
-    ~0u, ~0u, // understands every flag, for it looks at none
+    ~0u, ~0u, // accepts every flag, and uses none
     &device_table, &memory_table, &stream_table, &event_table, &op_table,
     nullptr, // no optional interfaces
     shutdown,

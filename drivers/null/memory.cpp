@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the null driver: ordinary memory, and a map of what it handed out.
+// Memory of the null driver: ordinary memory, and a map of its allocations.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -63,7 +63,7 @@ auto find_block(const void* ptr) {
              : blocks.end();
 }
 
-// NPU_OK when [ptr, ptr + bytes) lies in one block of device memory.
+// NPU_OK when [ptr, ptr + bytes) is inside one block of device memory.
 npu_status check_range(const void* ptr, uint64_t bytes) {
   const std::lock_guard lock(mutex);
   const auto block = find_block(ptr);
@@ -76,7 +76,8 @@ npu_status check_range(const void* ptr, uint64_t bytes) {
              : fail(NPU_E_INVALID, "npu: null: not in one block of memory.");
 }
 
-// One memory here: only what has to be device memory differs.
+// Device and host memory are the same here: the directions differ only in which
+// operand has to be device memory.
 template <bool kToDevice, bool kFromDevice>
 npu_status copy(npu_stream stream, void* dst, const void* src, uint64_t bytes) {
   npu_status status = kToDevice ? check_range(dst, bytes) : NPU_OK;

@@ -12,7 +12,7 @@ namespace npu::null {
 inline const npu_host_services* services = nullptr;
 inline std::atomic<bool> alive{false};  // false after shutdown and in a child
 
-// Store this thread's error text and hand the status back.
+// Stores this thread's error text and returns the status.
 inline npu_status fail(npu_status status, const char* text) {
   services->set_error(text);
   return status;

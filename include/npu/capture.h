@@ -22,7 +22,7 @@ typedef struct npu_graph_exec_s* npu_graph_exec; /* ready to be launched */
 
 #define NPU_CAPTURE_NONE 0u    /* the stream runs what it is given */
 #define NPU_CAPTURE_ACTIVE 1u  /* it records */
-#define NPU_CAPTURE_INVALID 2u /* it recorded; something broke it */
+#define NPU_CAPTURE_INVALID 2u /* it recorded, and the capture failed */
 
 typedef struct npu_capture_info {
   uint32_t size;  /* set by the caller */
@@ -38,13 +38,12 @@ typedef struct npu_capture {
   /* From now on, what is queued on these streams of one device is recorded and
    * not run. streams[0] is the origin: the others wait for it from the start,
    * as after an event. Nothing else begins a capture: an event wait does not
-   * draw a stream in. Calls carry NPU_CALL_CAPTURE; their pointers, plans and
-   * device workspaces stay valid until the graph and everything made of it are
-   * destroyed (the host side keeps them).
-   * `pool` is the host side's number for the memory the recorded calls use.
-   * Two graphs with the same number share it and are never launched at once;
-   * 0 = shares with nobody.
-   * Errors: NPU_E_INVALID for a stream that records already. */
+   * make a stream part of it. Calls carry NPU_CALL_CAPTURE; their pointers,
+   * plans and device workspaces stay valid until the graph and everything made
+   * of it are destroyed (the host side keeps them). `pool` is the host side's
+   * number for the memory the recorded calls use. Two graphs with the same
+   * number share it and are never launched at once; 0 = not shared. Errors:
+   * NPU_E_INVALID for a stream that records already. */
   npu_status (*begin)(
       npu_device device,
       const npu_stream* streams,

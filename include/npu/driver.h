@@ -65,9 +65,9 @@ typedef int32_t npu_status;
  *   while queueing     op.run, op.tune, memory.copy_* and set_bytes,
  *                      stream.wait_event and host_call, event.record, and what
  *                      queues in capture/1 and comm/1: nothing was queued then
- * No other entry point answers it. A stream that is destroyed takes a failure
- * nobody has asked about with it. What failed is told by the error text;
- * npu/mailbox.h has the form in which kernels leave it. */
+ * No other entry point answers it. Destroying a stream discards
+ * a failure that has not been reported. The error text says what failed;
+ * npu/mailbox.h defines how kernels record it. */
 
 /* Why a call was declined: verdict.reason, and the catalogue users read. */
 typedef uint32_t npu_reason;
@@ -182,9 +182,9 @@ typedef struct npu_device_table {
    * Required. Since 1.0. */
   npu_status (*count)(int32_t* count);
 
-  /* Make ready / let go. open comes before any other use of the device and is
-   * called once; close only at shutdown, after all its streams are gone.
-   * Required. Since 1.0. */
+  /* Initialise and release the device. open comes before any other use of it
+   * and is called once; close only at shutdown, after all its streams are
+   * destroyed. Required. Since 1.0. */
   npu_status (*open)(npu_device device);
   npu_status (*close)(npu_device device);
 
@@ -289,9 +289,9 @@ typedef struct npu_memory_table {
   npu_status (*host_open)(void* ptr, uint64_t bytes, uint32_t access);
   npu_status (*host_close)(void* ptr, uint64_t bytes, uint32_t access);
 
-  /* Pin host memory somebody else allocated, and let it go again: in between
-   * it is to copies and to pointer_info what host_alloc gives. The whole range
-   * of one host_register is let go at once, when no copy uses it.
+  /* Pin host memory that the driver did not allocate, and unpin it: in between,
+   * copies and pointer_info treat it like memory of host_alloc. The whole range
+   * of one host_register is unpinned at once, when no copy uses it.
    * Errors: NPU_E_INVALID when part of it is registered already or is no
    * memory of this process. Default: NPU_E_UNSUPPORTED, and copies stage.
    * Optional, both or none. Since 1.1. */
@@ -301,7 +301,7 @@ typedef struct npu_memory_table {
   /* The contents of a range are not needed any more, though it stays
    * allocated: the driver may let the system have its pages until the range is
    * written again. Reading it before that gives unspecified bytes. Work queued
-   * on `stream` may still use the range; nobody queues more until this returns.
+   * on `stream` may still use the range; no more is queued until this returns.
    * Errors: NPU_NOT_READY, having done nothing, while such work is unfinished;
    * the caller asks again later. Never NPU_E_ASYNC.
    * Default: the memory stays as it is. Optional. Since 1.1. */
@@ -346,8 +346,8 @@ typedef struct npu_stream_table {
    * Default: the npu_stream itself. Optional. Since 1.0. */
   void* (*native_handle)(npu_stream stream);
 
-  /* Where kernels on this stream leave what they found wrong, as the device
-   * sees it, for kernels of operator packs; npu/mailbox.h.
+  /* The device address where kernels on this stream record errors, for kernels
+   * of operator packs; npu/mailbox.h.
    * Default: NULL, the driver has none. Optional. Since 1.1. */
   struct npu_mailbox* (*mailbox)(npu_stream stream);
 } npu_stream_table;
@@ -410,11 +410,12 @@ typedef struct npu_op_table {
    * Errors: any means that nothing was queued. Required. Since 1.0. */
   npu_status (*run)(npu_stream stream, const struct npu_call* call);
 
-  /* The host side lets go of a plan: the last run with it has returned, no
-   * graph holds it, and the cache has dropped it (one plan at a time, when it
-   * is full). Queued work may still be running: what it needs of the plan the
-   * driver has copied or counted in run. Any thread, never inside another
-   * entry point. Default: plans own nothing. Optional. Since 1.0. */
+  /* The host side releases a plan: the last run with it has returned, no graph
+   * holds it, and the cache has evicted it (one plan at a time, when it is
+   * full). Queued work may still be running: the driver has copied what that
+   * needs of the plan, or holds a reference taken in run. Any thread, never
+   * inside another entry point. Default: plans own nothing. Optional.
+   * Since 1.0. */
   void (*release_plan)(void* plan);
 
   /* Load what the kind needs, ahead of its first call: the host side calls it
@@ -483,7 +484,8 @@ typedef struct npu_driver {
   uint32_t flags; /* NPU_DRIVER_*. Since 1.1. */
   uint32_t reserved;
   /* The profile used when the user names none: which chip this device imitates
-   * in what it warns about. NULL = none: it speaks for itself. Since 1.1. */
+   * in what it warns about. NULL = none: warnings are about this driver. Since
+   * 1.1. */
   const char* default_profile;
 } npu_driver;
 

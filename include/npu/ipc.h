@@ -24,7 +24,7 @@ typedef struct npu_ipc {
   uint32_t event_handle_bytes;  /* at most 256 */
 
   /* A handle of the allocation that holds `ptr`; *offset is ptr's place in it.
-   * The owner keeps the allocation until nobody has it open. */
+   * The owner keeps the allocation while any process has it open. */
   npu_status (*export_memory)(const void* ptr, void* handle, uint64_t* offset);
   /* The allocation in this process, as memory of `device`. Opening it again
    * gives the same address; calls count.

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The error mailbox: how a kernel says that an operand's values are wrong.
  *
- * An index out of range is found out by a kernel, long after run returned. It
- * must not be read or written through; the kernel leaves a note instead:
+ * A kernel finds an index that is out of range long after run returned. It must
+ * not read or write through it, and records the error instead:
  *
  * - The driver has one npu_mailbox per stream, in memory that both the device
  *   and the host can reach, made with the stream and zero at first.
  * - A kernel takes it with an atomic compare-and-swap of `state` from EMPTY to
- *   TAKEN, fills the rest, and stores FULL. Whoever does not get it has nothing
- *   to do: the first error is the one that is told. Elements with a wrong index
- *   are skipped by writes and read as zero.
+ *   TAKEN, fills the rest, and stores FULL. A kernel that does not get it does
+ *   nothing: the first error is the one that is reported. Elements with a wrong
+ * index are skipped by writes and read as zero.
  * - `label` and `correlation` are copied from the call by the host half of the
  *   kernel, or looked up by `correlation` when it is read.
  * - The driver reads it in the calls that may answer NPU_E_ASYNC (npu/driver.h)

@@ -2,8 +2,8 @@
 /* The call frame: the one signature all operators share.
  *
  * The kinds themselves (slots, codes, attribute structs) are written down once,
- * in ops/kinds.yaml; npu/kinds.h is made from it. Frame and promises are
- * explained in docs/driver-guide.md.
+ * in ops/kinds.yaml; npu/kinds.h is generated from it. The frame and what both
+ * sides guarantee are explained in docs/driver-guide.md.
  */
 #ifndef NPU_OP_H
 #define NPU_OP_H
@@ -58,10 +58,10 @@ typedef uint16_t npu_dtype;
 #define NPU_TENSOR_NEG 16u        /* values are to be read negated */
 #define NPU_TENSOR_ALIAS 32u      /* same bytes as output alias_of */
 
-/* A view of memory. Nothing is owned; pointers hold until run returns. */
+/* A view of memory. Nothing is owned; pointers are valid until run returns. */
 typedef struct npu_tensor {
   void* data;    /* element [0, ..., 0] */
-  void* storage; /* start of the storage that data lies in */
+  void* storage; /* start of the storage that contains data */
   uint64_t storage_bytes;
   int64_t numel;
   const int64_t* sizes;   /* ndim of them */
@@ -127,9 +127,9 @@ typedef struct npu_rng {
 #define NPU_CALL_INDEX32 1u /* every byte offset fits in int32 */
 #define NPU_CALL_CAPTURE 2u /* being recorded into a graph */
 #define NPU_CALL_COUNT 4u   /* first half of a count/fill pair */
-/* The user wants the fastest algorithm and will pay for the search: plan may
- * prepare several and ask for the largest workspace among them, tune chooses.
- * Since 1.1. */
+/* The user wants the fastest algorithm and accepts the time of the search: plan
+ * may prepare several and ask for the largest workspace among them, tune
+ * chooses. Since 1.1. */
 #define NPU_CALL_BENCHMARK 8u
 
 #define NPU_MATH_EXACT 0u
@@ -144,9 +144,15 @@ typedef struct npu_call {
   uint32_t code;
   uint32_t flags;
   uint16_t math_mode;
-  npu_dtype compute_dtype; /* NPU_ABSENT: the operands' own */
-  uint32_t deterministic;  /* 1 = only deterministic kernels */
-  const char* label;       /* "aten::add.Tensor", for messages and profiles */
+  /* The dtype of the computation; NPU_ABSENT: the operands' own. Inputs are
+   * converted to it, and the result is rounded to it before it is converted to
+   * the output's dtype: float16 operands with a float32 output give values that
+   * float16 has. A kernel may compute halves in float32 inside. The host side
+   * never combines a half compute_dtype with an output of another floating
+   * point dtype; it lets the kernel write the half and converts that. */
+  npu_dtype compute_dtype;
+  uint32_t deterministic; /* 1 = only deterministic kernels */
+  const char* label;      /* "aten::add.Tensor", for messages and profiles */
   uint64_t correlation;
   uint32_t n_out; /* outputs come first in tensors, in the kind's order */
   uint32_t n_in;
@@ -206,10 +212,9 @@ typedef struct npu_verdict {
   uint64_t workspace_bytes;
   uint64_t host_workspace_bytes;
   uint64_t carry_bytes;
-  /* Handed back in run, maybe by many threads at once. release_plan ends it;
-   * it says when. */
+  /* Passed to run, maybe by many threads at once, until release_plan. */
   void* plan;
-  char detail[96]; /* for people: "groups=3" */
+  char detail[96]; /* shown to users: "groups=3" */
 } npu_verdict;
 
 /* Layouts. Contiguous operands are always taken; each flag adds a layout to
@@ -247,7 +252,7 @@ typedef struct npu_verdict {
 #define NPU_DTYPES_FREE 2u /* as the kind says per operand */
 #define NPU_DTYPES_ROWS 3u /* one of dtype_rows. Since 1.1. */
 
-#define NPU_PLAN_NONE 0u     /* plan is never called: caps say it all */
+#define NPU_PLAN_NONE 0u     /* plan is never called: caps are enough */
 #define NPU_PLAN_BY_DTYPE 1u /* one answer per dtypes, flags and code */
 #define NPU_PLAN_BY_SHAPE 2u /* one per sizes and strides too */
 /* A workspace takes a plan. ops/kinds.yaml says per kind how far plans may go;
@@ -274,8 +279,11 @@ typedef struct npu_op_caps {
    * call.tensors[n_out + i]. (Unlike npu_verdict.mask, which counts operands.)
    */
   uint64_t alias_mask;
-  uint64_t accumulate;               /* dtypes it can accumulate in */
-  uint64_t dtypes[NPU_MAX_OPERANDS]; /* per operand, outputs first */
+  uint64_t accumulate; /* dtypes it can accumulate in */
+  /* Per operand, outputs first. 0 = those of dtypes[0]; for an operand whose
+   * dtypes the kind limits (npu_operand_info.dtypes), and for every operand
+   * with NPU_DTYPES_FREE, 0 = what the kind allows. */
+  uint64_t dtypes[NPU_MAX_OPERANDS];
   /* By dtype of the first input, else output: n = ask only for calls whose
    * largest operand has up to 2^n elements, beyond it another rung is faster;
    * 255 = never ask; 0 = ask always. A preference: run takes every size. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operator packs: more kinds for a driver that somebody else wrote.
+/* Operator packs: more kinds for an existing driver.
  *
  * A pack is a shared library that exports npu_ops_entry. The host side loads
  * those that NPU_OP_PACKS names after the driver, checks every row, and finds
@@ -20,7 +20,7 @@ extern "C" {
 #define NPU_FIRST_PACK_SLOT 65536u
 
 /* One operator of a pack: a kind of its own, for a driver already loaded. The
- * functions promise what their namesakes of npu_op_table promise. */
+ * functions follow the rules of those of the same name in npu_op_table. */
 typedef struct npu_op_row {
   uint32_t size;
   uint32_t attr_bytes; /* of its attribute struct; 0 = it has none */

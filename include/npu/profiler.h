@@ -32,7 +32,7 @@ typedef struct npu_profile_record {
   int64_t begin_ns;     /* on the device's clock */
   int64_t end_ns;
   const char* name; /* of the kernel; valid until the next start */
-  uint64_t bytes;   /* read and written, or 0 when nobody counted */
+  uint64_t bytes;   /* read and written, or 0 when not counted */
   npu_device device;
   uint32_t kind; /* NPU_RECORD_* */
   uint64_t reserved;
@@ -51,7 +51,7 @@ typedef struct npu_profiler {
   /* Work queued from now on is not; records wait to be flushed. */
   npu_status (*stop)(npu_device device);
 
-  /* Hands over, and forgets, the records of all work that is done; call it
+  /* Passes on, and deletes, the records of all work that is done; call it
    * after a synchronize for all of them, or at any time for those so far.
    * *lost counts records dropped since the last flush because room ran out. */
   npu_status (*flush)(

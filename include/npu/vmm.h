@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Interface "vmm/1": addresses and memory taken apart, for segments that grow.
+/* Interface "vmm/1": address ranges separate from memory, for segments that
+ * grow.
  *
  * driver.get_interface("vmm/1") gives an npu_vmm. Every function is required
  * and may be called from any thread. Sizes and offsets are multiples of

@@ -99,8 +99,8 @@ void thread_body(
     const std::shared_ptr<ReadyQueue>& queue) {
   exchange_device_unchecked(device);
   engine.thread_init(device, queue, /*should_increment=*/true);
-  // thread_init has let go of its Python thread state by now; the engine's own
-  // count falls before that, which is why it is not enough.
+  // thread_init has released its Python thread state by now; the engine's own
+  // count is decremented before that, so it is not enough.
   Running& all = running();
   std::lock_guard<std::mutex> lock(all.mutex);
   --all.threads;
@@ -142,7 +142,8 @@ bool engine_thread_lives() {
 }
 
 // For threads that PyTorch started itself, at a backward before our init() on a
-// machine with a GPU: only their end tells that they need Python no more.
+// machine with a GPU: only when they have ended are they known not to need
+// Python.
 void wait_for_engine_threads() {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (engine_thread_lives() && std::chrono::steady_clock::now() < end) {
@@ -159,7 +160,7 @@ bool hiding_devices() noexcept {
 void start_autograd_threads(c10::DeviceIndex devices) {
   Engine& engine = Engine::get_default_engine();
   {
-    // The engine does this once per process; let that once be now.
+    // The engine does this once per process: now.
     HideDevices ours;
     HideOtherGuards others;
     engine.initialize_device_threads_pool();

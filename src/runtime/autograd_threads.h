@@ -5,9 +5,9 @@
 // PyTorch's engine starts one thread per device at the first backward of the
 // process, even a pure CPU one, and from then on a forked child's backward
 // raises. Those threads are detached, and one that meets the interpreter's end
-// aborts the process. So the engine is told that there are no devices when it
-// asks, and init() starts the threads: CPU-only programs see nothing of the
-// plugin, and we know when the threads have gone. Where PyTorch has a GPU too,
+// aborts the process. So the guard reports no devices when the engine asks, and
+// init() starts the threads: CPU-only programs are not affected by the plugin,
+// and we know when the threads have ended. Where PyTorch has a GPU too,
 // a backward before init() starts its threads all the same; stopping waits
 // until the system shows none of them.
 #pragma once
@@ -25,8 +25,8 @@ void start_autograd_threads(c10::DeviceIndex devices);
 // set_multithreading_enabled(True) undoes it.
 void run_backward_on_this_thread() noexcept;
 
-// Without the GIL, which the threads need to end. In a forked child, where
-// they do not exist, only forgets them.
+// Without the GIL, which the threads need to end. In a forked child, where they
+// do not exist, only clears the list of them.
 void stop_autograd_threads() noexcept;
 
 // True on the thread that is starting them: the guard then shows no devices.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin as a whole: its name in PyTorch, and its last act.
+// The plugin as a whole: its name in PyTorch, and its shutdown.
 #include "runtime/backend.h"
 
 #include <c10/core/DeviceType.h>
@@ -22,7 +22,7 @@ void prepare_exit() noexcept {
   if (!is_initialized()) {
     return;
   }
-  // A failure has nobody left to be told to.
+  // There is no caller left to report a failure to.
   for (c10::DeviceIndex i = 0; i < device_count(); ++i) {
     if (device_is_open(i)) {
       active_driver_or_null()->device().synchronize(driver_device(i));

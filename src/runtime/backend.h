@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin as a whole: its name in PyTorch, and its last act.
+// The plugin as a whole: its name in PyTorch, and its shutdown.
 #pragma once
 
 namespace npu {

@@ -27,7 +27,7 @@ bool in_bad_fork() noexcept;
 
 namespace detail {
 // The driver's number of a device that is open, plus one; 0 otherwise, also in
-// a forked child. On every operator's way.
+// a forked child. Every operator calls it.
 inline std::array<std::atomic<npu_device>, kMaxDevices> open_numbers{};
 npu_device open_device(c10::DeviceIndex device);
 }  // namespace detail

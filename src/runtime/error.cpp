@@ -74,7 +74,7 @@ const char* code_text(Code code) noexcept {
   return "unknown error";
 }
 
-// For places that must not throw; check_error_environment() complains.
+// For places that must not throw; check_error_environment() throws.
 bool flag_or_off(const char* name) noexcept {
   try {
     return env::flag(name, false);

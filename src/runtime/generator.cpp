@@ -146,7 +146,7 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
 
 Generator& generator_for(
     const std::optional<at::Generator>& given, c10::DeviceIndex device) {
-  // An npu generator brings CPU tensors here, too: they have no index.
+  // CPU tensors with an npu generator get here, too: they have no index.
   TORCH_CHECK(
       device >= 0,
       "Expected a tensor of the generator's npu device but found one of "

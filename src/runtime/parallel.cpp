@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's intra-op threads, lent to drivers. Compiled with -fopenmp.
+// PyTorch's intra-op threads, for use by drivers. Compiled with -fopenmp.
 #include "runtime/parallel.h"
 
 #include <ATen/Parallel.h>

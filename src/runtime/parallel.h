@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's intra-op threads, lent to drivers.
+// PyTorch's intra-op threads, for use by drivers.
 #pragma once
 
 namespace npu {

@@ -20,7 +20,7 @@
 namespace npu {
 namespace {
 
-// Which addresses are pinned: PyTorch's cache has no such question.
+// Which addresses are pinned: PyTorch's cache has no such query.
 class Registry {
  public:
   void add(const void* base, std::size_t bytes) {
@@ -147,7 +147,7 @@ void free_pinned(void* context);
 class PinnedAllocator final
     : public at::CachingHostAllocatorInterface<PinnedCache, free_pinned> {};
 
-// Leaked: tensors that outlive static destructors still come back here.
+// Leaked: tensors that outlive static destructors are still freed through it.
 PinnedAllocator& instance() {
   static auto* const allocator = new PinnedAllocator;
   return *allocator;

@@ -27,7 +27,7 @@ void resize_bytes(c10::StorageImpl* storage, std::size_t bytes) {
   TORCH_CHECK(
       storage->resizable(), "Trying to resize storage that is not resizable");
   const c10::DeviceIndex device = storage->device().index();
-  storage->mutable_data();  // a lazy clone parts from what it shares first
+  storage->mutable_data();  // a lazy clone copies what it shares first
   c10::DataPtr fresh = allocate(bytes, device);
   const std::size_t kept = std::min(bytes, storage->nbytes());
   if (kept != 0 && storage->data() != nullptr) {

@@ -366,6 +366,32 @@ void Draw::lay_out(Operand& operand, bool strided) {
   }
 }
 
+// Layouts between contiguous and any strides, where the driver takes them.
+void Draw::lay_out_limited(Operand& operand) {
+  const bool out = operand.is_output();
+  const std::size_t n = operand.sizes.size();
+  if (operand.host_scalar || n < 2) {
+    return;
+  }
+  std::vector<std::size_t> order(n);
+  for (std::size_t d = 0; d < n; ++d) {
+    order[d] = d;
+  }
+  std::int64_t pitch = 0;
+  if (has_cap(out ? NPU_CAP_DENSE_OUT : NPU_CAP_DENSE_IN)) {
+    std::shuffle(order.begin(), order.end(), random_);
+  } else if (has_cap(NPU_CAP_CHANNELS_LAST) && n >= 3 && n <= 5) {
+    std::rotate(order.begin() + 1, order.begin() + 2, order.end());
+  } else if (has_cap(NPU_CAP_INNER_STRIDE_1)) {
+    pitch = between(1, 3);
+  }
+  std::int64_t step = 1;
+  for (std::size_t i = n; i-- > 0;) {
+    operand.strides[order[i]] = step;
+    step = step * operand.sizes[order[i]] + (i + 1 == n ? pitch : 0);
+  }
+}
+
 bool Draw::finish(Case& out) {
   if (!possible_) {
     return false;
@@ -376,7 +402,11 @@ bool Draw::finish(Case& out) {
   const auto prepare = [&](Operand& each) {
     const auto at = static_cast<std::size_t>(each.info - kind_.operands);
     const bool strided = each.is_output() ? outs : in;
-    lay_out(each, strided && !plain_[at] && coin());
+    const bool changed = !plain_[at] && coin();
+    lay_out(each, strided && changed);
+    if (!strided && changed) {
+      lay_out_limited(each);
+    }
     fill(each);
   };
   const auto too_many = [&](const Operand& each) {

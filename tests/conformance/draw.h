@@ -116,6 +116,7 @@ class Draw {
   const npu_attr_info* attr_info(const std::string& name) const;
   void write_attr(const npu_attr_info& info, std::size_t i, double value);
   void lay_out(Operand& operand, bool strided);
+  void lay_out_limited(Operand& operand);
   void fill(Operand& operand);
   void draw_attrs();
   // One of caps.dtype_rows, where the driver has such.

@@ -84,6 +84,18 @@ View view_of(const Operand& operand) {
       .offset = operand.offset};
 }
 
+// All elements side by side, in some order of dimensions.
+bool is_dense(const Operand& operand) {
+  std::int64_t reach = 1;
+  for (std::size_t d = 0; d < operand.sizes.size(); ++d) {
+    reach += (operand.sizes[d] - 1) * operand.strides[d];
+    if (operand.strides[d] == 0 && operand.sizes[d] > 1) {
+      return false;
+    }
+  }
+  return reach == operand.numel();
+}
+
 // A list that is told by addresses and numbers alone: where sizes do not
 // matter.
 bool dense_list(const Case& value, const std::vector<Operand>& list) {
@@ -166,9 +178,8 @@ void Layout::place(const Operand& operand, npu_tensor& tensor) {
   tensor.ndim = static_cast<std::uint16_t>(operand.sizes.size());
   tensor.sizes = operand.sizes.data();
   tensor.strides = operand.strides.data();
-  if (view.contiguous()) {
-    tensor.flags |= NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE;
-  }
+  tensor.flags |= view.contiguous() ? NPU_TENSOR_CONTIGUOUS : 0;
+  tensor.flags |= is_dense(operand) ? NPU_TENSOR_DENSE : 0;
   if (operand.host_scalar) {
     scalars_.push_back(std::make_unique<Bytes>(element));
     store(operand.dtype, operand.values.at(0), scalars_.back()->data());

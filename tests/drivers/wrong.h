@@ -12,6 +12,7 @@
 //     hang=<kind>, throw=<kind>   ... never returns, throws a C++ exception
 //     number     host scalars are read as 0
 //     no_wait    stream.wait_event does nothing
+//     dense      takes dense inputs, and reads them as if contiguous
 //     no_rows    gemm has rows of dtypes, and gives none
 //   Not wrong:
 //     rows       gemm takes float32 and float64, as rows
@@ -48,25 +49,10 @@ struct Wrong {
     word = text.substr(0, equals);
     value = equals == std::string::npos ? "" : text.substr(equals + 1);
     for (const char* known :
-         {"",
-          "epilogue",
-          "beta",
-          "optional",
-          "late",
-          "swallow",
-          "segv",
-          "abort",
-          "hang",
-          "throw",
-          "number",
-          "no_wait",
-          "no_rows",
-          "rows",
-          "ndim",
-          "if_cast",
-          "if_contiguous",
-          "no",
-          "quiet_no"}) {
+         {"",        "epilogue", "beta",          "optional", "late",
+          "swallow", "segv",     "abort",         "hang",     "throw",
+          "number",  "no_wait",  "no_rows",       "dense",    "rows",
+          "ndim",    "if_cast",  "if_contiguous", "no",       "quiet_no"}) {
       if (word == known) {
         return true;
       }
@@ -103,6 +89,10 @@ struct Wrong {
   void change_caps(std::uint32_t slot, npu_op_caps& caps) const {
     static const npu_dtype_row rows[] = {
         {{NPU_F32, 0, NPU_F32, NPU_F32}}, {{NPU_F64, 0, NPU_F64, NPU_F64}}};
+    if (is("dense")) {
+      caps.flags &= ~(NPU_CAP_STRIDED_IN | NPU_CAP_STRIDED_OUT);
+      caps.flags |= NPU_CAP_DENSE_IN;
+    }
     if (slot == NPU_KIND_GEMM && (is("rows") || is("no_rows"))) {
       caps.dtype_rule = NPU_DTYPES_ROWS;
       caps.dtype_rows = is("rows") ? rows : nullptr;
@@ -135,6 +125,15 @@ class ChangedCall {
       call_.attrs = &gemm_;
       call_.attr_bytes = sizeof(gemm_);
     }
+    for (std::size_t i = 0; wrong.is("dense") && i < tensors_.size(); ++i) {
+      npu_tensor& each = tensors_[i];
+      std::int64_t step = 1;
+      strides_.emplace_back(each.ndim);
+      for (std::uint32_t d = each.ndim; d-- > 0; step *= each.sizes[d]) {
+        strides_.back()[d] = step;
+      }
+      each.strides = strides_.back().data();
+    }
     static const double zero[2] = {0, 0};
     for (npu_tensor& each : tensors_) {
       const bool number = (each.flags & NPU_TENSOR_HOST_SCALAR) != 0;
@@ -156,6 +155,7 @@ class ChangedCall {
  private:
   npu_call call_;
   std::vector<npu_tensor> tensors_;
+  std::deque<std::vector<std::int64_t>> strides_;
   npu_gemm_attrs gemm_{};
 };
 

@@ -264,3 +264,20 @@ assert not failed, "\\n".join(failed)
 def test_bad_arguments_raise_as_on_the_cpu(run_python):
     helpers = RUN[: RUN.index("failed = []")]
     run_python(PREAMBLE + helpers + f"ERRORS = {ERRORS!r}\n" + RUN_ERRORS, NPU_HOST_KERNELS="all")
+
+
+def test_histc_counts_integers(run_python):
+    """PyTorch's CPU refuses them; GPUs count them, and libraries route tokens to experts with it."""
+    run_python(
+        PREAMBLE
+        + """
+a = torch.randint(0, 9, (200,))
+for dtype in (torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16):
+    got = torch.histc(a.to(dtype).npu(), bins=8, min=0, max=7)
+    want = torch.bincount(a, minlength=9)[:8].to(dtype)
+    assert got.dtype == dtype and torch.equal(got.cpu(), want), (dtype, got, want)
+out = torch.empty(3, dtype=torch.int32, device="npu")
+assert torch.histc(a.int().npu(), 3, out=out) is out
+assert out.tolist() == torch.histc(a.double(), 3).int().tolist()
+"""
+    )

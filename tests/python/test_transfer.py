@@ -48,6 +48,7 @@ assert isinstance(g, torch.Generator)
 with torch.autocast("cuda", dtype=torch.bfloat16):
     assert (z[None] @ z[:, None]).dtype == torch.bfloat16
 assert torch.cuda.max_memory_allocated() > 0
+assert torch.cuda.memory.mem_get_info() == torch.cuda.mem_get_info()
 torch.save(model.state_dict(), "model.pt")
 state = torch.load("model.pt", map_location="cuda:0")
 assert state["0.weight"].is_cuda

@@ -9,7 +9,7 @@ import torch
 from torch_npu import _C
 from torch_npu.utils._error_code import ErrCode, pta_error
 
-from ._device import _lazy_init, mem_get_info  # noqa: F401
+from ._device import _lazy_init, mem_get_info
 from ._memory_history import _dump_snapshot, _record_memory_history, _snapshot  # noqa: F401
 from ._memory_pools import (
     MemPool,
@@ -26,7 +26,7 @@ __all__ = [
     "change_current_allocator", "empty_cache", "empty_virt_addr_cache", "get_allocator_backend",
     "get_per_process_memory_fraction", "host_empty_cache", "host_memory_stats",
     "host_memory_stats_as_nested_dict", "list_gpu_processes", "max_memory_allocated",
-    "max_memory_cached", "max_memory_reserved", "memory_allocated", "memory_cached",
+    "max_memory_cached", "max_memory_reserved", "mem_get_info", "memory_allocated", "memory_cached",
     "memory_reserved", "memory_snapshot", "memory_stats", "memory_stats_as_nested_dict",
     "memory_summary", "reset_accumulated_host_memory_stats", "reset_accumulated_memory_stats",
     "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_host_memory_stats",

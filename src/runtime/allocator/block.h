@@ -42,7 +42,7 @@ struct Block {
   int events = 0;                                // not yet done, when pending
   State state = State::kIndexed;
   bool discarded = false;        // its contents were, since it became free
-  bool being_discarded = false;  // nobody may take or merge it meanwhile
+  bool being_discarded = false;  // it is not taken or merged meanwhile
   bool oversize = false;         // counted so when it was handed out
   Context context;
 

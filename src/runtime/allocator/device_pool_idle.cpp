@@ -97,7 +97,7 @@ void DevicePool::discard_idle(std::uint64_t tick, std::size_t keep) {
   }
 }
 
-// In order of address; nobody takes or merges them until they are done.
+// In order of address; they are not taken or merged until they are done.
 std::vector<Block*> DevicePool::choose_idle(
     std::uint64_t tick, std::size_t keep) {
   std::vector<Block*> idle;

@@ -293,7 +293,7 @@ void DevicePool::empty_cache() {
 
 // ---- freed while other streams still use it --------------------------------
 
-// `block` is pending; nobody else can reach it.
+// `block` is pending; no other thread can reach it.
 void DevicePool::free_slow(Block* block) {
   const std::lock_guard<std::mutex> driver(driver_);
   if (block->uses != nullptr) {

@@ -145,7 +145,7 @@ struct PoolOptions {
 };
 
 // Memory kept apart: its blocks go only to requests routed to it, and its idle
-// segments stay until nobody holds the pool.
+// segments stay until the pool has no owner.
 struct PrivatePool {
   PrivatePool(PoolId id_, const PoolOptions& options_)
       : id(id_), options(options_) {}

@@ -26,7 +26,7 @@ NPU_CELL_FN float tanh_of(float x) {
   return x < 0.625f && x > -0.625f ? near : far;
 }
 
-// Slopes from the results.
+// Derivatives, computed from the results.
 NPU_CELL_FN float sigmoid_slope(float y) {
   return y * (1.0f - y);
 }

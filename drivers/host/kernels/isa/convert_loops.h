@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops behind one ConvertTable. Included by each convert_<isa>.cpp with
-// NPU_ISA set to its namespace; no other header may bring in inline functions
+// NPU_ISA set to its namespace; no other header may define inline functions
 // that are not forced inline (see dtype.h).
 #include <cstdint>
 
@@ -34,8 +34,8 @@ NPU_UNIT(kF64, double)
 NPU_UNIT(kBool, std::uint8_t)
 #undef NPU_UNIT
 
-// Out of range is undefined in C++. What the machine does (the smallest
-// integer) is what PyTorch's kernels show; narrow and unsigned types go through
+// Out of range is undefined in C++. PyTorch's kernels give what the
+// processor gives (the smallest integer); narrow and unsigned types go through
 // a wider signed one so that it is the same for every instruction set.
 template <int To, class From>
 [[gnu::always_inline]] inline typename UnitType<To>::T float_to_int(From v) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over stretches of the tensors of a list, one table per instruction set.
+// Loops over contiguous ranges of the tensors of a list, one table per
+// instruction set.
 //
 // Every loop computes element by element in float (double for float64), without
 // fused multiply-add, so that all tables give the same bits.
@@ -55,8 +56,8 @@ using ListMapFn = void (*)(
     double a,
     std::int64_t n);
 
-// What is gathered over elements: sum of x, of |x|, of x squared, of those
-// that are not 0; the greatest x, the greatest and least |x|. NaN wins.
+// Reductions: sums of x, of |x|, of x squared, the count of elements that are
+// not 0; the greatest x, the greatest and least |x|. NaN wins.
 enum ListFold : int {
   kFoldSum,
   kFoldAbs,
@@ -70,8 +71,8 @@ enum ListFold : int {
 // n > 0.
 using FoldLine = double (*)(const void* x, std::int64_t n);
 
-// One optimizer step over a stretch; numbers that are the same for a whole
-// tensor are worked out before.
+// One optimizer step over a range; values that are the same for a whole tensor
+// are computed before.
 struct StepLine {
   void* param;
   void* grad;

@@ -10,14 +10,14 @@
 namespace npu::host {
 namespace {
 
-// What T is computed as.
+// The type in which T is computed.
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 // ---- maps ----
 
-// Elements are independent: an output that is an input is no dependence
-// between turns of the loop.
+// Elements are independent: an output that is also an input is no dependence
+// between iterations.
 template <class T, class Op, bool kScalarIsY>
 void map(
     void* out_bytes,
@@ -298,7 +298,7 @@ bool unscale(void* bytes, float scale, std::int64_t n) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
     const C value = static_cast<C>(x[i]);
-    // Infinity and NaN are what is not 0 times 0.
+    // x * 0 is 0 unless x is infinite or NaN.
     bad |= value * C(0) != C(0) ? 1 : 0;
     x[i] = T(by == C(1) ? value : value * by);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise loops that are worth an instruction set of their own: one table
-// per set. The rest is compiled once (kernels/map.h).
+// Elementwise loops that gain from wider vectors: one table per instruction
+// set. The others are compiled once (kernels/map.h).
 #pragma once
 
 #include "kernels/formulas.h"

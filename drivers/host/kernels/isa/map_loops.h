@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops behind one MapLoops. Included by each map_<isa>.cpp with NPU_ISA
-// set to its namespace; brings in no inline function that the linker could
+// set to its namespace; includes no inline function that the linker could
 // share with another instruction set (see arithmetic.h).
 #include "kernels/isa/map.h"
 

@@ -2,6 +2,7 @@
 // Places among sorted values and edges: searchsorted, bucketize, histogram,
 // histc; and isin with a number.
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/histc.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -199,6 +200,22 @@ npu_reason check_counted(const at::Tensor& self, const at::Tensor& weight) {
         kLeaveToCpu}});
 }
 
+// Accelerators count integers, the CPU function refuses them: the same in
+// float64.
+npu_reason histc_of_integers(
+    Outputs& out,
+    const at::Tensor& self,
+    std::int64_t bins,
+    const at::Scalar& min,
+    const at::Scalar& max) {
+  const at::Tensor counts = at::histc(self.to(at::kDouble), bins, min, max);
+  if (!is_ready(out.at(0), {bins}, self.scalar_type(), {&self})) {
+    return kLeaveToCpu;
+  }
+  set_output(out, 0, {bins}, self).copy_(counts);
+  return NPU_REASON_NONE;
+}
+
 }  // namespace
 
 npu_reason histc(
@@ -208,7 +225,13 @@ npu_reason histc(
     std::int64_t bins,
     const at::Scalar& min,
     const at::Scalar& max) {
+  if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/false)) {
+    return histc_of_integers(out, self, bins, min, max);
+  }
   if (const npu_reason why = check_counted(self, {})) {
+    return why;
+  }
+  if (const npu_reason why = site.wants(self); why != NPU_REASON_NONE) {
     return why;
   }
   if (bins <= 0 || min.isComplex() || max.isComplex() ||
