@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import bars, measure, models, operators, optim, steady, table
+from benchmarks import bars, ladder, measure, models, operators, optim, steady, table
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
@@ -54,6 +54,17 @@ def add_rung4() -> dict:
         "print(json.dumps(operators.small('add')))"
     )
     return json.loads(_child(code, NPU_DISABLE_KIND="binary"))
+
+
+def rung5_step(name: str) -> dict:
+    """A step where host code cannot read the device and the driver only copies and fills."""
+    code = (
+        "import json, torch, torch_npu\n"
+        "from benchmarks import run\n"
+        f"torch.set_num_threads({THREADS})\n"
+        f"print(json.dumps(run.model_step({name!r})))"
+    )
+    return json.loads(_child(code, **ladder.rung5_environment(True), NPU_FALLBACK="silent"))
 
 
 def import_time() -> dict:
@@ -104,6 +115,7 @@ MEASURES = {
     **{name: partial(operators.large, name) for name in operators.LARGE_OPERATORS},
     **{name: partial(optim.step, name) for name in optim.STEPS},
     **{name: partial(model_step, name) for name in MODELS},
+    **{f"{name}-rung5": partial(rung5_step, name) for name in ladder.COPIES},
     "import": import_time,
     "allocator": allocator_pair,
     "steady": steady_state,
