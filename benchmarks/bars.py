@@ -34,6 +34,10 @@ def _step(name: str, what: str) -> Bar:
     return Bar(name, f"training step, {what}", "CPU eager", 1.0)
 
 
+def _rung5(name: str, what: str) -> Bar:
+    return Bar(name, f"training step, {what}, every operator through rung 5", "CPU eager", 2.0)
+
+
 BARS = [
     _small("add", 0.7, reason=_SHARED),
     _small("mul", 0.7, reason="as add"),
@@ -67,6 +71,9 @@ BARS = [
     _step("gpt-tiny-dropout", "GPT tiny, dropout 0.1"),
     _step("gpt-small-dropout", "GPT small, dropout 0.1"),
     _step("gpt-medium-dropout", "GPT medium, dropout 0.1"),
+    _rung5("gpt-tiny-rung5", "GPT tiny"),
+    _rung5("gpt-small-rung5", "GPT small"),
+    _rung5("gpt-medium-rung5", "GPT medium"),
     _step("resnet", "ResNet-18-like at 32x32"),
     _step("lstm", "LSTM language model"),
     Bar("import", "`import torch_npu` after `import torch`", "-", 150, "ms"),

@@ -56,6 +56,17 @@ def add_rung4() -> dict:
     return json.loads(_child(code, NPU_DISABLE_KIND="binary"))
 
 
+def rung5_step(name: str) -> dict:
+    """A step where host code cannot read the device and the driver only copies and fills."""
+    code = (
+        "import json, torch, torch_npu\n"
+        "from benchmarks import run\n"
+        f"torch.set_num_threads({THREADS})\n"
+        f"print(json.dumps(run.model_step({name!r})))"
+    )
+    return json.loads(_child(code, **ladder.rung5_environment(True), NPU_FALLBACK="silent"))
+
+
 def import_time() -> dict:
     code = (
         "import time, torch; t = time.perf_counter(); import torch_npu; "
@@ -106,6 +117,7 @@ MEASURES = {
     **{name: partial(ladder.small_calls, name) for name in ladder.SMALL_CALLS},
     **{name: partial(optim.step, name) for name in optim.STEPS},
     **{name: partial(model_step, name) for name in MODELS},
+    **{f"{name}-rung5": partial(rung5_step, name) for name in ladder.COPIES},
     "import": import_time,
     "allocator": allocator_pair,
     "steady": steady_state,

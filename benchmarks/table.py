@@ -35,6 +35,8 @@ def lines(bars: list[Bar], watched: dict[str, str], recorded: dict) -> list[str]
             continue
         met = result["low"] <= bar.limit
         verdict = "met" if met else f"missed: {bar.reason or 'no reason given'}"
+        # How a value was measured that is not from the machine and clock of the others.
+        verdict += f" ({result['how']})" if "how" in result else ""
         quiet = f"{result['aa']:.3f}" if "aa" in result else "-"
         rows.append(
             f"| {bar.what} | {bar.against} | {bar.limit:g} {bar.unit} | "

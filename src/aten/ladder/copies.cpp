@@ -120,15 +120,15 @@ void Lease::claim_range(DeviceRange range) {
 }
 
 void Lease::drop_claim() noexcept {
-  if (claim != 0) {
-    Shadows::made().drop(std::exchange(claim, 0));
+  if (claim) {
+    Shadows::made().drop(std::exchange(claim, {}));
   }
 }
 
 void Lease::publish() {
-  if (claim != 0) {
+  if (claim) {
     Shadows::made().publish(
-        std::exchange(claim, 0), copy, host_of(valid.begin));
+        std::exchange(claim, {}), copy, host_of(valid.begin));
   }
 }
 
@@ -187,7 +187,7 @@ bool Lender::take(Lease& lease, const Need& need) {
     return lease.copy != nullptr;
   }
   const Shadows::Taken taken = shadows_->take(asked, lease.range(need.held));
-  if (taken.claim == 0) {
+  if (!taken.claim) {
     return false;
   }
   lease.claim = taken.claim;
@@ -336,7 +336,7 @@ Shadows::Claim claim_written(
     lease.drop_claim();
     lease.base = base;
   }
-  if (lease.claim == 0 && !tensor.is_nested() && tensor.numel() != 0 &&
+  if (!lease.claim && !tensor.is_nested() && tensor.numel() != 0 &&
       tensor.is_non_overlapping_and_dense() &&
       device_of_pointer(base) == device) {
     lease.claim_range(lease.range(extent_of(tensor)));

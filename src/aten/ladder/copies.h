@@ -32,7 +32,7 @@ struct Lease {
   char* first = nullptr;       // host address of the storage's first byte
   const char* base = nullptr;  // device address of it
   DeviceRange valid;           // of the claim: host and device agree there
-  Shadows::Claim claim = 0;
+  Shadows::Claim claim;
   bool shared = false;  // memory of a shadow, only to be read
 
   Lease() = default;

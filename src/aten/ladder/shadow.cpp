@@ -88,13 +88,26 @@ Shadows& Shadows::made() noexcept {
 
 // ---- one shadow ----
 
+void Shadows::insert_newest(Shadow& shadow) {
+  shadow.newer = nullptr;
+  shadow.older = newest_;
+  (newest_ != nullptr ? newest_->newer : oldest_) = &shadow;
+  newest_ = &shadow;
+  bytes_ += shadow.cost;
+  published_ += 1;
+}
+
+void Shadows::remove_age(Shadow& shadow) {
+  (shadow.newer != nullptr ? shadow.newer->older : newest_) = shadow.older;
+  (shadow.older != nullptr ? shadow.older->newer : oldest_) = shadow.newer;
+  bytes_ -= shadow.cost;
+  published_ -= 1;
+}
+
 Shadows::Map::iterator Shadows::erase(Map::iterator at, Dropped& dropped) {
   Shadow& shadow = at->second;
-  if (shadow.claim != 0) {
-    claims_.erase(shadow.claim);
-  } else {
-    ages_.erase(shadow.age);
-    bytes_ -= cost_of(*shadow.copy);
+  if (shadow.claim == 0) {
+    remove_age(shadow);
   }
   if (shadow.copy) {
     dropped.push_back(std::move(shadow.copy));
@@ -109,11 +122,12 @@ void Shadows::erase_overlap(
     --at;
   }
   while (at != map_.end() && at->first < range.end) {
+    const auto is_this = [&](const Claim& claim) {
+      return claim.id == at->second.claim;
+    };
     const bool is_mine =
         spare_mirrored && at->second.claim != 0 &&
-        std::find(
-            mirrored_claims.begin(), mirrored_claims.end(), at->second.claim) !=
-            mirrored_claims.end();
+        std::any_of(mirrored_claims.begin(), mirrored_claims.end(), is_this);
     at = is_mine ? std::next(at) : erase(at, dropped);
   }
 }
@@ -128,13 +142,16 @@ Shadows::Map::iterator Shadows::covering(DeviceRange range) {
   if (at->second.end < range.end || at->second.claim != 0) {
     return map_.end();
   }
-  ages_.splice(ages_.begin(), ages_, at->second.age);
+  remove_age(at->second);
+  insert_newest(at->second);
   return at;
 }
 
-Shadows::Map::iterator Shadows::find_claim(Claim claim) {
-  const auto found = claims_.find(claim);
-  return found == claims_.end() ? map_.end() : map_.find(found->second);
+Shadows::Map::iterator Shadows::find_claim(const Claim& claim) {
+  const auto found = map_.find(claim.begin);
+  return found != map_.end() && claim && found->second.claim == claim.id
+             ? found
+             : map_.end();
 }
 
 Shadows::Found Shadows::find(DeviceRange range) {
@@ -181,13 +198,11 @@ Shadows::Taken Shadows::take(DeviceRange range, DeviceRange held) {
     return {};
   }
   hits_.fetch_add(1, std::memory_order_relaxed);
-  ages_.erase(shadow.age);
-  bytes_ -= cost_of(*shadow.copy);
+  remove_age(shadow);
   shadow.claim = ++last_claim_;
-  claims_[shadow.claim] = at->first;
   taken.copy = std::move(shadow.copy);
   taken.at = shadow.at + (range.begin - at->first);
-  taken.claim = shadow.claim;
+  taken.claim = {shadow.claim, at->first};
   return taken;
 }
 
@@ -195,40 +210,39 @@ Shadows::Taken Shadows::take(DeviceRange range, DeviceRange held) {
 
 Shadows::Claim Shadows::claim(DeviceRange range) {
   if (range.bytes() == 0 || range.bytes() > limit_) {
-    return 0;
+    return {};
   }
   Dropped dropped;  // freed after the lock
   const std::lock_guard<std::mutex> lock(mutex_);
   if (is_barred(range)) {
-    return 0;
+    return {};
   }
   erase_overlap(range, dropped, false);
-  Shadow shadow;
+  Shadow& shadow = map_[range.begin];
+  shadow.begin = range.begin;
   shadow.end = range.end;
   shadow.claim = ++last_claim_;
-  claims_[shadow.claim] = range.begin;
-  map_.emplace(range.begin, std::move(shadow));
-  return last_claim_;
+  return {shadow.claim, range.begin};
 }
 
-void Shadows::publish(Claim claim, HostCopyPtr copy, char* at) {
+void Shadows::publish(const Claim& claim, HostCopyPtr copy, char* at) {
+  const std::size_t cost = cost_of(*copy);
   Dropped dropped;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = find_claim(claim);
   if (found == map_.end()) {
     return;
   }
-  claims_.erase(claim);
   Shadow& shadow = found->second;
   shadow.claim = 0;
   shadow.copy = std::move(copy);
   shadow.at = at;
-  shadow.age = ages_.insert(ages_.begin(), found->first);
-  bytes_ += cost_of(*shadow.copy);
+  shadow.cost = cost;
+  insert_newest(shadow);
   shrink(dropped);
 }
 
-void Shadows::drop(Claim claim) {
+void Shadows::drop(const Claim& claim) {
   Dropped dropped;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = find_claim(claim); found != map_.end()) {
@@ -266,8 +280,8 @@ bool Shadows::is_barred(DeviceRange range) const {
 }
 
 void Shadows::shrink(Dropped& dropped) {
-  while (bytes_ > limit_ && !ages_.empty()) {
-    erase(map_.find(ages_.back()), dropped);
+  while (bytes_ > limit_ && oldest_ != nullptr) {
+    erase(map_.find(oldest_->begin), dropped);
   }
 }
 
@@ -338,7 +352,7 @@ void Shadows::on_distrust(const char* why) noexcept {
 
 Shadows::Stats Shadows::stats() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return {hits_.load(), misses_.load(), ages_.size(), bytes_, limit_};
+  return {hits_.load(), misses_.load(), published_, bytes_, limit_};
 }
 
 Mirrored::Mirrored(c10::ArrayRef<Shadows::Claim> claims) noexcept

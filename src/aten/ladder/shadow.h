@@ -28,7 +28,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <list>
 #include <map>
 #include <mutex>
 
@@ -68,7 +67,13 @@ struct DeviceRange {
 
 class Shadows final : public WriteListener {
  public:
-  using Claim = std::uint64_t;  // 0: none
+  struct Claim {
+    std::uint64_t id = 0;      // 0: none
+    std::uintptr_t begin = 0;  // of its range
+    explicit operator bool() const {
+      return id != 0;
+    }
+  };
 
   // nullptr where none are kept: the device's memory can be read, writes
   // cannot be watched, NPU_SHADOW_MEMORY=0, a forked child.
@@ -89,16 +94,16 @@ class Shadows final : public WriteListener {
     HostCopyPtr copy;
     char* at = nullptr;  // host memory of the asked range's first byte
     DeviceRange range;   // of the claim, inside `held` unless in_place
-    Claim claim = 0;     // 0: there is none
+    Claim claim;         // none: there is no shadow
     bool in_place = false;
   };
   Taken take(DeviceRange range, DeviceRange held);
 
-  // 0 when it would be too large.
+  // None when it would be too large, or the range is barred.
   Claim claim(DeviceRange range);
   // `at` is host memory of the claim's first byte, in `copy`.
-  void publish(Claim claim, HostCopyPtr copy, char* at);
-  void drop(Claim claim);
+  void publish(const Claim& claim, HostCopyPtr copy, char* at);
+  void drop(const Claim& claim);
   // The shadow with this memory, if it still is one, is none any more.
   void forget(const HostCopy& copy);
 
@@ -125,12 +130,16 @@ class Shadows final : public WriteListener {
   void on_distrust(const char* why) noexcept override;
 
  private:
+  // A published shadow is in the list of ages, last used first.
   struct Shadow {
+    std::uintptr_t begin = 0;
     std::uintptr_t end = 0;
-    Claim claim = 0;  // 0: published
+    std::uint64_t claim = 0;  // 0: published
     HostCopyPtr copy;
     char* at = nullptr;
-    std::list<std::uintptr_t>::iterator age;  // in ages_, when published
+    std::size_t cost = 0;  // bytes of the bound
+    Shadow* newer = nullptr;
+    Shadow* older = nullptr;
   };
   using Map = std::map<std::uintptr_t, Shadow>;  // by begin
   using Dropped = c10::SmallVector<HostCopyPtr, 4>;
@@ -140,7 +149,9 @@ class Shadows final : public WriteListener {
   static void on_block_freed(const void* ptr, std::size_t bytes);
   Map::iterator covering(DeviceRange range);
   static bool is_free(const Map::value_type& item, DeviceRange held);
-  Map::iterator find_claim(Claim claim);
+  Map::iterator find_claim(const Claim& claim);
+  void insert_newest(Shadow& shadow);
+  void remove_age(Shadow& shadow);
   Map::iterator erase(Map::iterator at, Dropped& dropped);
   void erase_overlap(DeviceRange range, Dropped& dropped, bool spare_mirrored);
   void shrink(Dropped& dropped);
@@ -151,11 +162,12 @@ class Shadows final : public WriteListener {
   std::atomic<std::uint64_t> misses_{0};
   std::mutex mutex_;  // guards what follows
   Map map_;
-  std::list<std::uintptr_t> ages_;  // published shadows, last used first
-  std::map<Claim, std::uintptr_t> claims_;
+  Shadow* newest_ = nullptr;
+  Shadow* oldest_ = nullptr;
+  std::size_t published_ = 0;
   std::map<std::uintptr_t, std::uintptr_t> barred_;  // begin to end
   std::size_t bytes_ = 0;
-  Claim last_claim_ = 0;
+  std::uint64_t last_claim_ = 0;
   c10::SmallVector<npu_stream, 4> writers_;  // streams with unfinished writes
 };
 
