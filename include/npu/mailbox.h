@@ -12,7 +12,7 @@
  * index are skipped by writes and read as zero.
  * - `label` and `correlation` are copied from the call by the host half of the
  *   kernel, or looked up by `correlation` when it is read.
- * - The driver reads it in the calls that may answer NPU_E_ASYNC (npu/driver.h)
+ * - The driver reads it in the calls that may answer NPU_E_ASYNC (npu/status.h)
  *   for this stream, when the work before them is done: FULL means NPU_E_ASYNC
  *   with a text made of it (npu_mailbox_text), and EMPTY again. The host side
  *   never reads it.
