@@ -95,6 +95,9 @@ def test_deterministic_with_backward():
     y.sum().backward()
     assert seen == [True, False, True] and look() is False
     assert x.grad.tolist() == [2.0, 2.0]
+    with pytest.raises(TypeError, match="expected a tensor"):
+        torch.npu.enable_deterministic_with_backward(None)
+    assert look() is False
 
 
 def test_memory_fraction_errors():

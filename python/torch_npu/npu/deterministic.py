@@ -12,6 +12,8 @@ class _Switch(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, tensor: Tensor, on: bool) -> Tensor:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"expected a tensor, but got {type(tensor).__name__}")
         ctx.on = on
         torch.use_deterministic_algorithms(on)
         return tensor.view_as(tensor)

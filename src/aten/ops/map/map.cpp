@@ -164,6 +164,11 @@ class MapFrame {
                 (impl->is_neg() ? NPU_TENSOR_NEG : 0u);
     out.device = driver_device(impl->device().index());
     if (output) {
+      // A kernel writes values as they are: storing one under such a bit, as
+      // neg_ of a negated view does, is the CPU function's.
+      if (out.flags != 0) {
+        return false;
+      }
       call.add_output(out);
     } else {
       if (out.data == iter_.data_ptr(0)) {
