@@ -31,7 +31,7 @@ The format is the one of the API guide, with our additions:
         ignore: [dtype]              # arguments the kernel does not need
         check: alpha.toDouble() > 0  # C++; where it does not hold the CPU gets the call, and complains
                                      # {dtype: …, size: …}: the same with the reason for the report
-        rule: unary                  # no structured meta: how dtypes go (MapRule, map.h)
+        rule: unary                  # no meta that builds a TensorIterator: how dtypes go (MapRule, map.h)
         floating: true               # … and only floating point operands do
         result: bool                 # floating point operands give bools
         fast: false                  # the meta checks more than dtypes and sizes: always ask it

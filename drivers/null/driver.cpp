@@ -67,7 +67,10 @@ npu_status shutdown() {
 // clang-format off
 const npu_driver driver = {
     sizeof(driver), NPU_ABI, "null", "OpenNPU", "0.1",
-    ~0u, ~0u, // accepts every flag, and uses none
+    // Add CONJ and NEG when the copy kernel resolves them.
+    NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE | NPU_TENSOR_HOST_SCALAR |
+        NPU_TENSOR_ALIAS,
+    NPU_CALL_INDEX32 | NPU_CALL_COUNT,
     &device_table, &memory_table, &stream_table, &event_table, &op_table,
     nullptr, // no optional interfaces
     shutdown,

@@ -255,8 +255,7 @@ typedef struct npu_memory_table {
   npu_status (*discard)(npu_stream stream, void* ptr, uint64_t bytes);
 } npu_memory_table;
 
-/* ---- stream
- * ------------------------------------------------------------------ */
+/* ---- stream ---- */
 
 typedef void (*npu_host_fn)(void* context);
 
@@ -299,8 +298,7 @@ typedef struct npu_stream_table {
   struct npu_mailbox* (*mailbox)(npu_stream stream);
 } npu_stream_table;
 
-/* ---- event
- * ------------------------------------------------------------------- */
+/* ---- event ---- */
 
 #define NPU_EVENT_TIMING 1u
 #define NPU_EVENT_BLOCKING 2u /* synchronize sleeps instead of spinning */
@@ -328,8 +326,7 @@ typedef struct npu_event_table {
   void* (*native_handle)(npu_event event);
 } npu_event_table;
 
-/* ---- operators
- * ----------------------------------------------------------------- */
+/* ---- operators ---- */
 
 typedef struct npu_op_table {
   uint32_t size;
@@ -389,8 +386,7 @@ typedef struct npu_op_table {
       struct npu_verdict* verdict);
 } npu_op_table;
 
-/* ---- the driver
- * ------------------------------------------------------------------ */
+/* ---- the driver ---- */
 
 /* npu_driver.flags. The device is this computer's processor: host code on the
  * same bytes is as native as a kernel, so it is not a fallback. Since 1.1. */
@@ -431,8 +427,7 @@ typedef struct npu_driver {
   uint32_t flags; /* NPU_DRIVER_*. Since 1.1. */
   uint32_t reserved;
   /* The profile used when the user names none: which chip this device imitates
-   * in what it warns about. NULL = none: warnings are about this driver. Since
-   * 1.1. */
+   * in what it warns about. NULL = none: it warns about itself. Since 1.1. */
   const char* default_profile;
 } npu_driver;
 

@@ -14,8 +14,7 @@
 extern "C" {
 #endif
 
-/* ---- dtypes
- * ------------------------------------------------------------------- */
+/* ---- dtypes ---- */
 
 typedef uint16_t npu_dtype;
 #define NPU_ABSENT 0u /* an optional operand that is not there */
@@ -46,8 +45,7 @@ typedef uint16_t npu_dtype;
 /* Sets of dtypes are 64-bit masks. */
 #define NPU_DTYPE_BIT(dtype) (UINT64_C(1) << (dtype))
 
-/* ---- tensors
- * ------------------------------------------------------------------- */
+/* ---- tensors ---- */
 
 #define NPU_MAX_DIMS 64
 
@@ -87,8 +85,7 @@ typedef struct npu_list {
   const npu_tensor* tensors; /* NULL when all are dense in the same order */
 } npu_list;
 
-/* ---- scalars
- * ------------------------------------------------------------------- */
+/* ---- scalars ---- */
 
 #define NPU_SCALAR_NONE 0u
 #define NPU_SCALAR_BOOL 1u
@@ -107,8 +104,7 @@ typedef struct npu_scalar {
   double im;
 } npu_scalar;
 
-/* ---- random numbers
- * ------------------------------------------------------------ */
+/* ---- random numbers ---- */
 
 /* Philox4x32-10 with key = seed. Effective offset = (offset_ptr ? *offset_ptr
  * : 0) + offset, counted in 32-bit words, a multiple of 4; effective seed =
@@ -121,8 +117,7 @@ typedef struct npu_rng {
   const uint64_t* offset_ptr;
 } npu_rng;
 
-/* ---- the call
- * ------------------------------------------------------------------ */
+/* ---- the call ---- */
 
 #define NPU_CALL_INDEX32 1u /* every byte offset fits in int32 */
 #define NPU_CALL_CAPTURE 2u /* being recorded into a graph */
@@ -190,8 +185,7 @@ static inline uint64_t npu_call_workspace_limit(const npu_call* call) {
   return call->workspace_limit == 1 ? 0 : call->workspace_limit;
 }
 
-/* ---- what a driver answers
- * ------------------------------------------------------- */
+/* ---- what a driver answers ---- */
 
 #define NPU_VERDICT_NO 0u
 #define NPU_VERDICT_YES 1u

@@ -77,6 +77,14 @@ def test_the_kit_judges_it(acme):
     assert re.search(r"^fill +passes", done.stdout, re.MULTILINE), done.stdout
 
 
+def test_it_declares_no_flag_that_its_kernels_ignore(acme):
+    """Kernels added to it would silently read conjugated and negated views as they lie."""
+    text = (acme / "driver.cpp").read_text(encoding="utf-8")
+    known = text[text.index('"acme", "Acme"') : text.index("&device_table")]
+    assert "NPU_TENSOR_CONTIGUOUS" in known
+    assert not re.search(r"~0u|NPU_TENSOR_(CONJ|NEG)", known), known
+
+
 def test_it_overwrites_nothing(acme):
     before = {f: f.read_bytes() for f in acme.glob("*.*")}
     done = command("new", "acme", at=acme.parent)
