@@ -364,6 +364,18 @@ assert kept[-1].eq(9).all() and read(w).eq(4).all()
 """)
 
 
+def test_a_kernel_that_writes_what_it_says_it_only_reads(discrete):
+    discrete("""
+lib = torch.library.Library("lies", "DEF")
+lib.define("read(Tensor x) -> Tensor")
+lib.impl("read", lambda x: x.add_(1).clone(), "CPU")
+w = torch.ones(64).npu()
+for shadowed in (False, True):
+    torch.ops.lies.read(w)
+    assert torch.equal(read(w), w.cpu()), shadowed
+""")
+
+
 def test_an_error_in_the_kernel_leaves_nothing_stale(discrete):
     discrete("""
 lib = torch.library.Library("fails", "DEF")

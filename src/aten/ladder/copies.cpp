@@ -163,7 +163,7 @@ std::unique_ptr<Lease> Lender::lend(
   if (shadows_ != nullptr && take(*lease, need)) {
     return lease;
   }
-  const bool keeps = may_keep(*lease);
+  const bool keeps = (need.trusted || need.written) && may_keep(*lease);
   if (keeps && need.read.size() >= storage_bytes / kShareOfStorage) {
     need.read = need.held = {0, storage_bytes};
   }
@@ -181,10 +181,18 @@ bool Lender::take(Lease& lease, const Need& need) {
   const DeviceRange asked = lease.range(need.read);
   if (!need.written) {
     Shadows::Found found = shadows_->find(asked);
+    if (!found.copy) {
+      return false;
+    }
+    if (!need.trusted) {
+      take_memory(lease, need.held);
+      std::memcpy(lease.first + need.read.begin, found.at, need.read.size());
+      return true;
+    }
     lease.copy = std::move(found.copy);
     lease.first = found.at - need.read.begin;
     lease.shared = true;
-    return lease.copy != nullptr;
+    return true;
   }
   const Shadows::Taken taken = shadows_->take(asked, lease.range(need.held));
   if (!taken.claim) {
@@ -206,7 +214,6 @@ bool Lender::take(Lease& lease, const Need& need) {
 }
 
 void Lender::copy_down(Lease& lease, Extent read) {
-  lease.shared = false;
   check_driver(
       active_driver().memory().copy_to_host(
           stream_,
@@ -269,7 +276,7 @@ void CpuCall::download() {
   Lender lender(device_.index());
   for (std::size_t i = 0; i < storages_.size(); ++i) {
     Mapped& mapped = storages_[i];
-    Need need{reached[i], reached[i], mapped.written};
+    Need need{reached[i], reached[i], mapped.written, entry_.builtin};
     if (reaches_beyond(entry_)) {
       mapped.out_only = false;
       need.read = need.held = {0, mapped.bytes};

@@ -66,6 +66,9 @@ struct Need {
   Extent read;   // has values
   Extent held;   // has memory
   bool written;  // by the kernel
+  // Kernels of other libraries were seen to write arguments that their schema
+  // calls read-only: they get memory of their own.
+  bool trusted;
 };
 
 // Finds or makes the host memory of one call's arguments.
