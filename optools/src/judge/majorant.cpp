@@ -13,6 +13,7 @@
 
 #include "core/tool.h"
 #include "core/values.h"
+#include "judge/activations.h"
 
 namespace optools {
 namespace {
@@ -411,23 +412,16 @@ std::vector<at::Tensor> of_softmax_backward(
   return {fitting(m, references[0])};
 }
 
-std::vector<at::Tensor> of_input(
+// A state is rounded to the dtype of the result before the next step reads it:
+// that moves results as rounding the arguments so would.
+std::vector<at::Tensor> of_states(
     const HostCall& call, const std::vector<at::Tensor>& references) {
-  at::Tensor x;
-  for (const auto& value : call.inputs) {
-    if (value.isTensor() && value.toTensor().defined()) {
-      x = wide(value.toTensor()).abs();
-      break;
-    }
-  }
-  std::vector<at::Tensor> found;
-  for (const auto& reference : references) {
-    if (!reference.defined() || !is_number(reference)) {
-      found.emplace_back();
-    } else if (x.defined() && x.sizes() == reference.sizes()) {
-      found.push_back(fitting(x, reference));
-    } else {
-      return by_movement(call, references);
+  auto found = by_movement(call, references);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const auto dtype = call.results[i].dtype;
+    if (found[i].defined()) {
+      found[i] =
+          found[i].mul(unit_roundoff(dtype) / accumulator_roundoff(dtype));
     }
   }
   return found;
@@ -449,6 +443,28 @@ bool is_extrapolation(const HostCall& call) {
 
 }  // namespace
 
+std::vector<at::Tensor> of_first_argument(
+    const HostCall& call, const std::vector<at::Tensor>& references) {
+  at::Tensor x;
+  for (const auto& value : call.inputs) {
+    if (value.isTensor() && value.toTensor().defined()) {
+      x = wide(value.toTensor()).abs();
+      break;
+    }
+  }
+  std::vector<at::Tensor> found;
+  for (const auto& reference : references) {
+    if (!reference.defined() || !is_number(reference)) {
+      found.emplace_back();
+    } else if (x.defined() && x.sizes() == reference.sizes()) {
+      found.push_back(fitting(x, reference));
+    } else {
+      return by_movement(call, references);
+    }
+  }
+  return found;
+}
+
 std::vector<at::Tensor> majorants(
     const HostCall& call, const std::vector<at::Tensor>& references) {
   switch (call.rule.rule) {
@@ -456,7 +472,7 @@ std::vector<at::Tensor> majorants(
       return is_extrapolation(call) ? by_movement(call, references)
                                     : of_products(call, references);
     case Rule::kByInput:
-      return of_input(call, references);
+      return of_activation(call, references);
     case Rule::kLayerNorm:
       return of_layer_norm(call, references);
     case Rule::kNormBackward:
@@ -465,6 +481,8 @@ std::vector<at::Tensor> majorants(
       return of_softmax_backward(call, references, false);
     case Rule::kLogSoftmaxBackward:
       return of_softmax_backward(call, references, true);
+    case Rule::kRecurrent:
+      return of_states(call, references);
     default:
       return by_movement(call, references);
   }

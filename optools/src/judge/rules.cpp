@@ -280,6 +280,7 @@ Table make_table() {
        "_scaled_dot_product_flash_attention_for_cpu_backward",
        "_scaled_dot_product_cudnn_attention",
        "_scaled_dot_product_cudnn_attention_backward"});
+  add(table, Rule::kRecurrent, {"mkldnn_rnn_layer"});
   return table;
 }
 
