@@ -8,7 +8,8 @@
 #include <cmath>
 #include <limits>
 
-#include "judge/majorant.h"
+#include "core/tool.h"
+#include "judge/movement.h"
 
 namespace optools {
 namespace {
@@ -84,6 +85,30 @@ at::Tensor sigmoid_like(
     return size.mul(share).add_(soft).mul_(tail(x)).mul_(g).add_(floor);
   }
   return {};
+}
+
+// M is the first argument, of functions that cancel inside; how far they move
+// where that has other sizes.
+std::vector<at::Tensor> of_first_argument(
+    const HostCall& call, const std::vector<at::Tensor>& references) {
+  at::Tensor x;
+  for (const auto& value : call.inputs) {
+    if (value.isTensor() && value.toTensor().defined()) {
+      x = value.toTensor().abs().to(ScalarType::Double);
+      break;
+    }
+  }
+  std::vector<at::Tensor> found;
+  for (const auto& reference : references) {
+    if (!reference.defined() || !is_number(reference)) {
+      found.emplace_back();
+    } else if (x.defined() && x.sizes() == reference.sizes()) {
+      found.push_back(fitting(x, reference));
+    } else {
+      return by_movement(call, references);
+    }
+  }
+  return found;
 }
 
 bool has_limits(const HostCall& call) {

@@ -12,9 +12,4 @@ namespace optools {
 std::vector<at::Tensor> majorants(
     const HostCall& call, const std::vector<at::Tensor>& references);
 
-// M is the first argument, of functions that cancel inside; how far they move
-// where that has other sizes.
-std::vector<at::Tensor> of_first_argument(
-    const HostCall& call, const std::vector<at::Tensor>& references);
-
 }  // namespace optools
