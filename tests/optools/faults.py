@@ -161,6 +161,52 @@ def truncated_sum(x, dim, keepdim=False, *, dtype=None):
     return x.narrow(dim[0], 0, x.shape[dim[0]] - 1).sum(dim, keepdim)
 
 
+def flushed(function: Callable) -> Callable:
+    """Results below 1e-6 become 0."""
+
+    def run(*args, **kwargs):
+        y = function(*args, **kwargs)
+        return y.masked_fill(y.abs() < 1e-6, 0.0)
+
+    return run
+
+
+def last_of_equals(find: Callable) -> Callable:
+    def run(x, dim=None, keepdim=False):
+        flipped = x.flip(dim)
+        return x.shape[dim] - 1 - find(flipped, dim, keepdim)
+
+    return run
+
+
+def last_maximum(x, dim, keepdim=False):
+    return x.amax(dim, keepdim), last_of_equals(torch.argmax)(x, dim, keepdim)
+
+
+def biased_variance(x, dim=None, *, correction=None, keepdim=False):
+    return x.var(dim, correction=0)
+
+
+def half_pixel(x, size, align_corners, *scales):
+    return torch.nn.functional.interpolate(x, size, mode="bilinear", align_corners=True)
+
+
+def short_mean(x, dim, keepdim=False, *, dtype=None):
+    return x.sum(dim) / (x.shape[dim[0]] - 1)
+
+
+def unweighted(grad, indices, count, padding, by_frequency):
+    return torch.zeros(count, grad.shape[-1]).index_put((indices,), grad)  # the last one wins
+
+
+def _ties(device: str) -> torch.Tensor:
+    return torch.tensor([[1.0, 3, 3, 2], [5, 5, 5, 5]]).to(device)
+
+
+def _tail(device: str) -> torch.Tensor:
+    return torch.linspace(-30, 3, 200).to(device)
+
+
 def _random(device: str, *shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device)
 
@@ -298,5 +344,84 @@ FAULTS = [
         "sum.dim_IntList",
         computed(truncated_sum),
         lambda d: _random(d, 5, 300).sum(1),
+    ),
+    Fault(
+        "silu flushed to 0 below 1e-6",
+        "silu",
+        computed(flushed(lambda x: x * x.sigmoid())),
+        lambda d: torch.nn.functional.silu(_tail(d)),
+    ),
+    Fault(
+        "its gradient flushed",
+        "silu_backward",
+        computed(flushed(torch.ops.aten.silu_backward.default)),
+        lambda d: torch.ops.aten.silu_backward(torch.ones(200, device=d), _tail(d)),
+    ),
+    Fault(
+        "mish flushed",
+        "mish",
+        computed(flushed(torch.nn.functional.mish)),
+        lambda d: torch.nn.functional.mish(_tail(d)),
+    ),
+    Fault(
+        "softplus flushed",
+        "softplus",
+        computed(flushed(torch.nn.functional.softplus)),
+        lambda d: torch.nn.functional.softplus(_tail(d)),
+    ),
+    Fault(
+        "sigmoid flushed",
+        "sigmoid",
+        computed(flushed(torch.sigmoid)),
+        lambda d: _tail(d).sigmoid(),
+    ),
+    Fault(
+        "argmax takes the last of equal values",
+        "argmax",
+        computed(last_of_equals(torch.argmax)),
+        lambda d: _ties(d).argmax(1),
+        "have to be equal",
+    ),
+    Fault(
+        "argmin takes the last of equal values",
+        "argmin",
+        computed(last_of_equals(torch.argmin)),
+        lambda d: _ties(d).argmin(1),
+        "have to be equal",
+    ),
+    Fault(
+        "max takes the last of equal values",
+        "max.dim",
+        computed(last_maximum),
+        lambda d: _ties(d).max(1),
+        "have to be equal",
+    ),
+    Fault(
+        "variance of a population",
+        "var.correction",
+        computed(biased_variance),
+        lambda d: _random(d, 5, 300).var(1),
+    ),
+    Fault(
+        "corners aligned",
+        "upsample_bilinear2d",
+        computed(half_pixel),
+        lambda d: torch.nn.functional.interpolate(
+            _random(d, 1, 2, 5, 5), size=(9, 9), mode="bilinear"
+        ),
+    ),
+    Fault(
+        "mean of one element less",
+        "mean.dim",
+        computed(short_mean),
+        lambda d: _random(d, 5, 3000).mean(1),
+    ),
+    Fault(
+        "gradients of equal words not added",
+        "embedding_dense_backward",
+        computed(unweighted),
+        lambda d: torch.ops.aten.embedding_dense_backward(
+            _random(d, 8, 4), torch.tensor([1, 2, 1, 0, 3, 3, 2, 1]).to(d), 5, -1, False
+        ),
     ),
 ]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpAutoCompare finds seeded faults, and raises no alarm over right kernels."""
 
+import fault_generator
 import faults
 import op_tools
 import pytest
@@ -41,6 +42,29 @@ def test_without_the_fault_there_is_no_alarm(accelerator, fault):
     assert tool.findings() == []
     judged = {row["op"] for row in tool.table() if row["pass"]}
     assert operator(fault) in judged, (judged, tool.skips())
+
+
+# Of a magnitude no clean kernel has.
+DRAWN = [fault_generator.draw(seed, (8192, 65536)) for seed in range(24)]
+
+
+@pytest.mark.parametrize("drawn", DRAWN, ids=str)
+def test_a_fault_drawn_at_random_is_found(accelerator, drawn):
+    wrong = faults.computed(drawn.kernel(drawn.target.overload))
+    args = faults.back(drawn.arguments(), torch.empty(0, device=accelerator))
+    tool = op_tools.OpAutoCompare()
+    with kernel(drawn.target.op, wrong, accelerator), tool:
+        drawn.target.overload(*args)
+    assert [error["op"] for error in tool.errors()] == ["aten::" + drawn.target.op]
+
+
+def test_faults_at_random_by_magnitude():
+    """Less than half a unit is rounded away; far above the bar nothing is missed (docs/tools.md)."""
+    for seed in range(60):
+        small = fault_generator.draw(seed, (0.25,))
+        assert fault_generator.verdict(small) == "pass", small
+    drawn = [fault_generator.draw(seed, (65536,)) for seed in range(200)]
+    assert not [str(d) for d in drawn if fault_generator.verdict(d) != "error"]
 
 
 # Fused forms that the CPU, or the device, has alone.

@@ -41,10 +41,13 @@ torch.manual_seed(3)
 model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)).to(device)
 x = torch.randn(5, 8).to(device)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
+drop = nn.Dropout(0.4 if fault == "dropout" else 0.0)
 for _ in range(2):
     optimizer.zero_grad()
-    loss = model(x).tanh().square().mean()
+    loss = drop(model(x)).tanh().square().mean()
     loss.backward()
+    if fault == "dropout":
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     optimizer.step()
     print("loss", loss.item())
 if fault == "raise":
@@ -104,6 +107,17 @@ def test_against_the_cpu(script, capsys, accelerator, monkeypatch):
     assert int(matched) == int(calls) == int(others) > 40
     code, text = hunt(capsys, script, accelerator, "none")
     assert code == 0, text.out
+
+
+def test_a_model_with_dropout(script, capsys, accelerator, monkeypatch):
+    """What draws stays on the device, and numbers of the program's stay numbers."""
+    monkeypatch.delenv("OP_TOOLS_DEVICE")
+    code, text = hunt(capsys, script, accelerator, "dropout", "--reference", "cpu", "-o", "found")
+    assert code == 0 and "no operator is wrong" in text.out, text.out
+    calls, matched = re.search(r"(\d+) calls, (\d+) .* with", text.out).groups()
+    assert calls == matched
+    names = {record.op for record in captures.open(captures.find("found")[0])}
+    assert names & {"aten::native_dropout", "aten::bernoulli_.float"}, names
 
 
 def test_against_a_capture(script, capsys, monkeypatch):

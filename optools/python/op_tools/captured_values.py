@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from op_tools.containers import copy_tensor
+from op_tools.core import _C
 
 if TYPE_CHECKING:
     from op_tools.captures import Capture
@@ -101,7 +102,14 @@ class TensorRef:
             tensor = tensor.conj()
         if self.flags & _NEGATIVE:
             tensor = torch._neg_view(tensor)
+        if self.is_number:
+            _C.set_wrapped_number(tensor)
         return tensor
+
+    @property
+    def is_number(self) -> bool:
+        """A Python number that PyTorch made a tensor of: it does not decide a result's dtype."""
+        return bool(self.flags & _WRAPPED) and not self.shape
 
     def blank(self, device: str | torch.device) -> torch.Tensor:
         """Memory of its shape, for what is only written."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 
 from op_tools import options
+from op_tools.core import _C
 
 _LEAVES = (int, float, complex, str, bytes, bool, torch.Tensor, type(None))
 
@@ -111,7 +112,8 @@ def is_cpu_op(*args: object, **kwargs: object) -> tuple[bool, torch.device]:
 def copy_tensor(tensor: torch.Tensor, device: object, dtype: torch.dtype | None = None):
     """A detached copy there, with the same strides and requires_grad.
 
-    Elements that share memory (expand, overlapping as_strided) share it in the copy too.
+    Elements that share memory (expand, overlapping as_strided) share it in the copy too. What stands
+    for a Python number does so in the copy.
     """
     source = tensor.detach()
     dtype = dtype or source.dtype
@@ -127,6 +129,8 @@ def copy_tensor(tensor: torch.Tensor, device: object, dtype: torch.dtype | None 
             copy = flat.copy_(source)
     if tensor.requires_grad and (copy.is_floating_point() or copy.is_complex()):
         copy.requires_grad_()
+    if _C.is_wrapped_number(tensor):
+        _C.set_wrapped_number(copy)
     return copy
 
 

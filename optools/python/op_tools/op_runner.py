@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import torch
 
 from op_tools import ditorch_folders, op_names, options
+from op_tools.attention_calls import cpu_form
 from op_tools.compare_hook import lines
 from op_tools.comparing import compare_result
 from op_tools.containers import (
@@ -106,7 +107,8 @@ class OpRunner:
         torch.manual_seed(self.seed)
         self.used = args
         self.hook.before_forward()
-        self.result = self.fun(*args, **kwargs)
+        function = cpu_form(self.fun) if self.device.type == "cpu" else self.fun
+        self.result = function(*args, **kwargs)
         self.hook.after_forward()
         return self.result
 
@@ -196,7 +198,7 @@ class OpRunner:
     def _on_cpu(self, phase: str, dtypes: dict) -> list:
         """Results, or gradients, of the call on the cpu in these dtypes."""
         case = self.case
-        reference = ReferenceCall(self.name, self.fun, case.args, case.kwargs, dtypes)
+        reference = ReferenceCall(self.name, cpu_form(self.fun), case.args, case.kwargs, dtypes)
         made = tensors_in(reference.run())
         if phase == "forward":
             return made

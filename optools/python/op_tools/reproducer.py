@@ -84,6 +84,8 @@ class _Source:
         self.strides: dict[str, tuple[int, ...]] = {}
 
     def of(self, value: object) -> str:
+        if isinstance(value, TensorRef) and value.is_number and value.hash is not None:
+            return self.of(value.load().item())
         if isinstance(value, TensorRef):
             return self._tensor(value)
         if isinstance(value, (list, tuple)):

@@ -68,6 +68,25 @@ Allowance allowance_of(
   return a;
 }
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+bool is_infinite(const c10::complex<double>& z) {
+  return std::isinf(z.real()) || std::isinf(z.imag());
+}
+
+// An infinity on either axis is one, whatever the other part is (C99); two of
+// them differ where an axis has both signs.
+double infinite_modulus(
+    const c10::complex<double>& got, const c10::complex<double>& reference) {
+  const auto opposed = [](double a, double b) {
+    return std::isinf(a) && std::isinf(b) && a != b;
+  };
+  return is_infinite(reference) && (opposed(got.real(), reference.real()) ||
+                                    opposed(got.imag(), reference.imag()))
+             ? -kInfinity
+             : kInfinity;
+}
+
 // E is of the modulus: a complex number becomes the reference's modulus, and
 // that plus the modulus of the difference.
 Tally tally_complex(
@@ -85,8 +104,11 @@ Tally tally_complex(
     const double size = std::hypot(r[i].real(), r[i].imag());
     const double apart =
         std::hypot(g[i].real() - r[i].real(), g[i].imag() - r[i].imag());
-    there[i] = size;
-    here[i] = g[i] == r[i] ? size : size + apart;
+    there[i] = size;  // an infinity even beside a NaN, as hypot has it
+    here[i] = is_infinite(g[i])   ? infinite_modulus(g[i], r[i])
+              : is_infinite(r[i]) ? std::hypot(g[i].real(), g[i].imag())
+              : g[i] == r[i]      ? size
+                                  : size + apart;
     dot += g[i].real() * r[i].real() + g[i].imag() * r[i].imag();
     got2 += std::norm(std::complex<double>(g[i].real(), g[i].imag()));
   }

@@ -5,10 +5,12 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/tool.h"
 #include "core/values.h"
 #include "core/widen.h"
+#include "judge/recurrent.h"
 
 namespace optools {
 namespace {
@@ -60,6 +62,22 @@ at::Tensor converted(const at::Tensor& t, ScalarType dtype, bool copy) {
   return widened_copy(t, dtype);
 }
 
+// Operators PyTorch keeps for other backends have a CPU kernel that only
+// raises: the operator of the same meaning, with its arguments on the stack.
+std::optional<c10::OperatorHandle> host_twin(
+    const std::string& name, torch::jit::Stack& stack) {
+  if (name == "convolution_overrideable") {
+    return c10::Dispatcher::singleton().findSchema({"aten::convolution", ""});
+  }
+  if (name == "convolution_backward_overrideable") {
+    const int64_t channels = stack[0].toTensor().size(1);
+    stack.insert(stack.begin() + 3, c10::List<int64_t>({channels}));
+    return c10::Dispatcher::singleton().findSchema(
+        {"aten::convolution_backward", ""});
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool is_dtype(const c10::Argument& argument) {
@@ -98,8 +116,12 @@ std::string result_name(const HostCall& call, const HostResult& result) {
 }
 
 Values run_on_host(const Operator& op, const Values& inputs) {
+  if (auto defined = recurrent_answer(op, inputs)) {
+    return std::move(*defined);
+  }
   torch::jit::Stack stack(inputs.begin(), inputs.end());
-  op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  const auto handle = host_twin(base_name(op), stack).value_or(op.handle);
+  handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
   return {stack.begin(), stack.end()};
 }
 

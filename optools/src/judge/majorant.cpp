@@ -4,15 +4,13 @@
 // need one, else how far the result moves when its inputs do.
 #include "judge/majorant.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/maximum.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "core/tool.h"
 #include "core/values.h"
+#include "judge/activations.h"
+#include "judge/movement.h"
 
 namespace optools {
 namespace {
@@ -24,19 +22,6 @@ at::Tensor wide(const at::Tensor& t) {
   return t.to(
       c10::isComplexType(t.scalar_type()) ? ScalarType::ComplexDouble
                                           : ScalarType::Double);
-}
-
-bool is_number(const at::Tensor& t) {
-  return unit_roundoff(t.scalar_type()) != 0;
-}
-
-// Undefined, which is |reference|, where the sizes say that it belongs to
-// something else.
-at::Tensor fitting(const at::Tensor& found, const at::Tensor& reference) {
-  if (!found.defined() || found.sizes() != reference.sizes()) {
-    return {};
-  }
-  return found.is_complex() ? found.abs() : found;
 }
 
 bool named(const c10::Argument& argument, const char* name) {
@@ -107,146 +92,6 @@ std::vector<at::Tensor> of_products(
     }
     if (finite) {
       break;  // in float32 it is half the work, and digits do not matter
-    }
-  }
-  return found;
-}
-
-// ---- movement
-// ----------------------------------------------------------------
-
-// float64 arithmetic would swallow a smaller move.
-constexpr double kLeastMove = 0x1p-40;
-
-// Arguments that are moved one by one; those after them, together.
-constexpr size_t kMostMoves = 5;
-
-bool is_movable(const c10::IValue& value) {
-  if (value.isDouble()) {
-    // A kernel computes with the float nearest to it.
-    const double number = value.toDouble();
-    return static_cast<double>(static_cast<float>(number)) != number;
-  }
-  bool found = false;
-  each_tensor(
-      value, [&](const at::Tensor& t) { found = found || is_number(t); });
-  return found;
-}
-
-// Moves upwards all together, so that the terms of a sum add up whatever their
-// signs; or each up or down at random.
-class Mover {
- public:
-  Mover(double step, bool random) : step_(step), random_(random) {}
-
-  at::Tensor operator()(const at::Tensor& t) {
-    for (const auto& [before, after] : done_) {
-      if (before.is_same(t)) {  // one tensor given twice moves once
-        return after;
-      }
-    }
-    done_.emplace_back(t, is_number(t) ? moved(t) : t);
-    return done_.back().second;
-  }
-
- private:
-  at::Tensor moved(const at::Tensor& t) {
-    if (t.is_complex()) {
-      return t.mul(1 + step_);
-    }
-    if (!random_) {
-      return t.add(t.abs(), step_);
-    }
-    at::Tensor signs = at::empty_like(t).uniform_(-1, 1, generator_);
-    return t.mul(signs.sign_().mul_(step_).add_(1));
-  }
-
-  double step_;
-  bool random_;
-  at::Generator generator_ = at::make_generator<at::CPUGeneratorImpl>(17);
-  std::vector<std::pair<at::Tensor, at::Tensor>> done_;
-};
-
-// The float64 arguments with those from `first` to before `last` moved.
-Values moved_arguments(
-    const HostCall& call,
-    const std::vector<size_t>& movable,
-    size_t first,
-    size_t last,
-    Mover& move,
-    double step) {
-  Values inputs = widened(call);
-  for (size_t at = first; at < last; ++at) {
-    auto& value = inputs[movable[at]];
-    value = value.isDouble() ? c10::IValue(value.toDouble() * (1 + step))
-                             : map_tensors(value, move);
-  }
-  return inputs;
-}
-
-double step_of(const HostCall& call) {
-  double step = kLeastMove;
-  for (const auto& result : call.results) {
-    if (unit_roundoff(result.dtype) != 0) {
-      step = std::max(step, accumulator_roundoff(result.dtype));
-    }
-  }
-  return step;
-}
-
-// How far a run with moved arguments is from the references, in steps.
-void add_moves(
-    const HostCall& call,
-    const Values& inputs,
-    const std::vector<at::Tensor>& references,
-    double step,
-    std::vector<at::Tensor>& largest) {
-  const Values outputs = run_on_host(*call.op, inputs);
-  for (size_t i = 0; i < references.size(); ++i) {
-    const at::Tensor moved = corresponding(call.results[i], inputs, outputs);
-    if (!references[i].defined() || !is_number(references[i]) ||
-        !moved.defined() || moved.sizes() != references[i].sizes()) {
-      continue;
-    }
-    const at::Tensor way = moved.sub(references[i]).abs().div_(step);
-    const at::Tensor clean = way.nan_to_num_(0.0, 0.0, 0.0);
-    largest[i] = largest[i].defined() ? at::maximum(largest[i], clean) : clean;
-  }
-}
-
-// The sum over arguments of what the results move when that one does.
-std::vector<at::Tensor> by_movement(
-    const HostCall& call, const std::vector<at::Tensor>& references) {
-  std::vector<size_t> movable;
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (is_movable(call.inputs[i])) {
-      movable.push_back(i);
-    }
-  }
-  const double step = step_of(call);
-  std::vector<at::Tensor> found(references.size());
-  const size_t moves = std::min(movable.size(), kMostMoves);
-  for (size_t at = 0; at < moves; ++at) {
-    const size_t last = at + 1 == moves ? movable.size() : at + 1;
-    std::vector<at::Tensor> largest(references.size());
-    for (const bool random : {false, true}) {
-      if (random && call.rule.pointwise) {
-        continue;
-      }
-      Mover move(step, random);
-      const Values inputs =
-          moved_arguments(call, movable, at, last, move, step);
-      add_moves(call, inputs, references, step, largest);
-    }
-    for (size_t i = 0; i < references.size(); ++i) {
-      if (largest[i].defined()) {
-        found[i] = found[i].defined() ? found[i].add(largest[i]) : largest[i];
-      }
-    }
-  }
-  for (size_t i = 0; i < references.size(); ++i) {
-    if (references[i].defined() && is_number(references[i])) {
-      found[i] = fitting(found[i], references[i]);
     }
   }
   return found;
@@ -411,23 +256,27 @@ std::vector<at::Tensor> of_softmax_backward(
   return {fitting(m, references[0])};
 }
 
-std::vector<at::Tensor> of_input(
-    const HostCall& call, const std::vector<at::Tensor>& references) {
-  at::Tensor x;
-  for (const auto& value : call.inputs) {
-    if (value.isTensor() && value.toTensor().defined()) {
-      x = wide(value.toTensor()).abs();
-      break;
-    }
-  }
+// x - max - log(sum of exp): the sum is 1 or more, and rounded, however small
+// its logarithm is.
+std::vector<at::Tensor> of_log_softmax(
+    const std::vector<at::Tensor>& references) {
   std::vector<at::Tensor> found;
   for (const auto& reference : references) {
-    if (!reference.defined() || !is_number(reference)) {
-      found.emplace_back();
-    } else if (x.defined() && x.sizes() == reference.sizes()) {
-      found.push_back(fitting(x, reference));
-    } else {
-      return by_movement(call, references);
+    found.push_back(reference.defined() ? reference.abs().add_(1) : reference);
+  }
+  return found;
+}
+
+// A state is rounded to the dtype of the result before the next step reads it:
+// that moves results as rounding the arguments so would.
+std::vector<at::Tensor> of_states(
+    const HostCall& call, const std::vector<at::Tensor>& references) {
+  auto found = by_movement(call, references);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const auto dtype = call.results[i].dtype;
+    if (found[i].defined()) {
+      found[i] =
+          found[i].mul(unit_roundoff(dtype) / accumulator_roundoff(dtype));
     }
   }
   return found;
@@ -456,7 +305,7 @@ std::vector<at::Tensor> majorants(
       return is_extrapolation(call) ? by_movement(call, references)
                                     : of_products(call, references);
     case Rule::kByInput:
-      return of_input(call, references);
+      return of_activation(call, references);
     case Rule::kLayerNorm:
       return of_layer_norm(call, references);
     case Rule::kNormBackward:
@@ -465,6 +314,10 @@ std::vector<at::Tensor> majorants(
       return of_softmax_backward(call, references, false);
     case Rule::kLogSoftmaxBackward:
       return of_softmax_backward(call, references, true);
+    case Rule::kLogSoftmax:
+      return of_log_softmax(references);
+    case Rule::kRecurrent:
+      return of_states(call, references);
     default:
       return by_movement(call, references);
   }

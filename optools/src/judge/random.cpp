@@ -8,6 +8,7 @@
 
 #include "core/tool.h"
 #include "judge/host_call.h"
+#include "judge/independence.h"
 
 namespace optools {
 namespace {
@@ -118,6 +119,52 @@ bool run_with_generator(const HostCall& call, Values& inputs, Values& outputs) {
   return true;
 }
 
+// Are its elements equally distributed? Parameters that are tensors may make
+// them not so.
+bool is_one_distribution(const HostCall& call) {
+  const std::string name = base_name(*call.op);
+  constexpr const char* kNames[] = {
+      "uniform",
+      "normal",
+      "bernoulli",
+      "random",
+      "exponential",
+      "geometric",
+      "cauchy",
+      "log_normal",
+      "rand",
+      "randn",
+      "randint",
+      "rand_like",
+      "randn_like",
+      "randint_like",
+      "randperm"};
+  if (std::find(std::begin(kNames), std::end(kNames), name) ==
+      std::end(kNames)) {
+    return false;
+  }
+  const auto& arguments = call.op->handle.schema().arguments();
+  bool one = name != "bernoulli";  // where `self` is the probability
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& each = arguments[i].name();
+    if (name == "bernoulli" && each == "p") {
+      one = call.inputs[i].isDouble();
+    } else if (call.inputs[i].isTensor() && each != "self" && each != "out") {
+      return false;
+    }
+  }
+  return one;
+}
+
+Judgement judge_independence(
+    Judgement found, const at::Tensor& got, const at::Tensor& theirs) {
+  if (found.verdict != Verdict::kPass) {
+    return found;
+  }
+  const std::string why = dependence(got, theirs);
+  return why.empty() ? found : wrong("not independent: " + why);
+}
+
 // What was kept is scaled; how much was kept follows the probability.
 CallJudgement judge_dropout(const HostCall& call) {
   const at::Tensor x = call.inputs[0].toTensor();
@@ -145,9 +192,13 @@ CallJudgement judge_dropout(const HostCall& call) {
         "keeps " + std::to_string(kept) + " of the elements, not " +
         std::to_string(1 - p));
   }
-  all.each.emplace_back("output[1]", share);
+  all.each.emplace_back("output[1]", judge_independence(share, mask, {}));
   conclude(all);
   return all;
+}
+
+Tolerance usual(ScalarType dtype, const void*) {
+  return default_tolerance(dtype);
 }
 
 bool is_permutation(const at::Tensor& t) {
@@ -165,6 +216,9 @@ bool is_permutation(const at::Tensor& t) {
 }  // namespace
 
 CallJudgement judge_random(const HostCall& call) {
+  if (call.rule.rule == Rule::kAttention) {
+    return judge_call(call, &usual, nullptr);  // whatever the mask was
+  }
   const std::string name = base_name(*call.op);
   if (name == "native_dropout" && call.results.size() == 2) {
     return judge_dropout(call);
@@ -190,6 +244,9 @@ CallJudgement judge_random(const HostCall& call) {
       j = wrong("no permutation");
     } else {
       j = judge_samples(result.got, theirs);
+      if (is_one_distribution(call)) {
+        j = judge_independence(std::move(j), result.got, theirs);
+      }
     }
     all.each.emplace_back(result_name(call, result), std::move(j));
   }

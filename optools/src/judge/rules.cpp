@@ -202,7 +202,6 @@ Table make_table() {
        "_conv_depthwise2d",
        "slow_conv3d",
        "slow_conv_transpose2d",
-       "grid_sampler_2d",
        "ger",
        "sum",
        "mean",
@@ -243,6 +242,7 @@ Table make_table() {
        "native_group_norm_backward",
        "batch_norm_backward",
        "cudnn_batch_norm_backward"});
+  add(table, Rule::kLogSoftmax, {"_log_softmax"});
   add(table, Rule::kSoftmaxBackward, {"_softmax_backward_data"});
   add(table, Rule::kLogSoftmaxBackward, {"_log_softmax_backward_data"});
   add(table,
@@ -280,6 +280,7 @@ Table make_table() {
        "_scaled_dot_product_flash_attention_for_cpu_backward",
        "_scaled_dot_product_cudnn_attention",
        "_scaled_dot_product_cudnn_attention_backward"});
+  add(table, Rule::kRecurrent, {"mkldnn_rnn_layer"});
   return table;
 }
 

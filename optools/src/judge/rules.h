@@ -13,13 +13,15 @@ enum class Rule : uint8_t {
   kRounded,   // E; M is |ref|, or what the result moves with its inputs
   kExact,     // moves or compares values: no rounding at all
   kProducts,  // sums of products: M is the operator on absolute values
-  kByInput,   // cancels inside, like 1 + erf: M is the first argument
+  kByInput,   // activations: M is a formula, or the first argument
   kLayerNorm,
   kNormBackward,
+  kLogSoftmax,
   kSoftmaxBackward,
   kLogSoftmaxBackward,
   kSelected,  // values with the indices they were found at; ties are free
   kAttention,
+  kRecurrent,  // states go through the dtype of the result at every step
   kNotJudged
 };
 

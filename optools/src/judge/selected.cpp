@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Indices of selected values: any of several equal ones may be chosen.
+// Indices of selected values: any of several equal ones may be chosen, except
+// where PyTorch documents which.
 #include "judge/selected.h"
 
 #include <optional>
@@ -83,13 +84,19 @@ bool each_once(const at::Tensor& indices, int64_t dim) {
               .toBool();
 }
 
+// "the indices of the first maximal value are returned"
+bool takes_the_first(const std::string& name) {
+  return name == "argmax" || name == "argmin" || name == "max" || name == "min";
+}
+
 }  // namespace
 
 bool valid_selection(
     const HostCall& call,
     const HostResult& result,
     const at::Tensor& reference) {
-  if (result.dtype != ScalarType::Long || is_true(call, "stable")) {
+  if (result.dtype != ScalarType::Long || is_true(call, "stable") ||
+      takes_the_first(base_name(*call.op))) {
     return false;
   }
   const auto line = line_of(call, result.got, reference);

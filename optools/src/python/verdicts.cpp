@@ -117,7 +117,34 @@ py::dict call_judgement_dict(const CallJudgement& judgement) {
   return out;
 }
 
+namespace {
+
+at::Tensor any_tensor(const py::object& object) {
+  if (!THPVariable_Check(object.ptr())) {
+    throw py::type_error("op_tools: this has to be a tensor");
+  }
+  return THPVariable_Unpack(object.ptr());
+}
+
+bool is_wrapped_number(const py::object& object) {
+  return any_tensor(object).unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+// Python cannot say it: the tensor stands for a Python number, and does not
+// decide the dtype of a result.
+void set_wrapped_number(const py::object& object) {
+  const at::Tensor tensor = any_tensor(object);
+  if (tensor.dim() != 0) {
+    throw py::value_error("op_tools: a wrapped number has no dimensions");
+  }
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+}
+
+}  // namespace
+
 void bind_verdicts(py::module_& m) {
+  m.def("is_wrapped_number", &is_wrapped_number);
+  m.def("set_wrapped_number", &set_wrapped_number);
   m.def(
       "judge",
       &judge,

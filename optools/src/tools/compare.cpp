@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cctype>
 #include <cstring>
 
 #include "core/host_memory.h"
@@ -17,6 +16,7 @@
 #include "core/tensor_bytes.h"
 #include "core/values.h"
 #include "tools/snapshot.h"
+#include "tools/tolerances.h"
 #include "tools/view_check.h"
 
 namespace optools {
@@ -383,42 +383,6 @@ void Compare::submit(std::unique_ptr<Job> job) {
   });
 }
 
-namespace {
-
-struct Wanted {
-  const Tolerances& tolerances;
-  std::string op;
-  std::string api;
-};
-
-std::string capitals(const std::string& name) {
-  const auto dot = name.rfind('.');
-  std::string last = dot == std::string::npos ? name : name.substr(dot + 1);
-  std::transform(last.begin(), last.end(), last.begin(), [](unsigned char c) {
-    return static_cast<char>(std::toupper(c));
-  });
-  return last;
-}
-
-// The more is said, the more it counts: name and dtype, dtype, all.
-Tolerance tolerance_of(c10::ScalarType dtype, const void* context) {
-  const auto& wanted = *static_cast<const Wanted*>(context);
-  using Key = Tolerances::key_type;
-  for (const auto& key :
-       {Key{wanted.api.empty() ? wanted.op : wanted.api, dtype},
-        Key{wanted.op, dtype},
-        Key{"", dtype},
-        Key{"", c10::ScalarType::Undefined}}) {
-    if (const auto it = wanted.tolerances.find(key);
-        it != wanted.tolerances.end()) {
-      return it->second;
-    }
-  }
-  return default_tolerance(dtype);
-}
-
-}  // namespace
-
 void Compare::judge(Job& job) {
   // One call that cannot be judged is no reason to judge no others.
   try {
@@ -437,10 +401,10 @@ CallJudgement Compare::judgement_of(Job& job) const {
   if (job.random) {
     return judge_random(job.call);
   }
-  const Wanted wanted{
+  const WantedTolerance wanted(
       options_.tolerances,
-      capitals(base_name(*job.call.op)),
-      capitals(api_names().name(job.place.origin.api))};
+      base_name(*job.call.op),
+      api_names().name(job.place.origin.api));
   return judge_call(job.call, &tolerance_of, &wanted);
 }
 

@@ -13,12 +13,9 @@
 #include "core/work_queue.h"
 #include "judge/host_call.h"
 #include "tools/counted.h"
+#include "tools/tolerances.h"
 
 namespace optools {
-
-// ditorch's atol and rtol: by operator or API name in capitals ("LINEAR";
-// empty for all) and dtype (Undefined for all).
-using Tolerances = std::map<std::pair<std::string, c10::ScalarType>, Tolerance>;
 
 struct CompareOptions {
   int threads = 1;
