@@ -326,7 +326,17 @@ assert shadows() is None and downloaded(lambda: w * 2) == w.nbytes
 """)
 
 
-def test_memory_that_came_from_elsewhere_is_copied_at_every_call(discrete):
+def test_memory_of_the_programs_own_allocator_has_none(discrete):
+    discrete("""
+w = torch.randn(64).npu()
+w * 2
+assert shadows() is not None
+torch.npu.memory.NPUPluggableAllocator(os.environ["NPU_DRIVER"], "npu_discrete_poke", "npu_discrete_traffic")
+assert shadows() is None and downloaded(lambda: w * 2) == w.nbytes
+""")
+
+
+def test_another_tensor_over_the_same_storage(discrete):
     discrete("""
 w = torch.randn(64).npu()
 w * 2

@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "driver/write_watch.h"
 #include "runtime/allocator/global.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -81,6 +82,7 @@ void empty_pool(PoolId id) {
 }
 
 SegmentSource* make_source(AllocFn alloc, FreeFn free) {
+  distrust_write_watch("the program allocates device memory itself");
   return new FunctionSource(alloc, free);
 }
 
