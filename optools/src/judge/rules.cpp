@@ -242,6 +242,7 @@ Table make_table() {
        "native_group_norm_backward",
        "batch_norm_backward",
        "cudnn_batch_norm_backward"});
+  add(table, Rule::kRange, {"linspace", "arange", "range"});
   add(table, Rule::kLogSoftmax, {"_log_softmax"});
   add(table, Rule::kSoftmaxBackward, {"_softmax_backward_data"});
   add(table, Rule::kLogSoftmaxBackward, {"_log_softmax_backward_data"});
