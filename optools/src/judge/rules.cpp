@@ -350,7 +350,8 @@ OperatorRule rule_of(const Operator& op) {
   OperatorRule found;
   const std::string base = base_name(op);
   found.pointwise = op.handle.hasTag(at::Tag::pointwise) ||
-                    op.id.name.find("::_foreach_") != std::string::npos ||
+                    (op.id.name.find("::_foreach_") != std::string::npos &&
+                     base != "norm") ||  // which sums
                     op.id.name.find("::_fused_") != std::string::npos;
   if (const char* why = why_not(op, base)) {
     found.rule = Rule::kNotJudged;
