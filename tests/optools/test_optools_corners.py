@@ -69,6 +69,11 @@ def test_infinities_of_a_complex_number_have_a_direction():
     assert _C.judge(x, z.to(torch.complex128))["verdict"] == "error"
 
 
+def test_a_range_through_zero(device):
+    tool = compared(lambda: torch.linspace(-1, 1, 384, device=device))
+    assert tool.findings() == []
+
+
 # ---- results only some kernels have ---------------------------------------------------------
 def float_statistics(x, shape, weight, bias, eps):
     host = x.cpu()

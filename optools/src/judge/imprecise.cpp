@@ -9,7 +9,7 @@ struct Imprecise {
   const char* op;
   c10::ScalarType dtype;
   double e;           // measured, rounded up
-  bool sums = false;  // in the dtype of the result
+  bool sums = false;  // terms, or their factors, in the dtype of the result
 };
 
 using c10::ScalarType;
@@ -32,8 +32,8 @@ constexpr Imprecise kImprecise[] = {
     {"convolution", ScalarType::Half, 161, true},
     {"convolution_backward", ScalarType::Half, 109, true},
     // Round scale and shift to the dtype before they are applied.
-    {"native_batch_norm", ScalarType::BFloat16, 7.3},
-    {"native_batch_norm", ScalarType::Half, 15.2},
+    {"native_batch_norm", ScalarType::BFloat16, 126, true},
+    {"native_batch_norm", ScalarType::Half, 15.2, true},
     // Weights and places between pixels in the dtype of the image.
     {"upsample_bicubic2d", ScalarType::Float, 2.5},
     {"upsample_bicubic2d", ScalarType::BFloat16, 106},

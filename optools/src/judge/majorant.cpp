@@ -267,6 +267,18 @@ std::vector<at::Tensor> of_log_softmax(
   return found;
 }
 
+// start + i step: near zero it is what is left of the ends.
+std::vector<at::Tensor> of_range(const std::vector<at::Tensor>& references) {
+  std::vector<at::Tensor> found;
+  for (const auto& reference : references) {
+    found.push_back(
+        reference.defined() && reference.numel() != 0
+            ? reference.abs().max().expand(reference.sizes())
+            : at::Tensor());
+  }
+  return found;
+}
+
 // A state is rounded to the dtype of the result before the next step reads it:
 // that moves results as rounding the arguments so would.
 std::vector<at::Tensor> of_states(
@@ -314,6 +326,8 @@ std::vector<at::Tensor> majorants(
       return of_softmax_backward(call, references, false);
     case Rule::kLogSoftmaxBackward:
       return of_softmax_backward(call, references, true);
+    case Rule::kRange:
+      return of_range(references);
     case Rule::kLogSoftmax:
       return of_log_softmax(references);
     case Rule::kRecurrent:

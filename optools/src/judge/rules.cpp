@@ -242,6 +242,7 @@ Table make_table() {
        "native_group_norm_backward",
        "batch_norm_backward",
        "cudnn_batch_norm_backward"});
+  add(table, Rule::kRange, {"linspace", "arange", "range"});
   add(table, Rule::kLogSoftmax, {"_log_softmax"});
   add(table, Rule::kSoftmaxBackward, {"_softmax_backward_data"});
   add(table, Rule::kLogSoftmaxBackward, {"_log_softmax_backward_data"});
@@ -349,7 +350,8 @@ OperatorRule rule_of(const Operator& op) {
   OperatorRule found;
   const std::string base = base_name(op);
   found.pointwise = op.handle.hasTag(at::Tag::pointwise) ||
-                    op.id.name.find("::_foreach_") != std::string::npos ||
+                    (op.id.name.find("::_foreach_") != std::string::npos &&
+                     base != "norm") ||  // which sums
                     op.id.name.find("::_fused_") != std::string::npos;
   if (const char* why = why_not(op, base)) {
     found.rule = Rule::kNotJudged;

@@ -16,6 +16,7 @@ enum class Rule : uint8_t {
   kByInput,   // activations: M is a formula, or the first argument
   kLayerNorm,
   kNormBackward,
+  kRange,
   kLogSoftmax,
   kSoftmaxBackward,
   kLogSoftmaxBackward,

@@ -76,6 +76,11 @@ def test_a_clean_step_on_the_cpu(on_cpu, name, mode):
     """PyTorch's own kernels: those that are imprecise are known, and no errors."""
     run = step(name, mode, "cpu")
     tool = quiet(op_tools.OpAutoCompare())
-    with tool:
-        run()
+    try:
+        with tool:
+            run()
+    except RuntimeError as error:
+        if "primitive descriptor" not in str(error):
+            raise
+        pytest.skip("this machine's oneDNN has no such kernel")
     assert [(error["op"], error["reason"]) for error in tool.errors()] == []
