@@ -6,7 +6,6 @@
 #include "aten/core/site.h"
 #include "aten/ladder/report.h"
 #include "aten/ladder/settle.h"
-#include "aten/ladder/shadow.h"
 #include "aten/ops/install.h"
 #include "aten/profile/call_site.h"
 #include "aten/profile/facts.h"
@@ -17,6 +16,7 @@
 #include "npu/kinds.h"
 #include "python/bindings.h"
 #include "python/call_site.h"
+#include "runtime/shadow.h"
 
 namespace py = pybind11;
 
@@ -43,11 +43,11 @@ py::list fallback_rows() {
 
 // Of rung 5's host copies; None where none are kept.
 py::object shadow_stats() {
-  ladder::Shadows* const shadows = ladder::Shadows::active();
+  Shadows* const shadows = Shadows::active();
   if (shadows == nullptr) {
     return py::none();
   }
-  const ladder::Shadows::Stats stats = shadows->stats();
+  const Shadows::Stats stats = shadows->stats();
   py::dict out;
   out["hits"] = stats.hits;
   out["misses"] = stats.misses;
@@ -128,7 +128,7 @@ void bind_fallback(py::module_& m) {
   m.def("_shadow_stats", &shadow_stats);
   // The program has the address of device memory: rung 5 keeps no copy of it.
   m.def("_give_out", [](std::uintptr_t address, std::size_t bytes) {
-    if (ladder::Shadows* const shadows = ladder::Shadows::active()) {
+    if (Shadows* const shadows = Shadows::active()) {
       shadows->bar({reinterpret_cast<const void*>(address), bytes});
     }
   });

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rung 5 keeps host copies of what CPU kernels used (src/aten/ladder/shadow.h): they save copies and are never stale.
+"""Rung 5 keeps host copies of what CPU kernels used (src/runtime/shadow.h): they save copies and are never stale.
 
 On tests/drivers/discrete, whose memory host code cannot read. It counts the bytes it copies, and its only
 arithmetic is a float32 add, so `x * 1` is always a CPU kernel that reads x.

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "aten/ladder/shadow.h"
+#include "runtime/shadow.h"
 
 namespace npu::ladder {
 

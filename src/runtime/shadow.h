@@ -33,7 +33,7 @@
 
 #include "driver/write_watch.h"
 
-namespace npu::ladder {
+namespace npu {
 
 // Host memory of a shadow, shared with the CPU tensors that use it.
 struct HostCopy final : c10::intrusive_ptr_target {
@@ -184,4 +184,4 @@ class Mirrored {
   const c10::ArrayRef<Shadows::Claim> before_;
 };
 
-}  // namespace npu::ladder
+}  // namespace npu

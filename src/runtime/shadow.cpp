@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shadows by address: found, claimed, dropped, bounded. See Note [Shadows].
-#include "aten/ladder/shadow.h"
+#include "runtime/shadow.h"
 
 #include <unistd.h>
 
@@ -15,7 +15,7 @@
 #include "runtime/pinned.h"
 #include "runtime/stream.h"
 
-namespace npu::ladder {
+namespace npu {
 namespace {
 
 std::atomic<Shadows*> made_shadows{nullptr};
@@ -364,4 +364,4 @@ Mirrored::~Mirrored() {
   mirrored_claims = before_;
 }
 
-}  // namespace npu::ladder
+}  // namespace npu
