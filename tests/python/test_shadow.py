@@ -295,6 +295,7 @@ assert anonymous() - before < 16 << 20, anonymous() - before
 """,
         NPU_SHADOW_MEMORY="4M",
         NPU_DISCRETE_DELAY_US="0",
+        MALLOC_MMAP_THRESHOLD_="65536",  # what is freed leaves the process, holes in the heap do not count
     )
 
 
