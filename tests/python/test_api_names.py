@@ -202,8 +202,6 @@ def test_top_level():
     assert torch.quint8 in torch_npu.unsupported_dtype
     with pytest.raises(AttributeError, match="comes with the profiler"):
         torch_npu.profiler  # noqa: B018
-    with pytest.raises(NotImplementedError, match="npu_fusion_attention is not in this version"):
-        torch_npu.npu_fusion_attention()
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         torch_npu.nonsense  # noqa: B018
 
