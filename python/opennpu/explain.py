@@ -65,9 +65,27 @@ def driver_rungs() -> dict[str, int]:
     }
 
 
+def explain_custom(name: str, lang: str, faults: dict) -> bool:
+    """Operators of Ascend's own: what one computes, and whether it is implemented."""
+    import torch_npu
+
+    namespace, _, bare = name.rpartition("::")
+    for space in (namespace,) if namespace else ("npu", "atb"):
+        row = torch_npu._C._find_custom(space, bare.partition(".")[0])
+        if row is not None:
+            module, doc, nearest = row
+            texts = faults["operator"]["custom" if module else "custom_missing"][lang]
+            parts = {k: t.format(doc=doc, module=module, nearest=nearest) for k, t in texts.items()}
+            show(f"{space}::{bare}", parts, lang)
+            return True
+    return False
+
+
 def explain_operator(name: str, lang: str, faults: dict) -> int:
     import torch_npu
 
+    if explain_custom(name, lang, faults):
+        return 0
     bare = name.removeprefix("aten::")
     rows = torch_npu._C._explain_operator(f"aten::{bare}")
     if not rows:

@@ -3,7 +3,7 @@
 
 import importlib
 
-_SUBMODULES = {"contrib", "optim", "testing", "utils"}
+_SUBMODULES = {"contrib", "ops", "optim", "testing", "utils"}
 
 # Known names of torch_npu that come with later parts of the product.
 _LATER = {
@@ -23,21 +23,6 @@ _LATER = {
     "scatter_update_": "npu operators",
 }
 
-# Operators that libraries import together with the package, so that the import
-# must not fail: calling them does.
-_OPERATORS_LATER = {"npu_fusion_attention"}
-
-
-def _operator_later(name: str):
-    def raises(*args, **kwargs):
-        raise NotImplementedError(
-            f"torch_npu.{name} is not in this version: it comes with npu operators."
-        )
-
-    raises.__name__ = raises.__qualname__ = name
-    return raises
-
-
 # Functions of torch_npu that are Python here.
 _FUNCTIONS = {"npu_change_data_ptr": "torch_npu.utils.combine_tensors"}
 
@@ -50,17 +35,13 @@ def lazy_attribute(name: str):
 
     if name in _SUBMODULES:
         return importlib.import_module(f"torch_npu.{name}")
-    if not name.startswith("__") and hasattr(torch.ops.npu, name):
-        return getattr(torch.ops.npu, name)
-    if name in _OPERATORS_LATER:
-        return _operator_later(name)
+    if name == "atb":
+        return torch.ops.atb
+    for namespace in (torch.ops.npu, torch.ops.atb):
+        if not name.startswith("__") and hasattr(namespace, name):
+            return getattr(namespace, name)
     if name in _LATER:
         raise AttributeError(
             f"torch_npu.{name} is not in this version: it comes with {_LATER[name]}."
-        )
-    if name.startswith(("npu_", "_npu_")):
-        raise AttributeError(
-            f"module 'torch_npu' has no attribute '{name}': the operators torch_npu.npu_* are not in "
-            "this version, they come with npu operators."
         )
     raise AttributeError(f"module 'torch_npu' has no attribute '{name}'")

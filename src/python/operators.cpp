@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C: which kinds the driver runs, and with which dtypes; counting
 // floating point operations.
+#include <string>
 #include <vector>
 
 #include "aten/core/flops.h"
+#include "aten/custom/custom.h"
 #include "driver/registry.h"
 #include "npu/kinds.h"
 #include "npu/validate.h"
@@ -56,9 +58,36 @@ py::list driver_kinds() {
   return rows;
 }
 
+// (module of torch_npu.ops, doc, nearest); None where Ascend has no such
+// operator.
+py::object find_custom(const std::string& ns, const std::string& name) {
+  const custom::Operator* const op = custom::find(ns, name);
+  if (op == nullptr) {
+    return py::none();
+  }
+  return py::make_tuple(op->module, op->doc, op->nearest);
+}
+
+// {name: (module, doc, nearest)} without defining anything.
+py::dict custom_operators(const std::string& ns) {
+  py::dict rows;
+  for (const custom::Operator& op : custom::operators()) {
+    if (op.ns == ns) {
+      rows[op.name] = py::make_tuple(op.module, op.doc, op.nearest);
+    }
+  }
+  return rows;
+}
+
 }  // namespace
 
 void bind_operators(py::module_& m) {
+  m.def("_find_custom", &find_custom);
+  m.def("_define_custom", [](const std::string& ns, const std::string& name) {
+    const custom::Operator* const op = custom::find(ns, name);
+    return op != nullptr && custom::define(*op);
+  });
+  m.def("_custom_operators", &custom_operators);
   m.def("_driver_kinds", &driver_kinds);
   m.def("_flops_start", &flops::start);
   m.def("_flops_stop", &flops::stop);

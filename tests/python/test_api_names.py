@@ -202,14 +202,8 @@ def test_top_level():
     assert torch.quint8 in torch_npu.unsupported_dtype
     with pytest.raises(AttributeError, match="comes with the profiler"):
         torch_npu.profiler  # noqa: B018
-    with pytest.raises(NotImplementedError, match="npu_fusion_attention is not in this version"):
-        torch_npu.npu_fusion_attention()
     with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
         torch_npu.nonsense  # noqa: B018
-    for name in ("npu_rms_norm", "fast_gelu"):
-        assert not hasattr(torch_npu, name)
-        with pytest.raises(AttributeError, match=f"{name}.* comes? with npu operators"):
-            getattr(torch_npu, name)
 
 
 def test_mem_get_info_is_where_cuda_has_it():

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.ops.npu and torch.ops.atb: operators are defined when first asked for.
+
+Reading their 400 schemas at import would cost more than the rest of it. Functions that implement
+them are in torch_npu.ops, one module a family, imported with the first operator of the family.
+"""
+
+import importlib
+import sys
+
+import torch
+from torch._ops import _OpNamespace
+
+from torch_npu import _C
+
+
+class _Namespace(_OpNamespace):
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            return super().__getattr__(name)
+        row = _C._find_custom(self.name, name)
+        if row is None:
+            return super().__getattr__(name)
+        module, doc, nearest = row
+        if module:
+            importlib.import_module(f"torch_npu.ops.{module}")
+        # A pack that defined the name first keeps it.
+        if _C._define_custom(self.name, name) and module:
+            sys.modules["torch_npu.ops"].register(self.name, name)
+        packet = super().__getattr__(name)
+        packet.__doc__ = describe(self.name, name, module, doc, nearest)
+        return packet
+
+    def __dir__(self):
+        return sorted({*super().__dir__(), *_C._custom_operators(self.name)})
+
+
+def describe(namespace: str, name: str, module: str, doc: str, nearest: str) -> str:
+    if module:
+        state = f"Implemented in torch_npu.ops.{module}."
+    else:
+        state = "Not implemented: a call raises ERR01007." + (
+            f" The nearest that is: {nearest}." if nearest else ""
+        )
+    return f"{namespace}::{name}: {doc}\n\n{state}"
+
+
+def install() -> None:
+    for name in ("npu", "atb"):
+        setattr(torch.ops, name, _Namespace(name))

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operator of Ascend's resolves; those without an implementation say so."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch_npu
+
+ROOT = Path(__file__).resolve().parents[2]
+NPU = torch_npu._C._custom_operators("npu")
+# Made by hand in src/aten/formats, or Python functions.
+OTHERS = {
+    "npu_format_cast", "npu_format_cast_", "get_npu_format", "get_storage_size", "empty_with_format",
+    "unsafe_empty_with_format", "npu_change_data_ptr",
+}  # fmt: skip
+
+
+def test_there_are_as_many_as_on_ascend():
+    assert len(NPU) + len(OTHERS) == 409
+    assert not OTHERS & set(NPU)
+    assert sum(bool(row[0]) for row in NPU.values()) >= 60
+
+
+@pytest.mark.parametrize("name", [*sorted(NPU), *sorted(OTHERS - {"npu_change_data_ptr"})])
+def test_names_resolve(name):
+    packet = getattr(torch.ops.npu, name)
+    assert packet.overloads()
+    shown = getattr(torch_npu, name)
+    if name in NPU:
+        assert shown is packet
+        assert NPU[name][1] in shown.__doc__
+        assert ("Not implemented" in shown.__doc__) == (not NPU[name][0])
+
+
+def test_every_schema_is_registered():
+    assert set(torch.ops.npu.npu_slice.overloads()) == {"default", "out"}
+    assert torch.ops.npu.npu_max.overloads() == ["dim"]
+    schema = str(torch.ops.npu.npu_rms_norm.default._schema)
+    assert (
+        schema
+        == "npu::npu_rms_norm(Tensor input, Tensor gamma, float epsilon=9.9999999999999995e-07) -> (Tensor, Tensor)"
+    )
+
+
+def test_not_implemented_is_refused():
+    assert not NPU["npu_normalize_batch"][0]
+    with pytest.raises(NotImplementedError) as caught:
+        torch_npu.npu_normalize_batch(torch.ones(2, 3), torch.ones(2))
+    text = str(caught.value)
+    assert "npu::npu_normalize_batch is known but not implemented" in text
+    assert f"torch_npu.{NPU['npu_normalize_batch'][2]}" in text
+    assert "opennpu explain npu::npu_normalize_batch" in text and "ERR01007" in text
+
+
+def test_unknown_names_are_unknown():
+    with pytest.raises(AttributeError):
+        torch.ops.npu.npu_no_such_operator  # noqa: B018
+    assert not hasattr(torch_npu, "npu_no_such_operator")
+
+
+def test_import_defines_nothing():
+    code = (
+        "import torch, torch_npu; n = [x for x in torch._C._dispatch_get_all_op_names() if x.startswith('npu::npu_rms')];"
+        "import sys; assert not n and 'torch_npu.ops' not in sys.modules, n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_page_is_current():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/npu_operators.py"), "--check"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_explain(capsys):
+    from opennpu import cli
+
+    for name, said in (
+        ("npu_rms_norm", "torch_npu.ops.norm"),
+        ("npu::npu_normalize_batch", "not implemented"),
+    ):
+        assert cli.main(["explain", name, "--lang", "en"]) in (0, None)
+        assert said in capsys.readouterr().out

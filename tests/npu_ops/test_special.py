@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the table cannot say: results in arguments, random numbers, bad arguments, tracing."""
+
+import cases_attention as training
+import cases_inference as attention
+import cases_places as places
+import pytest
+import torch
+import torch_npu
+from table import DEVICE, rand
+
+NARROW = torch.float32
+
+
+def dev(x):
+    return x.to(NARROW).to(DEVICE, copy=True) if x.is_floating_point() else x.to(DEVICE, copy=True)
+
+
+def near(got, want, tolerance=1e-5):
+    torch.testing.assert_close(got.cpu().double(), want.double(), rtol=tolerance, atol=tolerance)
+
+
+def test_paged_attention():
+    q, kc, vc, kv, n, scale, table, lens = attention.ATB
+    want = torch.zeros_like(q)
+    attention.atb_paged(q, kc, vc, kv, n, scale, table, lens, want)
+    out = dev(torch.zeros_like(q))
+    assert (
+        torch_npu._npu_paged_attention(
+            dev(q), dev(kc), dev(vc), kv, n, scale, dev(table), lens, out
+        )
+        is None
+    )
+    near(out, want)
+
+
+def test_flash_attention_unpad():
+    q, k, v, lens, scale, n, kv = attention.UNPAD
+    ends = lens.cumsum(0).tolist()
+    split = [x.reshape(x.shape[0], h, -1) for x, h in ((q, n), (k, kv), (v, kv))]
+    want = training.fusion(
+        *split, n, "TND", scale=scale, actual_seq_qlen=ends, actual_seq_kvlen=ends
+    )[0]
+    out = dev(torch.zeros_like(q))
+    torch.ops.atb._npu_flash_attention_unpad(dev(q), dev(k), dev(v), lens, scale, n, kv, out)
+    near(out, want.reshape(q.shape))
+
+
+def test_caches_are_written():
+    key, value, kc, vc = places.norm
+    want = places.stored(key, value, kc.clone(), vc.clone(), places.SLOTS)
+    for call in (
+        torch_npu._npu_reshape_and_cache,
+        lambda *a: torch_npu.npu_scatter_pa_kv_cache(*a, cache_mode="Norm"),
+    ):
+        caches = dev(kc), dev(vc)
+        call(dev(key), dev(value), *caches, dev(places.SLOTS))
+        for got, expected in zip(caches, want):
+            near(got, expected)
+    only = dev(kc)
+    torch.ops.atb._npu_reshape_and_cache_siso(dev(key), only, dev(places.SLOTS))
+    near(only, want[0])
+
+
+def test_caches_are_read():
+    lens = torch.tensor([5, 6])
+    want = places.fetched(*places.pages, lens, torch.zeros(11, 2, 8), torch.zeros(11, 2, 8))
+    outs = dev(torch.zeros(11, 2, 8)), dev(torch.zeros(11, 2, 8))
+    torch_npu.npu_gather_pa_kv_cache(*[dev(x) for x in places.pages], dev(lens), *outs)
+    for got, expected in zip(outs, want):
+        near(got, expected)
+
+
+def test_rotary_changes_its_inputs():
+    q, k, cos, sin = (dev(rand(2, 5, n, 8)) for n in (3, 1, 1, 1))
+    before = q.clone()
+    out = torch_npu.npu_apply_rotary_pos_emb(q, k, cos, sin)
+    assert torch.equal(out[0], q) and torch.equal(out[1], k) and not torch.equal(before, q)
+
+
+def test_add_rms_norm_v2_changes_its_inputs():
+    x1, x2, gamma = dev(rand(3, 8)), dev(rand(3, 8)), dev(rand(8))
+    y, rstd, total = torch_npu.npu_add_rms_norm(x1, x2, gamma)
+    assert torch.equal(torch_npu.npu_add_rms_norm_v2(x1, x2, gamma), rstd)
+    assert torch.equal(x1, y) and torch.equal(x2, total)
+
+
+def bits(mask, count):
+    return torch.tensor([b >> k & 1 for b in mask.cpu().tolist() for k in range(8)])[:count]
+
+
+def test_dropout_mask_says_what_was_kept():
+    x = dev(torch.rand(300) + 1)
+    y, mask = torch_npu._npu_dropout(x, 0.25)
+    kept = bits(mask, 300)
+    assert mask.dtype == torch.uint8 and mask.numel() == (300 + 127) // 128 * 16
+    near(y, x.cpu() * kept / 0.75)
+    assert 0.6 < kept.double().mean() < 0.9
+    near(torch.ops.npu.npu_dropout_do_mask(x, mask, 0.25)[0], y.cpu())
+    near(torch.ops.npu.npu_dropout_backward(x, mask, 0.25), y.cpu())
+
+
+def test_dropout_with_add_softmax():
+    x, x1 = dev(rand(4, 64)), dev(rand(4, 64))
+    mask, s, d = torch_npu.npu_dropout_with_add_softmax(x, x1, 0.5, 0.25, -1)
+    want = torch.softmax(x1.cpu().double() + 0.5 * x.cpu().double(), -1)
+    near(s, want)
+    near(d, want * bits(mask, 256).reshape(4, 64) / 0.75)
+
+
+def test_attention_dropout_and_its_gradient():
+    """Seed and offset of the forward pass rebuild the mask in backward."""
+    q, k, v = (dev(rand(1, 2, 16, 8)).requires_grad_() for _ in range(3))
+    out, m, s, _, seed, offset, numels = torch_npu.npu_fusion_attention(
+        q, k, v, 2, "BNSD", scale=0.3, keep_prob=0.5
+    )
+    assert numels == 2 * 16 * 16 and seed != 0
+    dy = dev(rand(1, 2, 16, 8))
+    want = torch.autograd.grad(out, (q, k, v), dy)
+    with torch.no_grad():
+        got = torch.ops.npu.npu_fusion_attention_grad(
+            q, k, v, dy, 2, "BNSD", softmax_max=m, softmax_sum=s, attention_in=out, scale_value=0.3, keep_prob=0.5,
+            seed=seed, offset=offset, numels=numels,
+        )  # fmt: skip
+    for a, b in zip(got, want):
+        near(a, b.cpu().double(), 1e-4)
+    torch.manual_seed(3)
+    first = torch_npu.npu_fusion_attention(q, k, v, 2, "BNSD", keep_prob=0.5)[0]
+    torch.manual_seed(3)
+    assert torch.equal(first, torch_npu.npu_fusion_attention(q, k, v, 2, "BNSD", keep_prob=0.5)[0])
+
+
+def test_attention_with_a_given_mask():
+    q = dev(rand(1, 1, 2, 8))
+    keep = torch.tensor([0b0110], dtype=torch.uint8)
+    out = torch_npu.npu_fusion_attention(q, q, q, 1, "BNSD", keep_prob=0.5, dropout_mask=dev(keep))[
+        0
+    ]
+    x = q.cpu().double()[0, 0]
+    p = torch.softmax(x @ x.T, -1) * torch.tensor([[0, 1], [1, 0]]) / 0.5
+    near(out[0, 0], p @ x)
+
+
+def test_prefetch_and_functional_adam():
+    assert torch_npu.npu_prefetch(dev(rand(4)), None, 16) is None
+    with pytest.raises(RuntimeError, match="npu_apply_adam is not implemented for Tensor"):
+        torch_npu.npu_apply_adam(0.9, 0.9, 0.1, 0.9, 0.9, 1e-6, dev(rand(2)), False, False)
+
+
+BAD = [
+    ("npu_rms_norm", lambda: (rand(2, 8), rand(7)), "gamma has shape \\[7\\]", "ERR01001"),
+    ("npu_rms_norm", lambda: (rand(2, 8), rand(8), -1.0), "epsilon is -1.0", "ERR01003"),
+    (
+        "npu_fusion_attention",
+        lambda: (rand(2, 3, 8), rand(2, 3, 8), rand(2, 3, 8), 0, "BSH"),
+        "head_num must > 0, but got 0",
+        "ERR01001",
+    ),
+    (
+        "npu_fusion_attention",
+        lambda: (rand(2, 3, 8), rand(2, 3, 8), rand(2, 3, 8), 2, "BHS"),
+        "should be BSH/SBH/BNSD/BSND/TND",
+        "ERR01001",
+    ),
+    (
+        "npu_fusion_attention",
+        lambda: (rand(3, 8), rand(3, 8), rand(3, 8), 2, "BSH"),
+        "query should be 3 or 4 dimensional",
+        "ERR01001",
+    ),
+    ("npu_swiglu", lambda: (rand(2, 7),), "should be divisible by 2, but get \\[7\\]", "ERR01001"),
+    ("npu_swiglu", lambda: (rand(2, 8), 5), "dim is 5", "ERR01003"),
+    (
+        "npu_rotary_mul",
+        lambda: (rand(2, 8), rand(2, 8), rand(2, 8), "full"),
+        "should be half or interleave, but got full",
+        "ERR01001",
+    ),
+    (
+        "npu_moe_token_permute",
+        lambda: (rand(2, 2, 3), torch.tensor([0])),
+        "tokens should be 2 dimensional",
+        "ERR01001",
+    ),
+    ("npu_dynamic_quant", lambda: (rand(8),), "greater than 1", "ERR01001"),
+    (
+        "npu_quantize",
+        lambda: (rand(2, 4), rand(4), None, 6),
+        "must be Int8, UInt8, Int32",
+        "ERR01002",
+    ),
+    (
+        "npu_convert_weight_to_int4pack",
+        lambda: (torch.zeros(2, 7, dtype=torch.int32),),
+        "must be divded by 8",
+        "ERR01001",
+    ),
+    ("npu_slice", lambda: (rand(2, 3), [0, 2], [2, 2]), "leave the input's size 3", "ERR01003"),
+    (
+        "npu_scaled_masked_softmax",
+        lambda: (rand(2, 3), torch.zeros(2, 3)),
+        "mask is torch.float32",
+        "ERR01002",
+    ),
+    ("npu_iou", lambda: (rand(2, 3), rand(2, 4)), "bboxes has shape", "ERR01001"),
+]
+
+
+@pytest.mark.parametrize(
+    "name, make, text, code", BAD, ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_bad_arguments(name, make, text, code):
+    args = [dev(a) if isinstance(a, torch.Tensor) else a for a in make()]
+    with pytest.raises(RuntimeError, match=text) as caught:
+        getattr(torch_npu, name)(*args)
+    assert code in str(caught.value)
+
+
+def test_grouped_matmul_says_what_is_wrong():
+    x, w = [dev(rand(4, 3))], [dev(rand(2, 3, 5))]
+    ends = dev(torch.tensor([1, 4]))
+    for kwargs, text in (
+        ({"group_list": ends}, "Requires manual passing group_type"),
+        (
+            {"group_list": ends, "group_type": 1},
+            "group type must be -1, 0 or 2, but now is \\[1\\]",
+        ),
+        (
+            {"group_list": ends, "group_type": 0, "split_item": 4},
+            "Invalid value of split_item \\[4\\]",
+        ),
+        (
+            {"group_list": dev(torch.tensor([1, 9])), "group_type": 0, "split_item": 3},
+            "holds 9 rows, but x has 4",
+        ),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            torch_npu.npu_grouped_matmul(x, w, **kwargs)
+
+
+@pytest.mark.skipif(DEVICE != "npu", reason="formats are of npu storages")
+def test_format_cast():
+    x = dev(rand(16, 16))
+    assert torch.equal(torch.ops.npu._npu_format_cast(x, 29), x)
+
+
+def test_autocast_stays_outside():
+    x = dev(rand(4, 8))
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        assert torch_npu.npu_linear(x, x).dtype == torch.float32
+
+
+def test_compiles():
+    def model(q, x, gamma):
+        out = torch_npu.npu_fusion_attention(q, q, q, 2, "BSH", scale=0.3)[0]
+        y = torch_npu.npu_rms_norm(out + x, gamma)[0]
+        return torch_npu.npu_swiglu(y).sum()
+
+    inputs = [
+        dev(rand(2, 5, 16)).requires_grad_(),
+        dev(rand(2, 5, 16)).requires_grad_(),
+        dev(rand(16)).requires_grad_(),
+    ]
+    want = torch.autograd.grad(model(*inputs), inputs)
+    compiled = torch.compile(model, backend="aot_eager", dynamic=True, fullgraph=True)
+    for got, expected in zip(torch.autograd.grad(compiled(*inputs), inputs), want):
+        near(got, expected.cpu().double(), 1e-5)

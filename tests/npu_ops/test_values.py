@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every case of the table: values in each dtype, gradients, fake tensors."""
+
+import cases_attention  # noqa: F401
+import cases_boxes  # noqa: F401
+import cases_experts  # noqa: F401
+import cases_inference  # noqa: F401
+import cases_maths  # noqa: F401
+import cases_norms  # noqa: F401
+import cases_places  # noqa: F401
+import cases_products  # noqa: F401
+import pytest
+import torch
+from table import CASES, DEVICE, arguments, flat, plain
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+# Results in arguments or random ones: test_special.py.
+SPECIAL = {
+    "_npu_dropout", "npu_dropout_do_mask", "npu_dropout_backward", "npu_dropout_with_add_softmax",
+    "npu_scatter_pa_kv_cache", "npu_gather_pa_kv_cache", "npu_prefetch", "_npu_format_cast",
+    "_npu_paged_attention", "_npu_flash_attention_unpad", "_npu_reshape_and_cache",
+    "_npu_reshape_and_cache_siso",
+}  # fmt: skip
+
+
+def operator(name: str):
+    namespace, _, bare = name.rpartition("::")
+    packet = getattr(getattr(torch.ops, namespace or "npu"), bare.partition(".")[0])
+    return getattr(packet, bare.partition(".")[2]) if "." in bare else packet
+
+
+def compare(case, found, expected, dtype) -> None:
+    found, expected = flat(found), flat(expected)
+    assert len(found) == len(expected)
+    tolerance = case.tolerance if case.tolerance is not None else TOLERANCE[dtype]
+    for i, (got, want) in enumerate(zip(found, expected)):
+        if want is None:
+            continue
+        if not isinstance(want, torch.Tensor):
+            assert got == want, f"output {i}"
+            continue
+        assert got.shape == want.shape, f"output {i}: {got.shape}, expected {want.shape}"
+        if not want.is_floating_point():
+            assert got.dtype == want.dtype, f"output {i}: {got.dtype}"
+            assert (
+                (got.cpu() - want).abs().max() <= (1 if case.tolerance else 0)
+                if want.numel()
+                else True
+            ), f"output {i}"
+            continue
+        torch.testing.assert_close(
+            got.cpu().double(),
+            want,
+            rtol=tolerance,
+            atol=tolerance,
+            equal_nan=True,
+            msg=lambda m, i=i: f"output {i}: {m}",
+        )
+
+
+@pytest.mark.parametrize("case, dtype", [(c, d) for c in CASES for d in c.dtypes], ids=str)
+def test_values(case, dtype):
+    args, kwargs = arguments(case, dtype)
+    wide_args, wide_kwargs = plain(case)
+    compare(
+        case, operator(case.op)(*args, **kwargs), case.reference(*wide_args, **wide_kwargs), dtype
+    )
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.grad], ids=str)
+def test_gradients(case):
+    """Against autograd through the reference, in float64, with the same random output gradients."""
+    results = []
+    for make, call in (
+        (lambda: arguments(case, torch.float64), operator(case.op)),
+        (lambda: plain(case), case.reference),
+    ):
+        args, kwargs = make()
+        for i in case.grad:
+            args[i].requires_grad_()
+        outs = [
+            o
+            for o in flat(call(*args, **kwargs))
+            if isinstance(o, torch.Tensor) and o.requires_grad
+        ]
+        generator = torch.Generator().manual_seed(0)
+        seeds = [torch.rand(o.shape, generator=generator, dtype=torch.float64) for o in outs[:1]]
+        seeds = [s.to(outs[0].device, outs[0].dtype) for s in seeds]
+        results.append(torch.autograd.grad(outs[:1], [args[i] for i in case.grad], seeds))
+    for i, got, want in zip(case.grad, *results):
+        torch.testing.assert_close(
+            got.cpu(), want, rtol=1e-5, atol=1e-6, msg=lambda m, i=i: f"argument {i}: {m}"
+        )
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.fake], ids=str)
+def test_fake(case):
+    dtype = case.dtypes[0]
+    args, kwargs = arguments(case, dtype)
+    real = flat(operator(case.op)(*args, **kwargs))
+    args, kwargs = arguments(case, dtype)
+    with FakeTensorMode(allow_non_fake_inputs=False) as mode:
+
+        def fake(value):
+            if isinstance(value, torch.Tensor):
+                return mode.from_tensor(value)
+            return [fake(v) for v in value] if isinstance(value, list) else value
+
+        shapes = flat(
+            operator(case.op)(*[fake(a) for a in args], **{k: fake(v) for k, v in kwargs.items()})
+        )
+    for got, want in zip(shapes, real):
+        if isinstance(want, torch.Tensor):
+            assert (got.shape, got.dtype) == (want.shape, want.dtype)
+            assert got.device.type == torch.device(DEVICE).type
+
+
+def test_every_implemented_operator_has_a_case():
+    import torch_npu
+
+    covered = {c.op.partition(".")[0].rpartition("::")[2] for c in CASES}
+    names = {
+        n
+        for ns in ("npu", "atb")
+        for n, row in torch_npu._C._custom_operators(ns).items()
+        if row[0]
+    }
+    assert not sorted(names - covered - SPECIAL)
