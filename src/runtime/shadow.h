@@ -22,6 +22,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/Stream.h>
+#include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 #include <c10/util/intrusive_ptr.h>
 
