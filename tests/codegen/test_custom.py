@@ -36,7 +36,7 @@ def test_an_operator_is_implemented_where_a_function_says_so(tmp_path):
         (GOOD + "extra: 1\n", "", "a.yaml:5: key 'extra' is not known. Allowed: namespace, custom"),
         (GOOD + GOOD.split("custom:\n")[1], "", "a.yaml:5: 'npu_a' is there twice, first at"),
         (
-            GOOD.replace("Tensor x", "Dimname x"),
+            GOOD.replace("Tensor x", "Tensr x"),
             "",
             "a.yaml:3: key 'func': PyTorch cannot read the schema",
         ),

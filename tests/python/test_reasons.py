@@ -44,7 +44,11 @@ CASES = [
 ]
 for name, reason, call in CASES:
     torch.npu.reset_fallback_stats()
-    call()
+    try:
+        call()
+    except RuntimeError as error:  # some versions of PyTorch refuse mixed dtypes here
+        assert name == "aten::mse_loss_backward" and "Found dtype" in str(error), (name, error)
+        continue
     rows = [r for r in torch.npu.fallback_stats() if r["overload"] == name]
     got = [r["reason"] for r in rows]
     assert got == [reason], (name, reason, torch.npu.fallback_report())
