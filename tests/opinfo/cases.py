@@ -31,8 +31,9 @@ UNINITIALISED = {
     "new_empty_strided",
 }
 
-# LAPACK's gelsy answers by where its memory happens to lie: always judged by verdict.
-BY_CHANCE = {"linalg.lstsq"}
+# Always judged by verdict. LAPACK's gelsy answers by where its memory happens to lie. The CPU's norm of one
+# complex64 number was once in some ten runs 1 ulp off, on npu, in the first call; the cause is not known.
+BY_CHANCE = {"linalg.lstsq", "linalg.vector_norm"}
 
 # PyTorch's CPU writes one NaN where it converts a vector of elements and another where it converts
 # the last few: every other bit is compared, a NaN has to be a NaN.
