@@ -328,8 +328,12 @@ void CpuCall::finish() {
     }
     keep_arguments(tensors_, storages_, kNone);
   }
+  // Backwards: the pool hands out the wrapper it got last, so that the next
+  // call's first argument finds the one this call's first argument used, which
+  // often has the right geometry.
   WrapperPool& pool = WrapperPool::here();
-  for (Wrapped& wrapped : tensors_) {
+  for (std::size_t i = tensors_.size(); i-- > 0;) {
+    Wrapped& wrapped = tensors_[i];
     if (wrapped.storage == kNone) {
       continue;
     }
@@ -339,7 +343,6 @@ void CpuCall::finish() {
       if (C10_LIKELY(
               wrapped.cpu.use_count() == 1 && storage.use_count() == 1)) {
         pool.give(
-            *wrapped.original,
             TensorImplPtr::reclaim(wrapped.cpu.unsafeReleaseTensorImpl()));
       } else {
         Mapped kept{};
@@ -364,9 +367,7 @@ void CpuCall::finish() {
         keep_alive(mapped);
       }
     } else if (C10_LIKELY(wrapped.pooled && mapped.holders == 1)) {
-      pool.give(
-          *wrapped.original,
-          TensorImplPtr::reclaim(wrapped.cpu.unsafeReleaseTensorImpl()));
+      pool.give(TensorImplPtr::reclaim(wrapped.cpu.unsafeReleaseTensorImpl()));
     }
   }
   tensors_.clear();

@@ -271,13 +271,13 @@ c10::TensorImpl* CpuCall::wrap_dense(c10::TensorImpl& from, const Arg& arg) {
   TensorImplPtr wrapper;
   std::uint32_t index = known;
   if (C10_LIKELY(!maps)) {
-    wrapper = WrapperPool::here().take(from);
+    wrapper = WrapperPool::here().take(from.dtype());
     read_bytes_of(
         *wrapper->unsafe_storage().unsafeGetStorageImpl(),
         *storage.unsafeGetStorageImpl());
     index = kUnmapped;
   } else if (C10_LIKELY(known == kNone)) {
-    wrapper = WrapperPool::here().take(from);
+    wrapper = WrapperPool::here().take(from.dtype());
     index = map_storage(
         storage.unsafeGetStorageImpl(),
         wrapper->unsafe_storage().unsafeGetStorageImpl(),

@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 
 namespace npu::ladder {
 
@@ -25,22 +24,17 @@ class WrapperPool {
     return *known;
   }
 
-  // A CPU tensor of `from`'s dtype, with a storage of its own. The one that
-  // stood for `from` last time where it is free: it often has the geometry.
-  TensorImplPtr take(const c10::TensorImpl& from);
+  // A CPU tensor with a storage of its own that holds no bytes.
+  TensorImplPtr take(caffe2::TypeMeta dtype);
   // Takes it back if nobody else saw it; its storage lets go of the bytes.
-  void give(const c10::TensorImpl& from, TensorImplPtr wrapper);
+  void give(TensorImplPtr wrapper);
 
  private:
   static WrapperPool& own();
 
-  static constexpr std::size_t kSlots = 64;
-  // Two places for a wrapper, by the address of what it stands for.
-  static std::size_t slot_of(const c10::TensorImpl& from) {
-    const auto address = reinterpret_cast<std::uintptr_t>(&from);
-    return (address >> 5 ^ address >> 11) % kSlots;
-  }
-  std::array<TensorImplPtr, kSlots> free_;
+  static constexpr std::size_t kMost = 16;
+  std::array<TensorImplPtr, kMost> free_;
+  std::size_t n_ = 0;
 };
 
 }  // namespace npu::ladder
