@@ -19,8 +19,8 @@ Made by scripts/npu_operators.py from ops/npu/*.yaml and python/torch_npu/ops. D
 below: {total} names, {done} implemented. A call of another raises ERR01007, which names the nearest implemented
 one; `opennpu explain <name>` says what an operator computes.
 
-All take float16, bfloat16, float32 and float64, on every device; arithmetic is float32 (float64 for float64),
-statistics are float32 and results are rounded once. Quantised operators take int8 and int4, eight values an int32.
+Tested in float16, bfloat16 and float32 where a case of tests/npu_ops names them, gradients in float64, on npu and on cpu; arithmetic is
+float32 (float64 for float64), statistics are float32 and results are rounded once. Quantised operators take int8 and int4, eight values an int32.
 Gradient "yes" means that autograd goes through. Limits of Ascend's hardware on sizes and alignment do not hold here.
 "Differences" is what was decided where Ascend's documents are unclear or contradict one another, and what is refused.
 """

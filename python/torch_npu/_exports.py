@@ -14,13 +14,8 @@ _LATER = {
     "jit": "jit optimisation",
     "op_plugin": "npu operators",
     "HiFloat8Tensor": "npu operators",
-    "empty_with_swapped_memory": "npu operators",
     "erase_stream": "npu operators",
-    "fast_gelu": "npu operators",
     "matmul_checksum": "npu operators",
-    "one_": "npu operators",
-    "scatter_update": "npu operators",
-    "scatter_update_": "npu operators",
 }
 
 # Functions of torch_npu that are Python here.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpAutoCompare finds seeded faults, and raises no alarm over right kernels."""
 
+from pathlib import Path
+
 import fault_generator
 import faults
 import op_tools
@@ -65,6 +67,26 @@ def test_faults_at_random_by_magnitude():
         assert fault_generator.verdict(small) == "pass", small
     drawn = [fault_generator.draw(seed, (65536,)) for seed in range(200)]
     assert not [str(d) for d in drawn if fault_generator.verdict(d) != "error"]
+
+
+def shares_of(document):
+    """{family: percentages} of the table in a document."""
+    rows = (line.strip("|").split("|") for line in document.read_text().splitlines())
+    return {
+        name.strip(): [int(cell.strip(" %")) for cell in cells]
+        for name, *cells in rows
+        if len(cells) == len(fault_generator.MAGNITUDES) and all("%" in c for c in cells)
+    }
+
+
+@pytest.mark.parametrize("name", ["tools.md", "zh-CN/tools.md"])
+def test_the_table_of_miss_rates_is_what_is_measured(name):
+    """Within what another processor's summation order may change."""
+    shown = list(shares_of(Path(__file__).parents[2] / "docs" / name).values())
+    measured = [[100 * share for share in shares] for _, shares in fault_generator.table()]
+    assert len(shown) == len(measured) == 4
+    for ours, theirs in zip(shown, measured):
+        assert ours == pytest.approx(theirs, abs=5), (ours, theirs)
 
 
 # Fused forms that the CPU, or the device, has alone.

@@ -243,15 +243,19 @@ def npu_fusion_attention(
     return _run(call, query, key, value, dropout_mask, seed, offset)
 
 
-def _with_rope(x, rope, layout: str, heads: int):
-    """The rotary part behind the rest of each head."""
-    if rope is None:
-        return x
+def _with_ropes(name, query, key, query_rope, key_rope, layout: str):
+    """(query, key) with the rotary part behind the rest of each head."""
+    require(
+        (query_rope is None) == (key_rope is None),
+        f"{name}: query_rope and key_rope must be given together.",
+    )
+    if query_rope is None:
+        return query, key
     if layout.upper() in ("BSH", "SBH"):
-        return torch.cat(
-            (x.unflatten(-1, (heads, -1)), rope.unflatten(-1, (heads, -1))), -1
-        ).flatten(-2)
-    return torch.cat((x, rope), -1)
+        unsupported(
+            f"{name}: query_rope with input_layout {layout} is not supported; allowed: BSND, BNSD, TND."
+        )
+    return torch.cat((query, query_rope), -1), torch.cat((key, key_rope), -1)
 
 
 @implements("npu_fusion_attention_v2")
@@ -264,11 +268,7 @@ def npu_fusion_attention_v2(
 ):  # fmt: skip
     name = "npu_fusion_attention_v2"
     core.check_pse_type(name, pse_type)
-    _check_rope(name, query_rope, key_rope, input_layout)
-    q, k = (
-        _with_rope(query, query_rope, input_layout, 1),
-        _with_rope(key, key_rope, input_layout, 1),
-    )
+    q, k = _with_ropes(name, query, key, query_rope, key_rope, input_layout)
     call = _Call(
         name, q, k, value, head_num, input_layout, scale=scale, pse=pse, pse_type=pse_type,
         keep_prob=keep_prob, mask=atten_mask, pre=pre_tokens, next_=next_tokens, prefix=prefix,
@@ -276,17 +276,6 @@ def npu_fusion_attention_v2(
         softmax_layout=softmax_layout,
     )  # fmt: skip
     return _run(call, q, k, value, dropout_mask, seed, offset)
-
-
-def _check_rope(name, query_rope, key_rope, layout) -> None:
-    require(
-        (query_rope is None) == (key_rope is None),
-        f"{name}: query_rope and key_rope must be given together.",
-    )
-    if query_rope is not None and layout.upper() in ("BSH", "SBH"):
-        unsupported(
-            f"{name}: query_rope with input_layout {layout} is not supported; allowed: BSND, BNSD, TND."
-        )
 
 
 def _backward(call, q, k, v, dy, m, total, out, keeps):
@@ -377,11 +366,7 @@ def npu_fusion_attention_grad_v2(
     name = "npu_fusion_attention_grad_v2"
     _check_stats(name, softmax_max, softmax_sum, attention_in)
     core.check_pse_type(name, pse_type)
-    _check_rope(name, query_rope, key_rope, input_layout)
-    q, k = (
-        _with_rope(query, query_rope, input_layout, 1),
-        _with_rope(key, key_rope, input_layout, 1),
-    )
+    q, k = _with_ropes(name, query, key, query_rope, key_rope, input_layout)
     call = _Call(
         name, q, k, value, head_num, input_layout, scale=scale_value, pse=pse, pse_type=pse_type,
         keep_prob=keep_prob, mask=atten_mask, pre=pre_tokens, next_=next_tokens, prefix=prefix,

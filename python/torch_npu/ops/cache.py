@@ -129,18 +129,11 @@ def npu_scatter_pa_kv_cache_functional(
     key, value, key_cache, value_cache, slot_mapping, *, compress_lens=None, compress_seq_offsets=None,
     seq_lens=None, cache_mode="PA_NZ",
 ):  # fmt: skip
-    name = "npu_scatter_pa_kv_cache_functional"
-    _check_slots(
-        name,
-        key,
-        slot_mapping,
-        compress_lens=compress_lens,
-        compress_seq_offsets=compress_seq_offsets,
-        seq_lens=seq_lens,
-    )
     caches = key_cache.clone(), value_cache.clone()
-    _put(caches[0], key, slot_mapping, cache_mode, name)
-    _put(caches[1], value, slot_mapping, cache_mode, name)
+    npu_scatter_pa_kv_cache(
+        key, value, *caches, slot_mapping, compress_lens=compress_lens,
+        compress_seq_offsets=compress_seq_offsets, seq_lens=seq_lens, cache_mode=cache_mode,
+    )  # fmt: skip
     return caches
 
 

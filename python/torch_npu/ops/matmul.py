@@ -314,11 +314,10 @@ def npu_grouped_matmul_add_(
     group_type=2,
     group_list_type=0,
 ):
-    return input.copy_(
-        _accumulated(
-            input, x, weight, group_list, transpose_x, transpose_weight, group_type, group_list_type
-        )
+    made = _accumulated(
+        input, x, weight, group_list, transpose_x, transpose_weight, group_type, group_list_type
     )
+    return input.copy_(made)
 
 
 def _whole(x):

@@ -17,7 +17,7 @@ from clean_models import MODELS
 
 FULL = os.environ.get("OPENNPU_TEST_FULL") == "1"
 MODES = ("float32", "bf16 autocast", "bf16 weights", "fp16 GradScaler", "dropout")
-# Each mode twice, each family once.
+# Each mode at least once, each family once.
 SAMPLE = {
     ("llama", "bf16 weights"),
     ("gpt2", "dropout"),

@@ -208,10 +208,10 @@ npu_reason histc_of_integers(
     std::int64_t bins,
     const at::Scalar& min,
     const at::Scalar& max) {
-  const at::Tensor counts = at::histc(self.to(at::kDouble), bins, min, max);
   if (!is_ready(out.at(0), {bins}, self.scalar_type(), {&self})) {
     return kLeaveToCpu;
   }
+  const at::Tensor counts = at::histc(self.to(at::kDouble), bins, min, max);
   set_output(out, 0, {bins}, self).copy_(counts);
   return NPU_REASON_NONE;
 }
