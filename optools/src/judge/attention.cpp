@@ -365,7 +365,11 @@ void adapt_logsumexp(const HostCall& call, AttentionAnswer& found) {
     return;
   }
   const std::string name = base_name(*call.op);
-  if (got->sizes() != sum.sizes()) {
+  if (got->dim() == 4 && got->size(-1) == 1 && sum.dim() == 3) {  // cuDNN's
+    found.results[1] = sum.unsqueeze(-1);
+    found.majorants[1] = found.majorants[1].toTensor().unsqueeze(-1);
+  }
+  if (got->sizes() != found.results[1].toTensor().sizes()) {
     if (name.find("efficient") != std::string::npos ||
         name.find("cudnn") != std::string::npos) {
       found.results.pop_back();
@@ -373,8 +377,9 @@ void adapt_logsumexp(const HostCall& call, AttentionAnswer& found) {
     }
     return;
   }
+  const at::Tensor fitting = found.results[1].toTensor();
   found.results[1] =
-      at::where(sum.eq(-kInfinite), got->to(ScalarType::Double), sum);
+      at::where(fitting.eq(-kInfinite), got->to(ScalarType::Double), fitting);
 }
 
 Attention attention_of(const HostCall& call, const Values& inputs) {
@@ -386,6 +391,10 @@ Attention attention_of(const HostCall& call, const Values& inputs) {
   a.half = half_steps(call);
   if (a.scale == 0 && a.query.defined() && a.query.dim() == 4) {
     a.scale = 1 / std::sqrt(static_cast<double>(a.query.size(-1)));
+  }
+  if (a.logsumexp.defined() && a.logsumexp.dim() == 4 &&
+      a.logsumexp.size(-1) == 1) {
+    a.logsumexp = a.logsumexp.squeeze(-1);  // cuDNN's has a column
   }
   while (a.bias.defined() && a.bias.dim() < 4) {
     a.bias = a.bias.unsqueeze(0);

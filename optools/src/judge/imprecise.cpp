@@ -35,7 +35,12 @@ constexpr Imprecise kImprecise[] = {
     {"native_batch_norm", ScalarType::BFloat16, 126, true},
     {"native_batch_norm", ScalarType::Half, 15.2, true},
     // Weights and places between pixels in the dtype of the image.
-    {"upsample_bicubic2d", ScalarType::Float, 2.5},
+    {"upsample_linear1d", ScalarType::BFloat16, 47},
+    {"upsample_linear1d", ScalarType::Half, 12},
+    {"upsample_bilinear2d", ScalarType::BFloat16, 97},
+    {"upsample_bilinear2d", ScalarType::Half, 23},
+    {"upsample_trilinear3d", ScalarType::BFloat16, 274},
+    {"upsample_trilinear3d", ScalarType::Half, 60},
     {"upsample_bicubic2d", ScalarType::BFloat16, 106},
     {"upsample_bicubic2d", ScalarType::Half, 91},
     {"grid_sampler_2d", ScalarType::BFloat16, 249},

@@ -11,6 +11,7 @@
 #include "core/values.h"
 #include "judge/activations.h"
 #include "judge/movement.h"
+#include "judge/resampled.h"
 
 namespace optools {
 namespace {
@@ -332,6 +333,8 @@ std::vector<at::Tensor> majorants(
       return of_log_softmax(references);
     case Rule::kRecurrent:
       return of_states(call, references);
+    case Rule::kResampled:
+      return of_resampled(call, references);
     default:
       return by_movement(call, references);
   }

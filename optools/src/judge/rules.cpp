@@ -282,6 +282,16 @@ Table make_table() {
        "_scaled_dot_product_cudnn_attention",
        "_scaled_dot_product_cudnn_attention_backward"});
   add(table, Rule::kRecurrent, {"mkldnn_rnn_layer"});
+  add(table,
+      Rule::kResampled,
+      {"upsample_linear1d",
+       "upsample_linear1d_backward",
+       "upsample_bilinear2d",
+       "upsample_bilinear2d_backward",
+       "upsample_trilinear3d",
+       "upsample_trilinear3d_backward",
+       "upsample_bicubic2d",
+       "upsample_bicubic2d_backward"});
   return table;
 }
 
@@ -343,6 +353,10 @@ std::string base_name(const Operator& op) {
 
 bool has_host_kernel(const Operator& op) {
   return op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
+bool has_reference(const Operator& op, const OperatorRule& rule) {
+  return rule.rule == Rule::kAttention || has_host_kernel(op);
 }
 
 OperatorRule rule_of(const Operator& op) {

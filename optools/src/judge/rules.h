@@ -23,6 +23,7 @@ enum class Rule : uint8_t {
   kSelected,  // values with the indices they were found at; ties are free
   kAttention,
   kRecurrent,  // states go through the dtype of the result at every step
+  kResampled,  // weights are made of places between pixels
   kNotJudged
 };
 
@@ -39,6 +40,9 @@ struct OperatorRule {
   const char* why_not = nullptr;  // for kNotJudged
 };
 OperatorRule rule_of(const Operator& op);
+
+// Whether there can be a reference: a kernel of the CPU's, or the definition.
+bool has_reference(const Operator& op, const OperatorRule& rule);
 
 // Does the call draw random numbers? A random operator told to leave
 // everything as it is draws none.

@@ -88,7 +88,7 @@ CallJudgement verdict_on(const HostCall& call) {
   if (call.op->is_view) {
     return skip_call("only makes a view");
   }
-  if (!has_host_kernel(*call.op)) {
+  if (!has_reference(*call.op, call.rule)) {
     return skip_call(kNoHostKernel);
   }
   if (call.results.empty()) {

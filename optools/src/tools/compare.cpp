@@ -23,7 +23,7 @@ namespace optools {
 // What is known of an operator before any call.
 struct Compare::Profile {
   OperatorRule rule;
-  bool on_host = false;  // the CPU has a kernel
+  bool comparable = false;  // there can be a reference
   // By return: the argument it is written into; -1 for a new tensor.
   std::vector<int> written_into;
   std::vector<bool> written;  // by argument
@@ -35,7 +35,7 @@ struct Compare::Profile {
 
 Compare::Profile::Profile(const Operator& op)
     : rule(rule_of(op)),
-      on_host(has_host_kernel(op)),
+      comparable(has_reference(op, rule)),
       written(op.written),
       writes(op.writes) {
   const auto& schema = op.handle.schema();
@@ -66,7 +66,7 @@ const char* Compare::Profile::obstacle(const Call& call) const {
   if (rule.rule == Rule::kNotJudged) {
     return rule.why_not;
   }
-  if (!call.op.is_view && !on_host) {
+  if (!call.op.is_view && !comparable) {
     return kNoHostKernel;
   }
   const char* why = nullptr;
