@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may include whom: a table of allowed edges, checked over every source file."""
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -25,15 +26,27 @@ ALLOWED = {
     ),
     "src/aten": ("npu/", "driver/", "compose/", "runtime/", "aten/", "c10/", "ATen/", "torch/"),
     "src/python": ("npu/", "driver/", "compose/", "runtime/", "aten/", "python/", *TORCH),
-    "optools/src": ("core/", "tools/", "python/bindings.h", *TORCH),
+    "optools/src": ("core/", "judge/", "tools/", "python/", *TORCH),
     "tests/conformance": ("npu/", "driver/", "gtest/", "gmock/"),
     "tests/drivers": ("npu/", "driver/slots.h"),
 }  # fmt: skip
 # Headers of whole ATen cost seconds in every file that includes them.
 HEAVY = ("ATen/ATen.h", "torch/extension.h", "torch/torch.h")
-# src/aten is a row of rooms: each sees those before it and itself.
-ATEN_ROOMS = ("profile", "core", "ladder", "random", "formats", "custom", "ops")
-OURS = ("npu/", "driver/", "compose/", "runtime/", "aten/", "graph/", "dist/", "python/")
+# Folders that are rows of rooms: each sees those before it and itself. Headers are named from PREFIX.
+ROOMS = {
+    "src/aten": ("profile", "core", "ladder", "random", "formats", "custom", "ops"),
+    "optools/src": ("core", "judge", "tools", "python"),
+}
+PREFIX = {"src/aten": "aten/", "optools/src": ""}
+OURS = (
+    "npu/", "driver/", "compose/", "runtime/", "aten/", "graph/", "dist/", "python/",
+    "core/", "judge/", "tools/",
+)  # fmt: skip
+# The same for a Python package; files in its own folder are doors, which see every room.
+PACKAGE = "optools/python/op_tools"
+PACKAGE_ROOMS = (
+    "core", "tools", "ditorch_compat", "module_tools", "captures", "runs", "report", "cli",
+)  # fmt: skip
 
 
 def folder_rule(path: str) -> tuple[str, tuple[str, ...]] | None:
@@ -45,11 +58,12 @@ def folder_rule(path: str) -> tuple[str, tuple[str, ...]] | None:
 
 
 def rooms_above(path: str) -> tuple[str, ...]:
-    """Prefixes of headers in rooms of src/aten that a file of an earlier room must not see."""
-    parts = path.split("/")
-    if parts[:2] != ["src", "aten"] or parts[2] not in ATEN_ROOMS:
-        return ()
-    return tuple(f"aten/{room}/" for room in ATEN_ROOMS[ATEN_ROOMS.index(parts[2]) + 1 :])
+    """Prefixes of headers in rooms that a file of an earlier room must not see."""
+    for folder, rooms in ROOMS.items():
+        room = path.removeprefix(folder + "/").split("/")[0]
+        if path.startswith(folder + "/") and room in rooms:
+            return tuple(f"{PREFIX[folder]}{r}/" for r in rooms[rooms.index(room) + 1 :])
+    return ()
 
 
 def complaint(path: str, header: str, allowed: tuple[str, ...], runtime: bool) -> str | None:
@@ -62,10 +76,85 @@ def complaint(path: str, header: str, allowed: tuple[str, ...], runtime: bool) -
         return "src/runtime must not call operators"
     above = rooms_above(path)
     if above and header.startswith(above):
-        return f"a room of src/aten sees only those before it: {', '.join(ATEN_ROOMS)}"
+        return "a room sees only those before it: see ROOMS in scripts/check_layers.py"
     if header.startswith(allowed):
         return None
     return f"not among {', '.join(allowed)}"
+
+
+def imports_of(file: Path, modules: set[str]) -> set[str]:
+    """Modules of the package that a file imports, wherever in it; not what only types need."""
+    found = set()
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for_types = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in modules else node.module for name in names]
+        else:
+            continue
+        found |= {name for name in names if name in modules}
+    return found
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str]:
+    """Some names that need one another in a ring, or nothing."""
+    done: set[str] = set()
+
+    def visit(name: str, way: list[str]) -> list[str]:
+        if name in way:
+            return [*way[way.index(name) :], name]
+        if name in done:
+            return []
+        for other in sorted(graph.get(name, ())):
+            ring = visit(other, [*way, name])
+            if ring:
+                return ring
+        done.add(name)
+        return []
+
+    for name in sorted(graph):
+        ring = visit(name, [])
+        if ring:
+            return ring
+    return []
+
+
+def package_complaints(root: Path, package: str, rooms: tuple[str, ...]) -> list[str]:
+    """Imports of the package's files that go up, from a room to a later one, and rings."""
+    top = package.rsplit("/", 1)[-1]
+    files: dict[str, Path] = {}
+    for file in sorted((root / package).rglob("*.py")):
+        parts = file.relative_to(root / package).with_suffix("").parts
+        files[".".join([top, *parts]).removesuffix(".__init__")] = file
+    modules, bad = {*files, f"{top}._C"}, []
+    graph: dict[str, set[str]] = {}
+    for name, file in files.items():
+        graph[name] = imports_of(file, modules) - {name, f"{top}._C"}
+        parts = name.split(".")
+        if len(parts) < 2 or (len(parts) == 2 and file.name != "__init__.py"):
+            continue
+        if parts[1] not in rooms:
+            bad.append(f"{package}/{parts[1]}: is no room: {', '.join(rooms)}")
+            continue
+        allowed = rooms[: rooms.index(parts[1]) + 1]
+        for other in sorted(graph[name]):
+            if other == top or other.split(".")[1] not in allowed:
+                seen = ", ".join(allowed)
+                bad.append(f"{file.relative_to(root)}: imports {other}: sees only {seen}")
+    ring = cycle_in(graph)
+    if ring:
+        bad.append(f"{package}: imports in a ring: {' -> '.join(ring)}")
+    return bad
 
 
 def main() -> int:
@@ -84,6 +173,7 @@ def main() -> int:
             why = complaint(path, header, allowed, folder.startswith("src/runtime"))
             if why:
                 bad.append(f"{path}: includes {header}: {why}")
+    bad += package_complaints(ROOT, PACKAGE, PACKAGE_ROOMS)
     print("\n".join(bad) if bad else f"layers: {len(files)} files, no forbidden include")
     return 1 if bad else 0
 

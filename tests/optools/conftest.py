@@ -2,8 +2,9 @@
 """Tools run on plain cpu tensors and on an accelerator; no test leaves a tap behind."""
 
 import pytest
-from op_tools import _C, options
-from op_tools.tool import OpTool
+from op_tools import _C
+from op_tools.core import options
+from op_tools.core.op_tool import OpTool
 from optools_devices import ACCELERATORS, DEVICES
 
 if "npu" in DEVICES:

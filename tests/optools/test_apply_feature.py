@@ -8,7 +8,7 @@ import types
 import op_tools
 import pytest
 import torch
-from op_tools import features
+from op_tools.ditorch_compat import features
 from optools_helpers import acted
 from torch import add as imported_add
 from torch import nn
@@ -210,7 +210,7 @@ def test_scripting_and_compiling_while_applied(device, capsys):
 
 
 def test_capture_in_ditorchs_folders(device, capsys, monkeypatch):
-    from op_tools import ditorch_folders
+    from op_tools.ditorch_compat import ditorch_folders
 
     monkeypatch.setenv("OP_CAPTURE_FORMAT", "ditorch")
     x = torch.ones(3, device=device)

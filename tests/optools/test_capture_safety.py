@@ -7,8 +7,11 @@ import sys
 import op_tools
 import pytest
 import torch
-from op_tools import captures, ditorch_folders, judging, replayable, reproducer, run_op_from_data
+from op_tools import captures, run_op_from_data
+from op_tools.captures import judging, reproducer
 from op_tools.cli import main
+from op_tools.core import allowed_functions
+from op_tools.ditorch_compat import ditorch_folders
 from op_tools.save_op_args import write_args
 from record_logs import write_log
 
@@ -87,7 +90,7 @@ def test_operators_that_no_file_may_ask_for(name):
 )
 def test_python_names_that_no_file_may_ask_for(name):
     with pytest.raises(captures.CaptureError):
-        replayable.resolve(name)
+        allowed_functions.resolve(name)
 
 
 def test_what_computes_is_found():
@@ -109,7 +112,7 @@ def test_what_computes_is_found():
         "torch.linalg.norm": (x,),
         "torch.fft.fft": (x,),
     }.items():
-        replayable.resolve(name)(*args)
+        allowed_functions.resolve(name)(*args)
 
 
 def test_a_library_loaded_later_is_found():
@@ -161,12 +164,12 @@ def test_an_allowed_package_is_no_way_to_another(tmp_path, monkeypatch):
         "import os\nfrom os import system\n\ndef twice(x):\n    return 2 * x\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert replayable.resolve("allowed_package.twice", ["allowed_package"])(2) == 4
+    assert allowed_functions.resolve("allowed_package.twice", ["allowed_package"])(2) == 4
     for name in ("os.system", "system", "os.path.join", "twice.__globals__.clear", "nothing"):
         with pytest.raises(captures.CaptureError):
-            replayable.resolve(f"allowed_package.{name}", ["allowed_package"])
+            allowed_functions.resolve(f"allowed_package.{name}", ["allowed_package"])
     with pytest.raises(captures.CaptureError, match="--allow allowed_package"):
-        replayable.resolve("allowed_package.twice")
+        allowed_functions.resolve("allowed_package.twice")
     sys.modules.pop("allowed_package")
 
 

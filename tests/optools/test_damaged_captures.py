@@ -8,8 +8,10 @@ import shutil
 import op_tools
 import pytest
 import torch
-from op_tools import apart, captures, judging
+from op_tools import captures
+from op_tools.captures import judging
 from op_tools.cli import main
+from op_tools.core import untrusted_worker
 from record_logs import Ext, append, frames_of, write_log, write_payloads
 
 SIN = ["op", 1, "aten::sin", "aten::sin(Tensor self) -> Tensor"]
@@ -156,7 +158,7 @@ def test_a_number_where_a_dtype_belongs(whole, number, capsys):
     call = {"number": 900, "op": 78, "args": [tensor(ref), [0], True, number], "out": [tensor(ref)]}
     append(folder, (2, ["op", 78, "aten::sum.dim_IntList", SUM]), (4, call))
     odd = next(r for r in captures.open(folder) if r.number == 900)
-    with apart.Apart("judge", {}, timeout=20) as worker:
+    with untrusted_worker.Apart("judge", {}, timeout=20) as worker:
         found = judging.judged_by(worker)(odd)
     why = f"its dtype is {number}, which is no torch.dtype"
     assert found["verdict"] == "skip" and found["reason"] == why
@@ -183,7 +185,9 @@ def test_bytes_changed_anywhere(seed):
         weight(torch.ones(2, 4)).square().sum().backward()
     payloads = frames_of(tool.folder)
     read = refused = 0
-    with apart.Apart("judge", {}) as worker:  # where a kernel may crash on what it is given
+    with untrusted_worker.Apart(
+        "judge", {}
+    ) as worker:  # where a kernel may crash on what it is given
         judge = judging.judged_by(worker)
         for turn in range(60):
             changed = [(kind, bytearray(payload)) for kind, payload in payloads]

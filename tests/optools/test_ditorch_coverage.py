@@ -86,7 +86,7 @@ def test_every_gradient_of_a_composite_call(device, capsys, monkeypatch):
     monkeypatch.setenv("OP_CAPTURE_FORMAT", "ditorch")
     with op_tools.OpCapture():
         run()
-    from op_tools import ditorch_folders
+    from op_tools.ditorch_compat import ditorch_folders
 
     (folder,) = (f for f in ditorch_folders.find(".") if "cross_entropy" in f)
     torch.testing.assert_close(ditorch_folders.load(folder).grad_inputs[0], x.grad.cpu())

@@ -241,7 +241,7 @@ def test_11_random_functions_are_reported_as_wrong(device, capsys, monkeypatch):
 @FORMS
 def test_12_int_devices_and_strides_are_lost(accelerator, capsys, monkeypatch, verbose):
     monkeypatch.setenv("OP_TOOLS_VERBOSE", verbose)
-    from op_tools.reference_call import ReferenceCall
+    from op_tools.ditorch_compat.reference_call import ReferenceCall
 
     reference = ReferenceCall("torch.ones", torch.ones, (3,), {"device": 0})
     assert reference.run().device.type == "cpu"

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from op_tools import containers, op_names, utils
+from op_tools import utils
+from op_tools.core import containers
+from op_tools.ditorch_compat import op_names
 from op_tools.pretty_print import dict_data_list_to_table, packect_data_to_dict_list
 from op_tools.save_op_args import save_op_args, serialize_args_to_dict
 

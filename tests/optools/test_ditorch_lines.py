@@ -8,7 +8,6 @@ from pathlib import Path
 import op_tools
 import pytest
 import torch
-from op_tools import ditorch_folders
 from op_tools.base_hook import (
     BaseHook,
     DisableHookGuard,
@@ -16,6 +15,7 @@ from op_tools.base_hook import (
     OpObserveHook,
     forget_said,
 )
+from op_tools.ditorch_compat import ditorch_folders
 from torch.nn import functional as F
 
 

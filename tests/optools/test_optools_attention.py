@@ -4,9 +4,9 @@
 import op_tools
 import pytest
 import torch
-from op_tools import replaying
-from op_tools.judging import judge_values
-from op_tools.replaying import Settings
+from op_tools.captures import replaying
+from op_tools.captures.judging import judge_values
+from op_tools.captures.replaying import Settings
 from op_tools.run_op_from_data import cases
 from optools_helpers import kernel, quiet
 from torch.nn.functional import scaled_dot_product_attention as attention

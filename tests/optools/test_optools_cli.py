@@ -168,7 +168,7 @@ def test_replay_agrees_and_finds_what_does_not(capsys, device, monkeypatch):
     writer_folder = "edited"
     os.mkdir(writer_folder)
     from op_tools import _C
-    from op_tools.capture import head
+    from op_tools.tools.capture import head
 
     writer = _C.CaptureWriter(writer_folder, head())
     writer.define("op", 1, "aten::gelu", record.schema)

@@ -9,7 +9,8 @@ import interpreter
 import op_tools
 import pytest
 import torch
-from op_tools import _C, features, hooks
+from op_tools import _C
+from op_tools.ditorch_compat import features, tool_hooks
 from op_tools.module_tools import CompLayerAcc
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -114,9 +115,9 @@ def test_settings_changed_while_it_runs_do_not_keep_it_from_stopping():
     tool.start()
     tool.module_paths = False
     tool.stop()
-    from op_tools import modules
+    from op_tools.core import module_paths
 
-    assert not modules._users and not modules._handles
+    assert not module_paths._users and not module_paths._handles
 
 
 # ---- hooks in backward ---------------------------------------------------------------
@@ -128,7 +129,7 @@ def test_a_hook_that_fails_leaves_the_program_alone(monkeypatch, method):
     def broken(*args, **kwargs):
         raise KeyError("no such thing")
 
-    monkeypatch.setattr(hooks.OpTimeMeasureHook, method, broken)
+    monkeypatch.setattr(tool_hooks.OpTimeMeasureHook, method, broken)
     x = torch.ones(3, requires_grad=True)
     with pytest.warns(UserWarning, match="OpTimeMeasure says no more"), op_tools.OpTimeMeasure():
         x.sin().sum().backward()

@@ -8,7 +8,7 @@ from pathlib import Path
 import op_tools
 import pytest
 import torch
-from op_tools import files
+from op_tools.core import files
 
 
 @pytest.fixture

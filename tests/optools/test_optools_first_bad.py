@@ -6,9 +6,11 @@ import re
 
 import interpreter
 import pytest
-from op_tools import captures, judging, reproducer, script_runs
-from op_tools.bisecting import bisect
+from op_tools import captures
+from op_tools.captures import judging, reproducer
 from op_tools.cli import main
+from op_tools.runs import script_runs
+from op_tools.runs.bisecting import bisect
 from optools_helpers import output
 
 SCRIPT = """
@@ -222,7 +224,7 @@ def test_contents_that_are_not_known_are_not_the_same(script, capsys, monkeypatc
     monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
     import op_tools
     import torch
-    from op_tools.differences import inputs_of, results_of, same_bits
+    from op_tools.captures.differences import inputs_of, results_of, same_bits
 
     folders = {}
     for content in ("full", "none"):

@@ -3,7 +3,7 @@
 
 import pytest
 import torch
-from op_tools.gradients import GradientWatch
+from op_tools.ditorch_compat.gradient_watch import GradientWatch
 from torch.nn import functional as F
 
 

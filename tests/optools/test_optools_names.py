@@ -93,9 +93,9 @@ def test_alternatives_and_groups(device, monkeypatch):
     "name, near", [("aten::adddmm", "aten::addmm"), ("torch.nn.functional.linaer", "linear")]
 )
 def test_an_unknown_name_is_warned_about_once(device, monkeypatch, name, near):
-    from op_tools import selecting
+    from op_tools.core import operator_lists
 
-    selecting._warned.clear()
+    operator_lists._warned.clear()
     monkeypatch.setenv("OP_OBSERVE_LIST", name)
     with pytest.warns(UserWarning, match=f"no operator is called '{name}'.*{near}"):
         with op_tools.OpObserve():
@@ -104,7 +104,7 @@ def test_an_unknown_name_is_warned_about_once(device, monkeypatch, name, near):
         warnings.simplefilter("error")
         with op_tools.OpObserve():
             pass
-    assert selecting._warned == {name}
+    assert operator_lists._warned == {name}
 
 
 def start_and_stop(tool):
@@ -119,9 +119,9 @@ def within(tool):
 
 @pytest.mark.parametrize("begin", [start_and_stop, within])
 def test_the_warning_points_at_the_users_line(monkeypatch, begin):
-    from op_tools import selecting
+    from op_tools.core import operator_lists
 
-    selecting._warned.clear()
+    operator_lists._warned.clear()
     monkeypatch.setenv("OP_OBSERVE_LIST", "aten::adddmm")
     with pytest.warns(UserWarning, match="aten::adddmm") as told:
         begin(op_tools.OpObserve())
@@ -177,10 +177,10 @@ def test_malformed_variables_of_every_tool(monkeypatch, tool, variable, value, s
 
 
 def test_an_unknown_name_in_any_list(device, monkeypatch):
-    from op_tools import selecting
+    from op_tools.core import operator_lists
 
     for family, tool in (("CAPTURE", "OpCapture"), ("FALLBACK", "OpFallback")):
-        selecting._warned.clear()
+        operator_lists._warned.clear()
         monkeypatch.setenv(f"OP_{family}_DISABLE_LIST", "torch.Tensor.srot")
         with pytest.warns(UserWarning, match="torch.Tensor.srot.*torch.Tensor.sort"):
             with getattr(op_tools, tool)():

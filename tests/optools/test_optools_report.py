@@ -13,8 +13,10 @@ import interpreter
 import op_tools
 import pytest
 import torch
-from op_tools import _C, captures, judging, reproducer, results
+from op_tools import _C, captures
+from op_tools.captures import judging, reproducer
 from op_tools.cli import main
+from op_tools.core import results
 from op_tools.report.histograms import counts
 from optools_helpers import kernel, output, wrong_gelu
 from torch import nn

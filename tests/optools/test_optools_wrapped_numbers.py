@@ -4,9 +4,10 @@
 import op_tools
 import pytest
 import torch
-from op_tools import captures, judging, replaying, reproducer
-from op_tools.captured_values import leaves
-from op_tools.replaying import Settings
+from op_tools import captures
+from op_tools.captures import judging, replaying, reproducer
+from op_tools.captures.replaying import Settings
+from op_tools.captures.values import leaves
 from op_tools.run_op_from_data import cases
 from optools_helpers import output, quiet
 

@@ -8,12 +8,14 @@ import warnings
 import op_tools
 import pytest
 import torch
-from op_tools import _C, captures, ditorch_folders, replaying
-from op_tools.capture import head
+from op_tools import _C, captures
+from op_tools.captures import replaying
+from op_tools.captures.replaying import Settings
 from op_tools.cli import main
-from op_tools.replaying import Settings
+from op_tools.ditorch_compat import ditorch_folders
 from op_tools.run_op_from_data import cases
 from op_tools.save_op_args import write_args
+from op_tools.tools.capture import head
 from optools_devices import KEYS
 
 

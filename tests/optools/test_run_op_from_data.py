@@ -11,7 +11,8 @@ import interpreter
 import op_tools
 import pytest
 import torch
-from op_tools import ditorch_folders, run_op_from_data
+from op_tools import run_op_from_data
+from op_tools.ditorch_compat import ditorch_folders
 from op_tools.op_runner import OpAccyChecker, OpRunner, OpRunnerHook
 from op_tools.save_op_args import write_args
 from torch.nn import functional as F
@@ -378,7 +379,7 @@ def test_a_full_disk_ends_the_capture_and_not_the_training(device, monkeypatch, 
         written.append(path)
         write_args(path, *rest)
 
-    monkeypatch.setattr("op_tools.capture_hook.write_args", full)
+    monkeypatch.setattr("op_tools.ditorch_compat.capture_hook.write_args", full)
     x = torch.ones(3, device=device, requires_grad=True)
     with op_tools.OpCapture():
         torch.sin(x).exp().cos().sum().backward()

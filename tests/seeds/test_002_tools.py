@@ -16,7 +16,8 @@ import op_tools
 import pytest
 import torch
 import torch_npu
-from op_tools import captures, ditorch_folders
+from op_tools import captures
+from op_tools.ditorch_compat import ditorch_folders
 
 OLD = "ditorch-2024-08"
 SOURCES = Path(__file__).parents[2] / "optools" / "python"

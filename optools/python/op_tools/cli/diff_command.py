@@ -13,10 +13,10 @@ import argparse
 
 from op_tools import captures
 from op_tools.captures import Record
+from op_tools.captures.differences import Difference, between, inputs_of, results_of, worst
+from op_tools.captures.matching import match
 from op_tools.cli.common import add_filters, chosen, tell_problems
-from op_tools.differences import Difference, between, inputs_of, results_of, worst
-from op_tools.matching import match
-from op_tools.printing import many
+from op_tools.core.printing import many
 
 ALONE_SHOWN = 20
 

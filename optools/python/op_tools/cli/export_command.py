@@ -15,10 +15,10 @@ import sys
 from op_tools import captures
 from op_tools.captures import CaptureError, Opaque, Record
 from op_tools.cli.common import add_filters, chosen, tell_problems
-from op_tools.ditorch_folders import OF_ARGUMENTS
-from op_tools.printing import many
-from op_tools.replayable import python_name
-from op_tools.save_op_args import write_args
+from op_tools.core.allowed_functions import python_name
+from op_tools.core.printing import many
+from op_tools.ditorch_compat.ditorch_folders import OF_ARGUMENTS
+from op_tools.ditorch_compat.save_op_args import write_args
 
 # Why results have no contents, where there is nothing in them that could be right or wrong.
 NO_RESULT = ("a view only", "uninitialised")

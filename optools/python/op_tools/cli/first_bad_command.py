@@ -17,13 +17,15 @@ import os
 import re
 from collections.abc import Callable
 
-from op_tools import apart, captures, first_bad, judging, reproducer, script_runs
-from op_tools.bisecting import Bisection, bisect
-from op_tools.capture import new_folder
-from op_tools.captures import Capture, CaptureError, Record
+from op_tools import captures
+from op_tools.captures import Capture, CaptureError, Record, judging, reproducer
 from op_tools.cli.common import tell_fields
-from op_tools.printing import many
-from op_tools.script_runs import Outcome
+from op_tools.core import untrusted_worker
+from op_tools.core.capture_format import new_folder
+from op_tools.core.printing import many
+from op_tools.runs import first_bad, script_runs
+from op_tools.runs.bisecting import Bisection, bisect
+from op_tools.runs.script_runs import Outcome
 
 CAPTURE = "capture "
 FOLDER = os.path.join("op_tools_results", "first_bad")
@@ -42,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rtol", type=float, default=1e-3, help="of numbers two runs print (1e-3), to bisect"
     )
-    apart.add_flags(parser)
+    untrusted_worker.add_flags(parser)
 
 
 def joined(words: list[str]) -> list[str]:
@@ -63,7 +65,7 @@ def run(flags: argparse.Namespace) -> int:
         os.makedirs(flags.out, exist_ok=True)
     folder = flags.out or new_folder(FOLDER)
     try:
-        with apart.worker("judge", {}, flags) as worker:
+        with untrusted_worker.worker("judge", {}, flags) as worker:
             return _Hunt(flags, folder, given, judging.judged_by(worker)).run()
     except script_runs.RunError as error:
         raise ValueError(str(error)) from None

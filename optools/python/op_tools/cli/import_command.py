@@ -7,12 +7,12 @@ import argparse
 import os
 import sys
 
-from op_tools import ditorch_folders
-from op_tools.capture import head, new_folder
 from op_tools.captures import CaptureError
 from op_tools.core import _C
-from op_tools.ditorch_folders import Case, CaseError
-from op_tools.printing import many
+from op_tools.core.capture_format import head, new_folder
+from op_tools.core.printing import many
+from op_tools.ditorch_compat import ditorch_folders
+from op_tools.ditorch_compat.ditorch_folders import Case, CaseError
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ import sys
 from op_tools import captures
 from op_tools.captures import CaptureError, Record
 from op_tools.cli.common import add_filters, chosen, tell_problems
-from op_tools.printing import many
+from op_tools.core.printing import many
 
 
 def add(parser: argparse.ArgumentParser) -> None:

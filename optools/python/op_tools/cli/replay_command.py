@@ -18,15 +18,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
-from op_tools import apart, replaying
-from op_tools.captures import CaptureError
+from op_tools.captures import CaptureError, replaying
+from op_tools.captures.replaying import FAILED, OUTCOMES, Replay, Settings
 from op_tools.cli.common import count
-from op_tools.core import usable
-from op_tools.op_runner import default_device
-from op_tools.patterns import OperatorPattern
-from op_tools.printing import many
-from op_tools.replaying import FAILED, OUTCOMES, Replay, Settings
-from op_tools.run_op_from_data import add_flags, walking
+from op_tools.cli.run_op_from_data import add_flags, walking
+from op_tools.core import untrusted_worker, usable
+from op_tools.core.patterns import OperatorPattern
+from op_tools.core.printing import many
+from op_tools.ditorch_compat.op_runner import default_device
 
 UNREADABLE = "(unreadable)"
 
@@ -78,8 +77,8 @@ def run(flags: argparse.Namespace) -> int:
     OperatorPattern(flags.op)  # said before anything is started
     rows: dict[str, Row] = {}
     bad = []
-    with apart.worker("replay", {**vars(flags), "device": device}, flags) as worker:
-        for reply in itertools.islice(apart.walk(worker), flags.limit):
+    with untrusted_worker.worker("replay", {**vars(flags), "device": device}, flags) as worker:
+        for reply in itertools.islice(untrusted_worker.walk(worker), flags.limit):
             name, made = _came(reply)
             rows.setdefault(name, Row()).add(made)
             if made.is_bad:
@@ -98,7 +97,7 @@ def run(flags: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def work(given: dict) -> Iterator[Callable]:
-    """In the process that makes the calls: apart.py."""
+    """In the process that makes the calls: core/untrusted_worker.py."""
     flags = argparse.Namespace(**given)
     usable(flags.device)
     settings = Settings(flags.device, flags.judge, flags.seed, tuple(flags.allow))

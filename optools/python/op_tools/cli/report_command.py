@@ -13,10 +13,10 @@ import argparse
 import os
 import sys
 
-from op_tools import apart
 from op_tools.cli.common import count
-from op_tools.files import write_whole
-from op_tools.printing import many
+from op_tools.core import untrusted_worker
+from op_tools.core.files import write_whole
+from op_tools.core.printing import many
 
 MIB = 1 << 20
 
@@ -39,11 +39,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="write a reproducer of each of the N worst calls, beside the file (0)",
     )
-    apart.add_flags(parser)
+    untrusted_worker.add_flags(parser)
 
 
 def run(flags: argparse.Namespace) -> int:
-    from op_tools import judging, report
+    from op_tools import report
+    from op_tools.captures import judging
     from op_tools.report.gathering import verdict_counts
 
     out = flags.out or os.path.join(flags.folder, "report.html")
@@ -51,7 +52,9 @@ def run(flags: argparse.Namespace) -> int:
     if os.path.isdir(flags.folder) and not os.path.isdir(to):
         raise ValueError(f"-o {out}: there is no folder {to}")
     options = report.Options(flags.judge, flags.values * MIB, flags.reproducers, to)
-    with apart.worker("judge", {}, flags) as worker:  # not started where nothing is judged
+    with untrusted_worker.worker(
+        "judge", {}, flags
+    ) as worker:  # not started where nothing is judged
         options.judged_by = judging.judged_by(worker)
         data = report.gather(flags.folder, options)
     write_whole(out, report.render(data))

@@ -16,9 +16,9 @@ import argparse
 import os
 import tempfile
 
-from op_tools import script_runs
-from op_tools.printing import many
-from op_tools.script_runs import NO_TOOL, Outcome
+from op_tools.core.printing import many
+from op_tools.runs import script_runs
+from op_tools.runs.script_runs import NO_TOOL, Outcome
 
 # Tool -> variables it runs with.
 TOOLS: dict[str, dict[str, str]] = {

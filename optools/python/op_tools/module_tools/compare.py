@@ -10,12 +10,12 @@ import re
 
 import torch
 
-from op_tools.comparing import tensor_cos_similarity
-from op_tools.containers import tensors_in
 from op_tools.core import first_line
+from op_tools.core.containers import tensors_in
+from op_tools.core.printing import many
+from op_tools.core.tables import dict_data_list_to_table
+from op_tools.ditorch_compat.comparing import tensor_cos_similarity
 from op_tools.module_tools.dump import ORDER, load
-from op_tools.pretty_print import dict_data_list_to_table
-from op_tools.printing import many
 
 ATOL = RTOL = 1e-3
 

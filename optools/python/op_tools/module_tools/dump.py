@@ -10,10 +10,10 @@ import threading
 import torch
 from torch import nn
 
-from op_tools import options
-from op_tools.files import write_tensors, write_whole
-from op_tools.gradients import GradientWatch
-from op_tools.save_op_args import host_copy
+from op_tools.core import options
+from op_tools.core.files import write_tensors, write_whole
+from op_tools.ditorch_compat.gradient_watch import GradientWatch
+from op_tools.ditorch_compat.save_op_args import host_copy
 
 NAMES = "modules_full_name.txt"
 ORDER = "modules_full_name_run.txt"

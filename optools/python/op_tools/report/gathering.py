@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from op_tools import captures, ditorch_folders, judging, reproducer, results
-from op_tools.captures import Capture, CaptureError, Record
-from op_tools.printing import many
+from op_tools import captures
+from op_tools.captures import Capture, CaptureError, Record, judging, reproducer
+from op_tools.core import results
+from op_tools.core.printing import many
+from op_tools.core.results import number, plain
+from op_tools.core.verdict import ORDER
+from op_tools.ditorch_compat import ditorch_folders
 from op_tools.report.histograms import Histograms
-from op_tools.results import number, plain
-from op_tools.verdict import ORDER
 
 RESULTS_SHOWN = 5000  # of judged calls, with their worst elements; the worst of them
 TEXTS = ("op", "phase", "module", "site", "api", "signature", "verdict", "reason", "raised")

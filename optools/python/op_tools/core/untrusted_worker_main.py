@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that runs operators for `untrusted_worker.py`: a request a line, an answer a line."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+
+from op_tools.core import untrusted_worker
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C: who asks ends us
+    replies = int(sys.argv[1])
+    os.set_inheritable(replies, False)  # its end is told from ours
+    sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    requests: queue.SimpleQueue = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
+
+    def tell(**message: object) -> None:
+        sys.stdout.flush()
+        line = untrusted_worker.encode(message)
+        while line:
+            line = line[os.write(replies, line) :]
+
+    try:
+        first = requests.get()
+        with untrusted_worker.begin_task(first["task"], first["settings"]) as answer:
+            tell(reply="ready")
+            while (request := requests.get()) is not None:
+                tell(reply=answer(request, lambda begun: tell(begin=begun)))
+    except (untrusted_worker.CaptureError, OSError, ValueError) as error:
+        tell(failed=str(error))
+
+
+def _read(requests: queue.SimpleQueue) -> None:
+    """Where nobody is left to ask, nothing is left to do, not even to finish a call that hangs."""
+    for line in sys.stdin.buffer:
+        request = untrusted_worker.decode(line)
+        requests.put(request)
+        if request is None:
+            return
+    os._exit(1)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpTimeMeasure: how long each operator took, forward, backward and optimizer."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import NamedTuple
+
+from op_tools.core import _C, options, results
+from op_tools.core.files import result_path, write_csv, write_whole
+from op_tools.core.op_tool import OpTool
+from op_tools.core.printing import many
+
+FOLDER = os.path.join("op_tools_results", "op_time_measure_result")
+COLUMNS = (
+    "name,forward_id,forward_elasped,backward_elasped,unit,input,output,grad_inputs,grad_outputs"
+).split(",")
+
+
+class Sample(NamedTuple):
+    number: int
+    op: str
+    phase: str
+    start_ns: int
+    launch_ns: int
+    device_ns: int  # -1 where the device has no clock
+    took_ns: int
+    thread: int
+    step: int
+    sequence: int
+    forward: int  # number of the forward call
+    api: str
+    api_call: int
+    module: str
+    raised: bool
+
+
+class OpTimeMeasure(OpTool):
+    family = "TIME_MEASURE"
+
+    def make_core(self) -> _C.Timing:
+        return _C.Timing(options.number("OP_TIME_MEASURE_LIMIT", 1_000_000))
+
+    def start(self) -> OpTimeMeasure:
+        self._described: dict[int, dict] = {}
+        return super().start()
+
+    def describe(self, call: int, **columns: object) -> None:
+        """Texts of an API call's columns in the CSV file."""
+        self._described.setdefault(call, {}).update(columns)
+
+    def samples(self) -> list[Sample]:
+        """One per call, in the order calls began; after stop()."""
+        return [Sample(*fields) for fields in self._last.samples()]
+
+    def table(self) -> list[dict]:
+        """Per operator and phase: count, total, mean, p50, p99 (ms) and share; slowest first."""
+        groups: dict[tuple[str, str], list[int]] = {}
+        for sample in self.samples():
+            groups.setdefault((sample.op, sample.phase), []).append(sample.took_ns)
+        whole = sum(sum(times) for times in groups.values()) or 1
+        rows = []
+        for (op, phase), times in groups.items():
+            times.sort()
+            total = sum(times)
+            rows.append(
+                {
+                    "name": op,
+                    "phase": phase,
+                    "count": len(times),
+                    "total": total / 1e6,
+                    "mean": total / len(times) / 1e6,
+                    "p50": times[(len(times) - 1) // 2] / 1e6,
+                    "p99": times[(len(times) - 1) * 99 // 100] / 1e6,
+                    "share": total / whole,
+                }
+            )
+        return sorted(rows, key=lambda row: -row["total"])
+
+    def save_trace(self, path: str) -> None:
+        """A Chrome trace (chrome://tracing, Perfetto) of what ran when."""
+        events = [
+            {
+                "name": s.op,
+                "cat": s.phase,
+                "ph": "X",
+                "ts": s.start_ns / 1e3,
+                "dur": s.took_ns / 1e3,
+                "pid": os.getpid(),
+                "tid": s.thread,
+                "args": {
+                    "number": s.number,
+                    "launch_us": s.launch_ns / 1e3,
+                    "sequence": s.sequence,
+                    "step": s.step,
+                    "api": s.api,
+                    "module": s.module,
+                },
+            }
+            for s in self.samples()
+        ]
+        write_whole(path, json.dumps({"traceEvents": events}))
+
+    def rows(self) -> list[dict]:
+        """ditorch's rows: one per API call where names are known, else one per kernel."""
+        rows: dict[tuple, dict] = {}
+        for s in self.samples():
+            name, key = (s.api, ("api", s.api_call)) if s.api_call else (s.op, ("op", s.number))
+            row = rows.setdefault(
+                key, {"name": name, "forward_id": key[1], "forward": 0, "backward": 0}
+            )
+            row["backward" if s.phase == "backward" else "forward"] += s.took_ns
+        return list(rows.values())
+
+    def save_csv(self, path: str | None = None) -> str:
+        """ditorch's file; returns its path."""
+        path = path or result_path(FOLDER, "op_elasped_info")
+        write_csv(path, COLUMNS, map(self._ditorch_row, self.rows()))
+        return path
+
+    def _ditorch_row(self, row: dict) -> dict:
+        return {
+            "name": row["name"],
+            "forward_id": row["forward_id"],
+            "forward_elasped": _ms(row["forward"]),
+            "backward_elasped": _ms(row["backward"]),
+            "unit": "ms",
+            **self._described.get(row["forward_id"], {}),
+        }
+
+    def save_results(self, folder: str) -> str:
+        """time.json, for `op-tools report`: into a capture's folder; returns its path."""
+        path = os.path.join(folder, results.TIME)
+        rows = [sample._asdict() for sample in self.samples()]
+        dropped = self._last.dropped
+        columns = list(Sample._fields)
+        return results.save(path, "OpTimeMeasure", columns, rows, dropped=dropped)
+
+    def report(self) -> None:
+        print(
+            f"{'name':<44} {'phase':<9} {'count':>7} {'total ms':>10} {'mean ms':>9} {'p50 ms':>9} {'p99 ms':>9} {'share':>6}"
+        )
+        rows = self.table()
+        for r in rows:
+            print(
+                f"{r['name']:<44} {r['phase']:<9} {r['count']:>7} {r['total']:>10.3f} {r['mean']:>9.4f} "
+                f"{r['p50']:>9.4f} {r['p99']:>9.4f} {r['share']:>6.1%}"
+            )
+        dropped = self._last.dropped
+        more = f", {dropped} more not kept" if dropped else ""
+        total = sum(r["total"] for r in rows)
+        calls = many(sum(r["count"] for r in rows), "call")
+        print(f"OpTimeMeasure: {calls}, {total:.3f} ms in operators{more}")
+        if rows:
+            self._save("op elasped info", self.save_csv)
+
+
+def _ms(ns: int) -> str:
+    return f"{ns / 1e6:.8f}" if ns else "-"
