@@ -18,15 +18,28 @@ def test_layers() -> None:
 
 
 def test_layers_can_fail(tmp_path: Path) -> None:
-    bad = tmp_path / "src" / "driver" / "x.cpp"
-    bad.parent.mkdir(parents=True)
-    bad.write_text("#include <ATen/core/Tensor.h>\n")
-    (tmp_path / "scripts").mkdir()
+    tools = "optools/python/op_tools"
+    files = {
+        "src/driver/x.cpp": "#include <ATen/core/Tensor.h>\n",
+        "optools/src/core/y.cpp": '#include "judge/rules.h"\n',
+        f"{tools}/__init__.py": "",
+        f"{tools}/core/up.py": "from op_tools.captures import reader\n",
+        f"{tools}/captures/reader.py": "def late():\n    import op_tools.captures.values\n",
+        f"{tools}/captures/values.py": "from op_tools.captures.reader import late\n",
+        f"{tools}/attic/old.py": "",
+        "scripts/check_layers.py": (ROOT / "scripts" / "check_layers.py").read_text(),
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
     script = tmp_path / "scripts" / "check_layers.py"
-    script.write_text((ROOT / "scripts" / "check_layers.py").read_text())
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert done.returncode == 1
     assert "src/driver/x.cpp: includes ATen/core/Tensor.h" in done.stdout
+    assert "optools/src/core/y.cpp: includes judge/rules.h" in done.stdout
+    assert f"{tools}/core/up.py: imports op_tools.captures.reader: sees only core" in done.stdout
+    assert f"{tools}/attic: is no room" in done.stdout
+    assert "op_tools.captures.reader -> op_tools.captures.values ->" in done.stdout
 
 
 def test_file_local_names() -> None:

@@ -29,6 +29,7 @@ from op_tools.ditorch_compat.op_runner import (
     SyncExecuteTimer,
     default_device,
 )
+from op_tools.tools import registry
 
 _MEANINGLESS = ("aten::empty", "aten::new_empty", "aten::resize", "aten::set_")
 
@@ -202,12 +203,10 @@ def run_case(where: str, case: Case, flags: argparse.Namespace) -> dict:
 @contextlib.contextmanager
 def _tools(flags: argparse.Namespace) -> Iterator[list]:
     """OP_TOOLS_VERBOSE: the tools themselves, with their lines and files."""
-    import op_tools
-
     tools = []
     if options.verbose():
-        tools += [op_tools.OpTimeMeasure()] if flags.sync_time_measure else []
-        tools += [op_tools.OpAutoCompare()] if flags.acc_check else []
+        tools += [registry.OpTimeMeasure()] if flags.sync_time_measure else []
+        tools += [registry.OpAutoCompare()] if flags.acc_check else []
     with contextlib.ExitStack() as stack:
         for tool in tools:
             stack.enter_context(tool)

@@ -19,32 +19,26 @@ import tempfile
 from op_tools.core.printing import many
 from op_tools.runs import script_runs
 from op_tools.runs.script_runs import NO_TOOL, Outcome
+from op_tools.tools import registry
 
 # Tool -> variables it runs with.
 TOOLS: dict[str, dict[str, str]] = {
-    "OpObserve": {},
-    "OpOverflowCheck": {},
-    "OpTimeMeasure": {},
-    "OpCapture": {},
-    "OpAutoCompare": {},
-    "OpFallback": {"OP_FALLBACK_DISABLE_LIST": ".*::.*"},
-    "OpDtypeCast": {"OP_DTYPE_CAST_DISABLE_LIST": ".*::.*"},
+    tool.__name__: {f"OP_{tool.family}_DISABLE_LIST": ".*::.*"} if tool.changes_results else {}
+    for tool in registry.TOOLS
 }
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("script")
     parser.add_argument("arguments", nargs="*", help="of the script; after -- where they are flags")
-    parser.add_argument("--tool", default="all", help=f"all (the default), or one of {_names()}")
-
-
-def _names() -> str:
-    return ", ".join(TOOLS)
+    parser.add_argument(
+        "--tool", default="all", help=f"all (the default), or one of {registry.names()}"
+    )
 
 
 def run(flags: argparse.Namespace) -> int:
     if flags.tool not in ("all", *TOOLS):
-        raise ValueError(f"--tool {flags.tool}: expected all, or one of {_names()}")
+        raise ValueError(f"--tool {flags.tool}: expected all, or one of {registry.names()}")
     if not os.path.isfile(flags.script):
         raise ValueError(f"{flags.script} is no file")
     with tempfile.TemporaryDirectory() as scratch:

@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-import op_tools
 from op_tools import captures
 from op_tools.cli import run_op_from_data
-from op_tools.core import _C, options
+from op_tools.core import _C, __version__, options
+from op_tools.core.op_tool import OpTool
+from op_tools.ditorch_compat.features import apply_feature
+from op_tools.tools import registry
 
 
 def devices() -> list[str]:
@@ -50,7 +52,7 @@ def _same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
 
 def observe(device: str) -> str:
     plain = train(device)
-    tool = op_tools.OpObserve()
+    tool = registry.OpObserve()
     with tool:
         watched = train(device)
     check(_same(plain, watched), "results changed")
@@ -60,7 +62,7 @@ def observe(device: str) -> str:
 
 
 def overflow(device: str) -> str:
-    tool = op_tools.OpOverflowCheck()
+    tool = registry.OpOverflowCheck()
     with tool:
         train(device)
         (torch.ones(4, device=device) * 1e38).mul(10.0)
@@ -71,7 +73,7 @@ def overflow(device: str) -> str:
 
 def fallback(device: str) -> str:
     plain = train("cpu")
-    tool = op_tools.OpFallback()
+    tool = registry.OpFallback()
     with tool:
         fallen = train(device)
     check(_same(plain, fallen), "an SGD step differs from the cpu's")
@@ -80,7 +82,7 @@ def fallback(device: str) -> str:
 
 def cast(device: str) -> str:
     x = torch.full((4,), 300.0, device=device, dtype=torch.float16, requires_grad=True)
-    tool = op_tools.OpDtypeCast()
+    tool = registry.OpDtypeCast()
     with tool:
         y = (x * 2).sum()
         y.backward()
@@ -89,7 +91,7 @@ def cast(device: str) -> str:
 
 
 def measure(device: str) -> str:
-    tool = op_tools.OpTimeMeasure()
+    tool = registry.OpTimeMeasure()
     with tool:
         train(device)
     total = sum(row["total"] for row in tool.table())
@@ -98,7 +100,7 @@ def measure(device: str) -> str:
 
 
 def capture(device: str) -> str:
-    tool = op_tools.OpCapture()
+    tool = registry.OpCapture()
     with tool:
         train(device)
     found = captures.open(tool.folder)
@@ -109,7 +111,7 @@ def capture(device: str) -> str:
 
 
 def ditorch_capture(device: str) -> str:
-    with _variable("OP_CAPTURE_FORMAT", "ditorch"), op_tools.OpCapture() as tool:
+    with _variable("OP_CAPTURE_FORMAT", "ditorch"), registry.OpCapture() as tool:
         train(device)
     flags = ["op_tools_results/op_capture_results", "--run_times", "1", "--device", device]
     check(run_op_from_data.main(flags) == 0, "not the same when run again")
@@ -117,7 +119,7 @@ def ditorch_capture(device: str) -> str:
 
 
 def compare(device: str) -> str:
-    tool = op_tools.OpAutoCompare()
+    tool = registry.OpAutoCompare()
     with tool:
         train(device)
     wrong = [finding["op"] for finding in tool.errors()]
@@ -125,11 +127,24 @@ def compare(device: str) -> str:
     return f"{len(tool.rows())} results judged"
 
 
+def _runs(tool: type[OpTool]) -> Callable[[str], str]:
+    """The check of a tool that has none of its own: a step under it is the step without it."""
+
+    def check_it(device: str) -> str:
+        plain = train(device)
+        with tool():
+            watched = train(device)
+        check(tool.changes_results or _same(plain, watched), "results changed")
+        return "a training step under it"
+
+    return check_it
+
+
 def feature(device: str) -> str:
     before = torch.add
     x = torch.ones(3, device=device)
     text = io.StringIO()
-    with contextlib.redirect_stdout(text), op_tools.apply_feature("torch.add", "dump_op_args"):
+    with contextlib.redirect_stdout(text), apply_feature("torch.add", "dump_op_args"):
         torch.add(x, x)
     check("aten::add.Tensor" in text.getvalue() and torch.add is before, text.getvalue())
     return "applied to torch.add and taken back"
@@ -146,6 +161,8 @@ CHECKS: list[tuple[str, Callable[[str], str]]] = [
     ("OpAutoCompare", compare),
     ("apply_feature", feature),
 ]
+_checked = {name for name, _ in CHECKS}
+CHECKS += [(t.__name__, _runs(t)) for t in registry.TOOLS if t.__name__ not in _checked]
 
 
 @contextlib.contextmanager
@@ -189,7 +206,7 @@ def run(name: str, test: Callable[[str], str], device: str) -> bool:
 
 
 def main() -> int:
-    print(f"op_tools {op_tools.__version__}, torch {torch.__version__}, {', '.join(devices())}")
+    print(f"op_tools {__version__}, torch {torch.__version__}, {', '.join(devices())}")
     results = [run(name, test, device) for device in devices() for name, test in CHECKS]
     print(f"{sum(results)} of {len(results)} passed")
     return 0 if all(results) else 1

@@ -18,6 +18,8 @@ except ImportError as error:
         "Install opennpu-tools built for this torch."
     ) from error
 
+__version__ = "0.1.0"
+
 _C.set_library_paths(
     [
         os.path.dirname(torch.__file__) + os.sep,

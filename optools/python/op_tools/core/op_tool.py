@@ -24,6 +24,10 @@ class OpTool:
 
     # In variables: OP_<family>_LIST.
     family = ""
+    # Its name in apply_feature(); empty: it cannot be applied to single functions.
+    feature = ""
+    # Computes something else than PyTorch would: self-check runs it with no operator selected.
+    changes_results = False
 
     def __init__(self) -> None:
         self._core: _C.Tool | None = None

@@ -6,15 +6,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from op_tools.core import _C, api_names, op_tool
-from op_tools.core.warning import warn
+from op_tools.ditorch_compat.base_hook import BaseHook, forget_said, give_up, say_refused
 
 _tools: list = []
 
 
-def _hook(tool) -> type:
-    from op_tools.ditorch_compat import base_hook
+def _hook(tool) -> type[BaseHook] | None:
+    """The class that speaks for a tool, `<tool>Hook`; None for a tool ditorch has no lines of."""
+    from op_tools.ditorch_compat import capture_hook, compare_hook, tool_hooks
 
-    return getattr(base_hook, f"{type(tool).__name__}Hook")
+    name = f"{type(tool).__name__}Hook"
+    for module in (tool_hooks, capture_hook, compare_hook):
+        if hasattr(module, name):
+            return getattr(module, name)
+    return None
 
 
 def _takes(tool, name: str) -> bool:
@@ -26,22 +31,16 @@ def _begin(tool, name: str, call: int, function, args: tuple, kwargs: dict):
     """Never raises into user code: a tool whose hook fails goes silent and says why."""
     if not tool.speaks or tool.gave_up or not _takes(tool, name):
         return None
-    hook = _hook(tool)(api_names.plain(name), function)
+    made_by = _hook(tool)
+    if made_by is None:
+        return None
+    hook = made_by(api_names.plain(name), function)
     hook.forward_id, hook.lists, hook.tool = call, tool._lists, tool
     try:
         return hook.begin(args, kwargs)
     except Exception as error:
         give_up(tool, name, error)
         return None
-
-
-def give_up(tool, name: str, error: Exception) -> None:
-    """Training goes on; this tool's hooks do not."""
-    tool.gave_up = True
-    warn(
-        f"{type(tool).__name__} says no more of single calls after an error of its own at "
-        f"{api_names.plain(name)}: {type(error).__name__}: {error}"
-    )
 
 
 def _observe(name: str, call: int, function, args: tuple, kwargs: dict | None):
@@ -66,12 +65,12 @@ def _observe(name: str, call: int, function, args: tuple, kwargs: dict | None):
 
 
 def _refused(name: str) -> None:
-    from op_tools.ditorch_compat.base_hook import say_refused
-
     for tool in _tools:
         if tool.speaks and not tool.gave_up:
             try:
-                say_refused(_hook(tool), name)
+                hook = _hook(tool)
+                if hook is not None:
+                    say_refused(hook, name)
             except Exception as error:
                 give_up(tool, name, error)
 
@@ -84,8 +83,6 @@ def refresh(running: list, started: object = None) -> None:
     _C.set_api_observer(observer)
     api_names.on_refused = _refused if speaks else None
     if started is not None and started.speaks:
-        from op_tools.ditorch_compat.base_hook import forget_said
-
         forget_said()
         api_names.meet_again()
 

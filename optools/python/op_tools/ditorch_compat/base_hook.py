@@ -8,7 +8,6 @@ also be called itself: OpObserveHook("torch.add", torch.add)(x, y).
 from __future__ import annotations
 
 import contextlib
-import importlib
 import threading
 from collections.abc import Callable
 
@@ -17,28 +16,13 @@ import torch
 from op_tools.core import _C, api_names, options, quiet
 from op_tools.core.containers import is_cpu_op, tensors_in
 from op_tools.core.operator_lists import Lists
+from op_tools.core.warning import warn
 from op_tools.ditorch_compat import op_names
-from op_tools.ditorch_compat.api_hooks import give_up
 from op_tools.ditorch_compat.gradient_watch import GradientWatch
 from op_tools.ditorch_compat.utils import current_location
 
-_HOOKS = {
-    "OpAutoCompareHook": "op_tools.ditorch_compat.compare_hook",
-    "OpCaptureHook": "op_tools.ditorch_compat.capture_hook",
-    "OpDtypeCastHook": "op_tools.ditorch_compat.tool_hooks",
-    "OpFallbackHook": "op_tools.ditorch_compat.tool_hooks",
-    "OpObserveHook": "op_tools.ditorch_compat.tool_hooks",
-    "OpOverflowCheckHook": "op_tools.ditorch_compat.tool_hooks",
-    "OpTimeMeasureHook": "op_tools.ditorch_compat.tool_hooks",
-}
 _said: set[tuple[str, str, str]] = set()
 _here = threading.local()
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOOKS:
-        return getattr(importlib.import_module(_HOOKS[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class DisableHookGuard(contextlib.AbstractContextManager):
@@ -71,6 +55,15 @@ def is_watched(name: str, args: tuple, kwargs: dict) -> bool:
     if not tensors_in(args, kwargs) and host and "device" not in kwargs:
         return torch.get_default_device().type in wanted
     return host and "cpu" in wanted
+
+
+def give_up(tool, name: str, error: Exception) -> None:
+    """Training goes on; this tool's hooks do not."""
+    tool.gave_up = True
+    warn(
+        f"{type(tool).__name__} says no more of single calls after an error of its own at "
+        f"{api_names.plain(name)}: {type(error).__name__}: {error}"
+    )
 
 
 class BaseHook:

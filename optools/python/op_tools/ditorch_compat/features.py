@@ -17,16 +17,9 @@ from torch import nn
 from op_tools.core import _C, api_names
 from op_tools.core.api_names import alias
 from op_tools.core.dotted_names import get_function_from_string
+from op_tools.tools import registry
 
-FEATURES = {
-    "fallback": "OpFallback",
-    "autocompare": "OpAutoCompare",
-    "measure_op_time": "OpTimeMeasure",
-    "dump_op_args": "OpObserve",
-    "cast_dtype": "OpDtypeCast",
-    "op_capture": "OpCapture",
-    "overflow_check": "OpOverflowCheck",
-}
+FEATURES = registry.features()
 _lock = threading.RLock()
 _shared: dict[str, Shared] = {}  # by feature
 _applied: dict[tuple[int, str], Applied] = {}  # by owner and attribute
@@ -36,10 +29,8 @@ class Shared:
     """The tool of a feature; it runs while anything uses it."""
 
     def __init__(self, feature: str) -> None:
-        import op_tools
-
         self.feature, self.users = feature, 0
-        self.tool = getattr(op_tools, FEATURES[feature])()
+        self.tool = FEATURES[feature]()
         self.tool.applied = set()
         self.tool.start()
 

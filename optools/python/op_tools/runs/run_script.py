@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run of a script with tools, in a process of its own; `script_runs.py` starts it.
 
-    python -m op_tools.run_script TOOLS WHEN BITS FILE script.py [arguments]
+    python -m op_tools.runs.run_script TOOLS WHEN BITS FILE script.py [arguments]
 
 TOOLS: names such as OpCapture, with a + between them, or none. WHEN: `modules` starts the tools when
 the first module is called, which is after the script's imports: kernels that are registered while
@@ -22,10 +22,10 @@ import traceback
 import torch
 from torch import nn
 
-import op_tools
 from op_tools.core import options
 from op_tools.runs import script_runs
 from op_tools.runs.step_bits import StepBits
+from op_tools.tools import registry
 
 
 def run(script: str, arguments: list[str]) -> int:
@@ -51,7 +51,7 @@ class Tools:
 
     def __init__(self, names: str, bits: StepBits | None) -> None:
         names = [] if names == script_runs.NO_TOOL else names.split("+")
-        self.tools = [getattr(op_tools, name)() for name in names]
+        self.tools = [registry.named(name)() for name in names]
         self.bits = bits
         self.devices: list[str] | None = None  # None: not started
 
@@ -81,7 +81,7 @@ class Tools:
 
     @property
     def folder(self) -> str | None:
-        found = (t.folder for t in self.tools if isinstance(t, op_tools.OpCapture))
+        found = (t.folder for t in self.tools if isinstance(t, registry.OpCapture))
         return next(found, None)
 
 

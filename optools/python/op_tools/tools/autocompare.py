@@ -50,6 +50,7 @@ def tolerances() -> dict[tuple[str, torch.dtype | None], tuple[float, float]]:
 
 class OpAutoCompare(OpTool):
     family = "AUTOCOMPARE"
+    feature = "autocompare"
 
     def __init__(self) -> None:
         super().__init__()

@@ -27,6 +27,7 @@ class OpCapture(OpTool):
     """
 
     family = "CAPTURE"
+    feature = "op_capture"
 
     def __init__(self) -> None:
         super().__init__()

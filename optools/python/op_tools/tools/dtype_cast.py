@@ -29,6 +29,8 @@ def parse_dtypes(value: str, variable: str = VARIABLE) -> dict[torch.dtype, torc
 
 class OpDtypeCast(OpTool):
     family = "DTYPE_CAST"
+    feature = "cast_dtype"
+    changes_results = True
 
     def make_core(self) -> _C.Cast:
         return _C.Cast(parse_dtypes(options.text(VARIABLE, DEFAULT)))

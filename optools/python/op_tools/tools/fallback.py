@@ -10,6 +10,8 @@ from op_tools.core.printing import print_counted
 
 class OpFallback(OpTool):
     family = "FALLBACK"
+    feature = "fallback"
+    changes_results = True
 
     def make_core(self) -> _C.Fallback:
         return _C.Fallback()

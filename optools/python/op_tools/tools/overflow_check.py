@@ -12,6 +12,7 @@ from op_tools.core.printing import describe_tensors, many, place_of
 
 class OpOverflowCheck(OpTool):
     family = "OVERFLOW_CHECK"
+    feature = "overflow_check"
 
     def __init__(self) -> None:
         super().__init__()
