@@ -13,9 +13,9 @@ from op_tools.base_hook import (
     DisableHookGuard,
     OpAutoCompareHook,
     OpObserveHook,
-    forget_said,
 )
 from op_tools.ditorch_compat import ditorch_folders
+from op_tools.ditorch_compat.base_hook import forget_said
 from torch.nn import functional as F
 
 
