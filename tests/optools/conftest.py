@@ -6,6 +6,7 @@ from op_tools import _C
 from op_tools.core import options
 from op_tools.core.op_tool import OpTool
 from optools_devices import ACCELERATORS, DEVICES
+from optools_helpers import kernel, wrong_gelu
 
 if "npu" in DEVICES:
     import torch_npu  # noqa: F401
@@ -64,3 +65,10 @@ def sound_tools(request, monkeypatch):
         assert failures, "marked broken_tool, and no tool failed"
     else:
         assert not failures, failures
+
+
+@pytest.fixture
+def bad_gelu():
+    """The CPU's gelu is wrong."""
+    with kernel("gelu", wrong_gelu, "cpu"):
+        yield
