@@ -67,12 +67,16 @@ npu_status destroy(npu_event event) {
 npu_status record(npu_event event, npu_stream stream) {
   return entry(given(event, stream), [&]() -> npu_status {
     auto recording = std::make_shared<Recording>();
+    if (settings.async) {
+      // Before the lock is taken: a host function may ask for the event.
+      await_room(stream);
+    }
     // Held over the queueing, so that `latest` is what was queued last when
     // two threads record.
     const std::lock_guard lock(event->mutex);
-    const npu_status status = enqueue(stream, [recording]() -> npu_status {
+    const npu_status status = enqueue_at_once(stream, [recording] {
       recording->finish();
-      return NPU_OK;
+      return npu_status{NPU_OK};
     });
     if (status == NPU_OK) {
       event->latest = std::move(recording);

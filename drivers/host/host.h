@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "kernels/kernel.h"
 #include "npu/op.h"
@@ -23,6 +24,7 @@ struct Settings {
   std::uint64_t capacity = 0;  // bytes, of each device
   bool async = false;
   std::int64_t delay_us = 0;
+  std::int64_t queue_limit = 1024;  // calls that wait in a stream; 0 = any
   bool protect = false;
   bool redzone = false;
   bool all_kernels = false;
@@ -148,12 +150,17 @@ class WorkOf final : public Work {
 
 // Run now (inline streams), or when the stream gets there. `wait`: return only
 // after it ran. A late error of earlier work is reported instead, once.
+// `submit` takes work however much is waiting: `await_room` comes first.
 npu_status submit(npu_stream stream, std::unique_ptr<Work> work, bool wait);
 npu_status run_inline(
     npu_stream stream, npu_status (*fn)(void*), void* context);
+// Waits while NPU_HOST_QUEUE calls wait in the stream, so that a program that
+// queues faster than the stream works does not fill the memory. Not for a
+// caller with a lock that a host function may want.
+void await_room(npu_stream stream);
 
 template <class Body>
-npu_status enqueue(npu_stream stream, Body&& body, bool wait = false) {
+npu_status enqueue_at_once(npu_stream stream, Body&& body, bool wait = false) {
   if (!settings.async) {
     return run_inline(
         stream,
@@ -161,6 +168,13 @@ npu_status enqueue(npu_stream stream, Body&& body, bool wait = false) {
         &body);
   }
   return submit(stream, std::make_unique<WorkOf<Body>>(std::move(body)), wait);
+}
+template <class Body>
+npu_status enqueue(npu_stream stream, Body&& body, bool wait = false) {
+  if (settings.async) {
+    await_room(stream);
+  }
+  return enqueue_at_once(stream, std::forward<Body>(body), wait);
 }
 
 npu_device stream_device(npu_stream stream) noexcept;

@@ -178,6 +178,8 @@ npu_status read_settings() {
   status = status ? status : flag("NPU_HOST_ASYNC", s.async);
   status =
       status ? status : integer("NPU_HOST_DELAY_US", 0, 10'000'000, s.delay_us);
+  status =
+      status ? status : integer("NPU_HOST_QUEUE", 0, 1'000'000, s.queue_limit);
   status = status ? status : flag("NPU_HOST_PROTECT", s.protect);
   status = status ? status : flag("NPU_HOST_REDZONE", s.redzone);
   status =

@@ -64,6 +64,7 @@ struct npu_stream_s {
   std::mutex mutex;
   std::condition_variable arrived;
   std::condition_variable finished;
+  std::condition_variable room;  // an eighth of the queue has become free
   std::deque<std::unique_ptr<Work>> queue;
   std::uint64_t n_queued = 0;
   std::uint64_t n_done = 0;  // counts what ran, not what left the queue
@@ -77,6 +78,9 @@ namespace npu::host {
 namespace {
 
 thread_local bool is_worker = false;
+// Host functions of the program that run now, on any stream: they alone may
+// wait for something that a submitting thread has still to do.
+std::atomic<int> host_functions{0};
 
 struct Streams {
   std::mutex mutex;
@@ -126,6 +130,13 @@ void run_one(npu_stream stream, Work& work) {
   }
 }
 
+// A full queue is filled again when this much is left in it: a submitter that
+// waits is not woken for every call that leaves.
+std::size_t refill_level() {
+  const auto limit = static_cast<std::size_t>(settings.queue_limit);
+  return limit - (limit + 7) / 8;
+}
+
 void work_loop(npu_stream stream) {
   is_worker = true;
   char name[16];
@@ -140,6 +151,9 @@ void work_loop(npu_stream stream) {
     }
     std::unique_ptr<Work> work = std::move(stream->queue.front());
     stream->queue.pop_front();
+    if (stream->queue.size() == refill_level()) {
+      stream->room.notify_all();
+    }
     lock.unlock();
     run_one(stream, *work);
     work.reset();  // release what it owns before it counts as done
@@ -171,6 +185,7 @@ void stop_worker(npu_stream stream) {
     stream->stopping = true;
   }
   stream->arrived.notify_all();
+  stream->room.notify_all();
   if (stream->worker.joinable()) {
     stream->worker.join();
   }
@@ -253,7 +268,9 @@ npu_status wait_event(npu_stream stream, npu_event event) {
 npu_status host_call(npu_stream stream, npu_host_fn fn, void* context) {
   return entry(given(stream, fn), [&] {
     return enqueue(stream, [fn, context]() -> npu_status {
+      ++host_functions;
       fn(context);
+      --host_functions;
       return NPU_OK;
     });
   });
@@ -270,6 +287,29 @@ npu_status priority_range(
 }
 
 }  // namespace
+
+void await_room(npu_stream stream) {
+  const auto limit = static_cast<std::size_t>(settings.queue_limit);
+  if (limit == 0 || is_worker) {
+    return;  // a host function that queues work may be what makes the room
+  }
+  std::unique_lock lock(stream->mutex);
+  if (stream->queue.size() < limit) {
+    return;
+  }
+  const auto has_room = [&] {
+    return stream->stopping || stream->queue.size() <= refill_level();
+  };
+  // Work that is queued waits for earlier work only, so room comes by itself,
+  // unless a host function waits for this thread: then the limit gives way.
+  std::uint64_t done = stream->n_done;
+  while (!stream->room.wait_for(lock, std::chrono::seconds(1), has_room)) {
+    if (stream->n_done == done && host_functions.load() > 0) {
+      return;
+    }
+    done = stream->n_done;
+  }
+}
 
 npu_status submit(npu_stream stream, std::unique_ptr<Work> work, bool wait) {
   std::unique_lock lock(stream->mutex);

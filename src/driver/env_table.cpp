@@ -50,6 +50,8 @@ constexpr Variable kTable[] = {
      "Each stream is a worker thread with a real queue."},
     {"NPU_HOST_DELAY_US", Type::kInteger, Group::kHostDriver, "an integer from 0 to 10000000", "0",
      "With NPU_HOST_ASYNC, microseconds every queued item waits first."},
+    {"NPU_HOST_QUEUE", Type::kInteger, Group::kHostDriver, "an integer from 0 to 1000000; 0 = any number",
+     "1024", "With NPU_HOST_ASYNC, calls that may wait in a stream; whoever queues one more waits."},
     {"NPU_HOST_PROTECT", Type::kFlag, Group::kHostDriver, kFlagValues, "0",
      "Device memory is inaccessible outside kernels and host_open."},
     {"NPU_HOST_REDZONE", Type::kFlag, Group::kHostDriver, kFlagValues, "0",
