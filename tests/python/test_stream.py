@@ -166,3 +166,25 @@ def test_backward_runs_on_the_forward_stream():
         """,
         **ASYNC,
     )
+
+
+def test_what_waits_in_a_stream_takes_bounded_memory():
+    """A loop that queues faster than the stream works: each call's frame names 2,000 tensors."""
+    code = """
+import gc, resource, torch, torch_npu
+tensors = [torch.zeros(1, device="npu") for _ in range(2000)]
+def queue(n):
+    for _ in range(n):
+        torch._foreach_add_(tensors, 1.0)
+queue(20)
+torch.npu.synchronize()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+queue(400)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+torch.npu.synchronize()
+assert tensors[0].item() == tensors[-1].item() == 420
+"""
+    delay = {"NPU_HOST_ASYNC": "1", "NPU_HOST_DELAY_US": "3000"}
+    unbounded = int(run_child(code, NPU_HOST_QUEUE="0", **delay))
+    bounded = int(run_child(code, NPU_HOST_QUEUE="16", **delay))
+    assert unbounded > 16_000 and bounded < unbounded / 4, (bounded, unbounded)
