@@ -79,11 +79,15 @@ npu_status check_device(npu_device device) noexcept;
 
 inline constexpr std::size_t kAlignment = 512;
 
+// The device of memory of the program's own (host_register). It is RAM like any
+// device's here, and copies take it for that of every device.
+inline constexpr npu_device kRegistered = -2;
+
 struct Block {
   char* base = nullptr;
   std::uint64_t bytes = 0;   // asked for
   std::uint64_t mapped = 0;  // taken with mmap; 0 = from the heap
-  npu_device device = -1;    // -1 = host_alloc
+  npu_device device = -1;    // -1 = host_alloc, or kRegistered
 };
 
 // The block that holds an address, also an interior one.

@@ -313,7 +313,7 @@ npu_status pointer_info(const void* ptr, npu_pointer_info* out) {
     out->kind = !known             ? NPU_MEMORY_UNKNOWN
                 : block.device < 0 ? NPU_MEMORY_HOST
                                    : NPU_MEMORY_DEVICE;
-    out->device = block.device;
+    out->device = block.device < 0 ? -1 : block.device;
     out->base = block.base;
     out->bytes = block.bytes;
     return NPU_OK;
@@ -355,6 +355,49 @@ npu_status discard(npu_stream stream, void* ptr, std::uint64_t bytes) {
   });
 }
 
+npu_status host_register(void* ptr, std::uint64_t bytes) {
+  return entry(given(ptr), [&]() -> npu_status {
+    if (settings.protect) {
+      return fail(
+          NPU_E_UNSUPPORTED,
+          "npu: host driver: host_register: only memory of its own can be "
+          "protected. Unset NPU_HOST_PROTECT.");
+    }
+    char* const begin = static_cast<char*>(ptr);
+    const std::unique_lock lock(map().mutex);
+    auto& blocks = map().blocks;
+    const auto next = blocks.lower_bound(begin + bytes);
+    if (bytes == 0 ||
+        (next != blocks.begin() &&
+         std::prev(next)->second.base + std::prev(next)->second.bytes >
+             begin)) {
+      return fail(
+          NPU_E_INVALID,
+          "npu: host driver: host_register: %llu bytes at %p are none, or "
+          "known already.",
+          static_cast<unsigned long long>(bytes),
+          ptr);
+    }
+    blocks[begin] = {begin, bytes, 0, kRegistered};
+    return NPU_OK;
+  });
+}
+
+npu_status host_unregister(void* ptr) {
+  return entry([&]() -> npu_status {
+    const std::unique_lock lock(map().mutex);
+    const auto found = map().blocks.find(static_cast<const char*>(ptr));
+    if (found == map().blocks.end() || found->second.device != kRegistered) {
+      return fail(
+          NPU_E_INVALID,
+          "npu: host driver: host_unregister of %p, which is not registered.",
+          ptr);
+    }
+    erase_block(found->second.base);
+    return NPU_OK;
+  });
+}
+
 // With coherent memory both are allowed and have nothing to do.
 npu_status host_open(void* ptr, std::uint64_t bytes, std::uint32_t access) {
   return entry([&] {
@@ -392,8 +435,8 @@ npu_status check_range(
     find_block(ptr, last.block);
   }
   const Block& block = last.block;
-  if (block.device >= 0 && (device < 0 || block.device == device) &&
-      holds(block, ptr, bytes)) {
+  const bool here = block.device >= 0 && (device < 0 || block.device == device);
+  if ((here || block.device == kRegistered) && holds(block, ptr, bytes)) {
     return NPU_OK;
   }
   char owner[24] = "device memory";
@@ -428,8 +471,8 @@ const npu_memory_table memory_table = {
     pointer_info,
     host_open,
     host_close,
-    nullptr,  // host_register: copies need no pinned memory here
-    nullptr,
+    host_register,
+    host_unregister,
     discard,
 };
 

@@ -408,13 +408,35 @@ void Driver::ask_kinds() {
   host_services()->set_error(nullptr);
 }
 
-// An older driver is told the size it was built with.
+// An older driver is told the size it was built with. One built with a newer
+// header has a larger struct: what it writes past that size lands in bytes that
+// are there for it, and is an error.
 npu_status Driver::ask_caps(
     std::uint32_t slot, std::uint32_t code, npu_op_caps& caps) const {
-  caps.size = minor() == 0 ? offsetof(npu_op_caps, dtype_rows) : sizeof(caps);
+  constexpr std::size_t kBeyond = 256;
+  constexpr unsigned char kUntouched = 0xA5;
+  alignas(npu_op_caps) unsigned char room[sizeof(caps) + kBeyond];
+  const std::size_t given =
+      minor() == 0 ? offsetof(npu_op_caps, dtype_rows) : sizeof(caps);
+  std::memset(room, 0, given);
+  std::memset(room + given, kUntouched, sizeof(room) - given);
+  auto* const out = reinterpret_cast<npu_op_caps*>(room);
+  out->size = static_cast<std::uint32_t>(given);
   const npu_op_row* pack_row = row(slot);
-  const npu_status status = pack_row != nullptr ? pack_row->caps(code, &caps)
-                                                : op_.caps(slot, code, &caps);
+  const npu_status status = pack_row != nullptr ? pack_row->caps(code, out)
+                                                : op_.caps(slot, code, out);
+  if (std::any_of(room + given, std::end(room), [](unsigned char byte) {
+        return byte != kUntouched;
+      })) {
+    throw Error(
+        NPU_E_INVALID,
+        "npu: " + identity() + ": caps of slot " + std::to_string(slot) +
+            ", code " + std::to_string(code) +
+            " wrote past the end of what it was given. Write no more than "
+            "out->size bytes, here " +
+            std::to_string(given) + ".");
+  }
+  std::memcpy(&caps, room, given);
   caps.size = sizeof(caps);
   return status;
 }

@@ -141,6 +141,15 @@ TEST(Load, RowsOfDtypesHaveToBeThere) {
       "NULL");
 }
 
+// On the stack, what follows would be the caller's.
+TEST(Load, CapsStayInsideWhatTheyAreGiven) {
+  EXPECT_HAS(
+      driver_failure_of("tiny_long_caps"),
+      "wrote past the end of what it was given. Write no more than out->size "
+      "bytes, here " +
+          std::to_string(sizeof(npu_op_caps)));
+}
+
 TEST_F(Files, ATextFileIsNoDriver) {
   EXPECT_HAS(
       failure(write(

@@ -109,7 +109,8 @@ TEST(HostQueue, HostFunctionsMayQueueWork) {
           },
           &context),
       NPU_OK);
-  queue.synchronize();  // what the function queued comes after what it waits for
+  queue
+      .synchronize();  // what the function queued comes after what it waits for
   queue.synchronize();
   EXPECT_EQ(context.done.load(), 4 * kRoom);
 }

@@ -79,6 +79,11 @@ npu_kit_test(catches-no-without-reason quiet_no kind.gemm "declines and gives no
 npu_kit_test(catches-host-scalars number kind.binary "with a host scalar as other")
 npu_kit_test(catches-no-wait no_wait stream.WaitEventWaitsForALateStream
   "ran before the event's own stream" NPU_HOST_ASYNC=1)
+npu_kit_test(catches-not-inline inline stream.InlineWorkIsDoneAtOnce
+  "says NPU_DRIVER_INLINE, and a host function has not run.*a kernel is not over" NPU_HOST_ASYNC=1
+  NPU_HOST_DELAY_US=200)
+npu_kit_test(bears-inline inline stream.InlineWorkIsDoneAtOnce "")
+npu_kit_test(catches-gemm-in-place in_place kind.gemm "in place it gives another answer")
 npu_kit_test(catches-thrown throw=roll kind.roll "C.. exception .*thrown across the contract")
 npu_kit_test(catches-no-rows no_rows abi.CapabilitiesAreSane "NPU_DTYPES_ROWS and no dtype_rows")
 npu_kit_test(catches-dense-as-contiguous dense kind.unary "FAILED  . kind.unary")

@@ -447,5 +447,36 @@ TEST(memory, ManyThreadsAtOnce) {
   }
 }
 
+TEST(memory, RegisteredHostMemory) {
+  if (memory_table().host_register == nullptr) {
+    NPU_NOT_DECLARED("memory host_register");
+  }
+  constexpr std::uint64_t kBytes = 100003;
+  Bytes mine = pattern(kBytes);
+  const Bytes expected = mine;
+  const npu_status status = memory_table().host_register(mine.data(), kBytes);
+  if (status == NPU_E_UNSUPPORTED) {
+    GTEST_SKIP() << last_error();
+  }
+  NPU_ASSERT_OK(status);
+  npu_pointer_info info{};
+  info.size = sizeof(info);
+  NPU_ASSERT_OK(memory_table().pointer_info(mine.data() + 5, &info));
+  EXPECT_EQ(info.kind, NPU_MEMORY_HOST);
+  EXPECT_EQ(memory_table().host_register(mine.data() + 100, 8), NPU_E_INVALID);
+  Buffer a(kBytes);
+  Stream stream;
+  NPU_ASSERT_OK(memory_table().copy_to_device(
+      stream.get(), a.data(), mine.data(), kBytes));
+  stream.synchronize();
+  mine.assign(kBytes, 0);
+  NPU_ASSERT_OK(
+      memory_table().copy_to_host(stream.get(), mine.data(), a.data(), kBytes));
+  stream.synchronize();
+  EXPECT_EQ(mine, expected);
+  NPU_EXPECT_OK(memory_table().host_unregister(mine.data()));
+  EXPECT_EQ(memory_table().host_unregister(mine.data()), NPU_E_INVALID);
+}
+
 }  // namespace
 }  // namespace npu::kit

@@ -129,6 +129,51 @@ TEST(stream, HostCallSitsBetweenItsNeighbours) {
   NPU_EXPECT_OK(memory_table().host_free(pinned));
 }
 
+// The CPU rungs of a driver that says so read memory without synchronising.
+TEST(stream, InlineWorkIsDoneAtOnce) {
+  if ((driver().flags & NPU_DRIVER_INLINE) == 0) {
+    NPU_NOT_DECLARED("NPU_DRIVER_INLINE");
+  }
+  Stream stream;
+  Event event;
+  Buffer a(1 << 20);
+  const auto is_over = [&](const char* what) {
+    const npu_status status = stream_table().query(stream.get());
+    EXPECT_EQ(status, NPU_OK)
+        << "the driver says NPU_DRIVER_INLINE, and " << what << " is not over";
+    stream.synchronize();
+  };
+  npu_op_caps caps;
+  const bool fills = declares(NPU_KIND_FILL, 0, &caps) &&
+                     caps.plan_use == NPU_PLAN_NONE &&
+                     ((caps.dtypes[0] >> NPU_F32) & 1) != 0;
+  Frame fill(NPU_KIND_FILL);
+  fill.out(a, flat(NPU_F32, 1 << 18)).attrs(npu_fill_attrs{});
+  std::atomic<bool> ran{false};
+  NPU_ASSERT_OK(stream_table().host_call(
+      stream.get(),
+      [](void* p) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        *static_cast<std::atomic<bool>*>(p) = true;
+      },
+      &ran));
+  EXPECT_TRUE(ran.load())
+      << "the driver says NPU_DRIVER_INLINE, and a host function has not run";
+  stream.synchronize();
+  for (int i = 0; i < 20; ++i) {
+    NPU_ASSERT_OK(
+        memory_table().set_bytes(stream.get(), a.data(), i, a.bytes()));
+    is_over("a copy");
+    NPU_ASSERT_OK(event_table().record(event.get(), stream.get()));
+    EXPECT_EQ(event_table().query(event.get()), NPU_OK)
+        << "the driver says NPU_DRIVER_INLINE, and an event is not recorded";
+    if (fills) {
+      NPU_ASSERT_OK(op_table().run(stream.get(), &fill.call()));
+      is_over("a kernel");
+    }
+  }
+}
+
 TEST(stream, DestroyFinishesTheWork) {
   Buffer a(1 << 20);
   npu_stream stream = nullptr;

@@ -298,11 +298,9 @@ void build_tables() {
     };
   }
   driver.name = "faulty";
-  driver.flags = 0;  // another device than this computer's
-  driver.default_profile = nullptr;
   driver.vendor = "OpenNPU tests";
   // Stands for a vendor's device, whatever is underneath.
-  driver.flags = 0;
+  driver.flags = wrong.is("inline") ? NPU_DRIVER_INLINE : 0;
   driver.default_profile = nullptr;
   driver.device = &device_table;
   driver.memory = &memory_table;

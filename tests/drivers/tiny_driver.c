@@ -180,6 +180,9 @@ static npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
   if (slot != NPU_KIND_FILL) {
     out->plan_use = NPU_PLAN_BY_SHAPE;
     out->flags = NPU_CAP_STRIDED_IN;
+#ifdef TINY_LONG_CAPS
+    memset(out + 1, 0, 16); /* as if compiled with a later header */
+#endif
 #ifdef TINY_NO_ROWS
     out->dtype_rule = NPU_DTYPES_ROWS;
     out->n_dtype_rows = 2;

@@ -12,6 +12,8 @@
 //     hang=<kind>, throw=<kind>   ... never returns, throws a C++ exception
 //     number     host scalars are read as 0
 //     no_wait    stream.wait_event does nothing
+//     inline     says NPU_DRIVER_INLINE, whatever its streams do
+//     in_place   gemm forgets c when it is the output
 //     dense      takes dense inputs, and reads them as if contiguous
 //     no_rows    gemm has rows of dtypes, and gives none
 //   Not wrong:
@@ -52,7 +54,8 @@ struct Wrong {
          {"",        "epilogue", "beta",          "optional", "late",
           "swallow", "segv",     "abort",         "hang",     "throw",
           "number",  "no_wait",  "no_rows",       "dense",    "rows",
-          "ndim",    "if_cast",  "if_contiguous", "no",       "quiet_no"}) {
+          "ndim",    "if_cast",  "if_contiguous", "no",       "quiet_no",
+          "inline",  "in_place"}) {
       if (word == known) {
         return true;
       }
@@ -114,10 +117,15 @@ class ChangedCall {
 
   void apply(const Wrong& wrong) {
     if (call_.slot == NPU_KIND_GEMM &&
-        (wrong.is("epilogue") || wrong.is("beta"))) {
-      gemm_ = npu_gemm_unpack(&call_).attrs;
+        (wrong.is("epilogue") || wrong.is("beta") || wrong.is("in_place"))) {
+      const npu_gemm_args args = npu_gemm_unpack(&call_);
+      gemm_ = args.attrs;
       if (wrong.is("epilogue")) {
         gemm_.epilogue = 0;
+      } else if (wrong.is("in_place")) {
+        const bool inside =
+            args.c != nullptr && (args.c->flags & NPU_TENSOR_ALIAS) != 0;
+        gemm_.beta = inside ? npu_scalar{} : gemm_.beta;
       } else {
         gemm_.beta.re = 1;
         gemm_.beta.i = 1;

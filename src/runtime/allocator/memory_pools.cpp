@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "driver/registry.h"
 #include "driver/write_watch.h"
 #include "runtime/allocator/global.h"
 #include "runtime/device.h"
@@ -22,14 +23,30 @@ class FunctionSource final : public SegmentSource {
 
   npu_status alloc(StreamKey stream, std::size_t bytes, void** out) override {
     *out = alloc_(bytes, stream.device, handle(stream));
-    return *out == nullptr ? NPU_E_OUT_OF_MEMORY : NPU_OK;
+    if (*out == nullptr) {
+      return NPU_E_OUT_OF_MEMORY;
+    }
+    if (is_host_memory(stream)) {
+      active_driver().memory().host_register(*out, bytes);
+    }
+    return NPU_OK;
   }
   npu_status free(StreamKey stream, void* ptr, std::size_t bytes) override {
+    if (is_host_memory(stream)) {
+      active_driver().memory().host_unregister(ptr);
+    }
     free_(ptr, bytes, stream.device, handle(stream));
     return NPU_OK;
   }
 
  private:
+  // Where the device's memory is the host's, the driver has to be told of
+  // memory that is not its own: it copies no other. Not being able to take it
+  // is no error, kernels can use it all the same.
+  static bool is_host_memory(StreamKey stream) {
+    const auto device = static_cast<c10::DeviceIndex>(stream.device);
+    return device_properties(device).integrated != 0;
+  }
   static void* handle(StreamKey stream) {
     const auto device = static_cast<c10::DeviceIndex>(stream.device);
     return stream_handle(stream_from_id(stream.id, device));
