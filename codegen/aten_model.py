@@ -100,6 +100,7 @@ class Options:
     arguments: tuple[Constant | Source, ...] | None = None
     sites: tuple[tuple[str, Kind, str], ...] = ()  # (name, kind, code)
     wants: tuple[str, ...] | None = None
+    anyway: str = ""  # C++ condition
     checks: tuple[tuple[str, str], ...] = ()  # (reason, C++ condition)
     composite: bool = False  # key 'otherwise'
     alone: bool = False  # key 'forms'

@@ -12,7 +12,7 @@ from torchgen.model import NativeFunction
 from yaml_reader import Reader, near
 
 OPTION_KEYS = (
-    *("with", "arguments", "sites", "forms", "wants", "check"),
+    *("with", "arguments", "sites", "forms", "wants", "anyway", "check"),
     *("otherwise", "rule", "floating", "result", "fast"),
 )
 # Reasons a check may give (NPU_REASON_*), and the rules of MapRule (src/aten/ops/map/map.h).
@@ -27,6 +27,9 @@ def read_options(reader: Reader, fields: dict, what: str, function: NativeFuncti
         arguments=_arguments(reader, fields, what, function),
         sites=_sites(reader, fields, what, function),
         wants=_wants(reader, fields, what, function),
+        anyway=reader.text(fields["anyway"][1], f"{what}: key 'anyway'")
+        if "anyway" in fields
+        else "",
         checks=_checks(reader, fields, what),
         composite=_choice(reader, fields, what, "otherwise", ("cpu", "composite")) == "composite",
         alone=_choice(reader, fields, what, "forms", ("all", "named")) == "named",

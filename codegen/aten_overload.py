@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from aten_model import Operator
 from aten_torch import TorchOps
-from aten_unboxed import cpu_function, header_of
+from aten_unboxed import cpu_function, has_written_list, header_of
 from kinds_model import Kind
 from torchgen.api import cpp
 from torchgen.api.types import CppSignatureGroup
@@ -42,7 +42,7 @@ class Overload:
 
     def __init__(self, operator: Operator, function: NativeFunction, torch: TorchOps):
         self.operator, self.function = operator, function
-        self.exported = str(function.func.name) in torch.cpu
+        self.exported = str(function.func.name) in torch.cpu and not has_written_list(function)
         self.form, suffix = FORMS[function.func.kind()]
         self.overload = str(function.func.name)
         name = function.func.name
@@ -51,7 +51,7 @@ class Overload:
         self.types = {a.name: str(a.type) for a in function.func.arguments.flat_all}
         self.outs = [a.name for a in function.func.arguments.out]
         if self.form == "kInplace":
-            self.outs = ["self"]
+            self.outs = ["self"] if self.types["self"] == "Tensor" else []
         with native_function_manager(function):
             group = CppSignatureGroup.from_native_function(
                 function, method=False, fallback_binding=False
@@ -117,6 +117,8 @@ class Overload:
     def why_lines(self, names: list[str]) -> list[str]:
         """`why`, from the driver's wishes and the entry's own conditions."""
         why = self.wants(names)
+        if self.operator.options.anyway:
+            why = f"{self.operator.options.anyway} ? npu_reason{{NPU_REASON_NONE}} : {why}"
         if self.chosen_by():
             why = f"chosen < 0 ? npu_reason{{NPU_REASON_ATTRIBUTE}} : {why}"
         lines = [f"  npu_reason why = {why};"]
@@ -144,7 +146,7 @@ class Overload:
                 f"  using Cpu = {signature};",
                 f"  return site.cpu(why, static_cast<Cpu*>(&at::cpu::{name}), {arguments});",
             ]
-        if self.form == "kFunctional":
+        if self.form == "kFunctional" or self.returns == "void":
             return [f"  return site.cpu_boxed<{self.returns}>(why, {arguments});"]
         return [f"  site.cpu_boxed<at::Tensor>(why, {arguments});", f"  return {self.outs[0]};"]
 
@@ -158,6 +160,8 @@ class Overload:
     def result(self, taken: str) -> str:
         """What the function returns; `taken` gives output {i} of a functional form."""
         n = len(self.function.func.returns)
+        if n == 0:
+            return ""
         each = self.outs
         if self.form == "kFunctional":
             each = [taken.format(i=i) for i in range(n)]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C._npurt: the few calls of Ascend's runtime that programs make
 // themselves. They answer with a number, 0 for success, and never raise.
+#include <ATen/Context.h>
+
 #include <cstdint>
 #include <exception>
 
@@ -36,7 +38,8 @@ int answer(Body&& body) noexcept {
 // where it reads host memory as it is.
 int host_register(std::uintptr_t ptr, std::size_t bytes, std::uint64_t) {
   return answer([&] {
-    init();
+    // PyTorch takes no memory for pinned before its context has the device.
+    at::globalContext().lazyInitDevice(kDeviceType);
     if (device_properties(current_device()).integrated == 0) {
       return kUnsupported;
     }

@@ -139,6 +139,29 @@ def test_autocast_in_float32():
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_that_widens(name):
+    """What F.softmax(x, dtype=float32) calls on other accelerators, forward and backward; the CPU has neither."""
+    forward = getattr(torch, f"_{name}")
+    backward = getattr(torch, f"_{name}_backward_data")
+    x = torch.randn(4, 5).half()
+    wide = x.float().requires_grad_()
+    want = getattr(torch, name)(wide, 1)
+    got = forward(x.npu(), 1, True)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got.cpu(), want.detach())
+    out = torch.empty(0, device="npu")
+    assert forward(x.npu(), 1, True, out=out) is out
+    torch.testing.assert_close(out.cpu(), want.detach())
+    seed = torch.randn(4, 5)
+    want.backward(seed)
+    grad = backward(seed.npu(), got, 1, torch.half)
+    assert grad.dtype == torch.half
+    torch.testing.assert_close(grad.cpu(), wide.grad.half())
+    with pytest.raises(RuntimeError, match="half_to_float is for float16"):
+        forward(wide.detach().npu(), 1, True)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_softmax_of_half_in_float32(name):
     x = torch.randn(3, 5).half()
     function = getattr(torch, name)

@@ -123,6 +123,35 @@ def test_quantised_per_channel_keeps_its_scales():
     del filler
 
 
+def test_quantised_there_and_back():
+    x = dense()
+    scales, zeros = torch.rand(6) + 0.1, torch.arange(6)
+    for expected in (
+        torch.quantize_per_tensor(x, 0.1, 3, torch.quint8),
+        torch.quantize_per_tensor(x, 0.1, 3, torch.qint32).t(),
+        torch.quantize_per_channel(x, scales, zeros, 0, torch.qint8),
+    ):
+        q = expected.to("npu")
+        assert q.device.type == "npu" and q.qscheme() == expected.qscheme()
+        assert torch.equal(q.int_repr().cpu(), expected.int_repr())
+        assert torch.equal(q.dequantize().cpu(), expected.dequantize())
+        assert torch.equal(q.cpu(), expected)
+    assert q.q_per_channel_scales().device.type == "npu"
+    assert q.cpu().q_per_channel_scales().device.type == "cpu"
+    assert q.q_per_channel_scales().device.type == "npu"  # the copy did not change the source
+
+
+def test_nested_there_and_back():
+    parts = [torch.arange(6.0).reshape(2, 3), torch.arange(12.0).reshape(4, 3)]
+    expected = torch.nested.nested_tensor(parts)
+    for dtype in (None, torch.float64):
+        n = expected.to("npu", dtype)
+        assert n.is_nested and n.device.type == "npu" and n.dtype == (dtype or expected.dtype)
+        for got, back, part in zip(n.unbind(), n.cpu().unbind(), parts):
+            assert got.device.type == "npu"
+            assert torch.equal(got.cpu(), part.to(n.dtype)) and torch.equal(back, part.to(n.dtype))
+
+
 def test_nested():
     parts = [torch.arange(3.0), torch.arange(5.0)]
     n = torch.nested.nested_tensor([p.to("npu") for p in parts])

@@ -177,6 +177,9 @@ for device in ("npu:1", "npu:0"):
     assert torch.equal(c[:1000].cpu(), base + 1) and torch.equal(a.cpu(), base + 1)
 """
     run_python(code, NPU_HOST_DEVICES="2", timeout=40)
+    # The copy that parts the clones is queued like any work: rung 4 waits for it.
+    late = {"NPU_HOST_ASYNC": "1", "NPU_HOST_KERNELS": "fast", "NPU_HOST_DELAY_US": "300"}
+    run_python(code, NPU_HOST_DEVICES="2", timeout=40, **late)
 
 
 # --- memory that is opened to host code --------------------------------------------------------

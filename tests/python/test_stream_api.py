@@ -140,9 +140,11 @@ def test_host_register():
     rt = torch.npu.npurt()
     x = torch.ones(4096, dtype=torch.uint8)
     assert rt.npuHostRegister(x.data_ptr(), x.numel(), 0x10000000) == 0
+    assert x.is_pinned() and x[5:].is_pinned()
     assert x.npu(non_blocking=True).sum().item() == 4096
     assert rt.npuHostRegister(x.data_ptr() + 1, 5, 2) != 0
     assert rt.npuHostUnregister(x.data_ptr()) == 0
+    assert not x.is_pinned()
     bad = [rt.npuHostUnregister(x.data_ptr()), rt.npuHostUnregister(0)]
     bad += [rt.npuHostRegister(0, 4096, 2), rt.npuHostRegister(x.data_ptr(), 0, 2)]
     assert all(bad)

@@ -178,6 +178,19 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
   return dst;
 }
 
+// A side that is no npu tensor has to be the host's.
+void check_host_side(
+    const at::Tensor& side, const at::Tensor& dst, const at::Tensor& src) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      side.device().is_cpu(),
+      "npu: copy_: cannot copy from ",
+      src.device(),
+      " to ",
+      dst.device(),
+      ". Copy through the CPU.",
+      ops_error(Code::kNotSupported));
+}
+
 }  // namespace
 
 bool copy_with_kernel(const at::Tensor& dst, const at::Tensor& src) {
@@ -244,26 +257,12 @@ void copy(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
   } else if (dst.device().is_meta()) {
     make_copy_iterator(dst, src);
   } else if (!is_npu(dst)) {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        dst.device().is_cpu(),
-        "npu: copy_: cannot copy from ",
-        src.device(),
-        " to ",
-        dst.device(),
-        ". Copy through the CPU.",
-        ops_error(Code::kNotSupported));
+    check_host_side(dst, dst, src);
     copy_to_host(dst, src, non_blocking);
   } else if (!is_npu(src)) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !src.device().is_meta(), "Cannot copy out of meta tensor; no data!");
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        src.device().is_cpu(),
-        "npu: copy_: cannot copy from ",
-        src.device(),
-        " to ",
-        dst.device(),
-        ". Copy through the CPU.",
-        ops_error(Code::kNotSupported));
+    check_host_side(src, dst, src);
     copy_from_host(dst, src, non_blocking);
   } else if (dst.device() == src.device()) {
     copy_on_device(dst, src);

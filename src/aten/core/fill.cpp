@@ -73,8 +73,7 @@ bool run_fill(
     const c10::Scalar& value) {
   static Site site("aten::fill_.Scalar", NPU_KIND_FILL, 0);
   Call call = site.call();
-  npu_fill_attrs attrs{};
-  attrs.value = to_npu_scalar(value);
+  npu_fill_attrs attrs{.value = to_npu_scalar(value)};
   build::fill(call, operand, attrs);
   return site.run(call, self.device().index()) == NPU_REASON_NONE;
 }

@@ -10,6 +10,9 @@
 
 #include "driver/call.h"
 
+// Attributes of a kind are initialised by name; those not named are 0.
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
 namespace npu {
 
 // NPU_ABSENT and nullopt for types the other side does not have.

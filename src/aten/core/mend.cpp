@@ -197,8 +197,7 @@ bool Mender::fill(const npu_tensor& to, const npu_scalar& value) {
     return false;
   }
   Call call(NPU_KIND_FILL, 0, "npu::mend");
-  npu_fill_attrs attrs{};
-  attrs.value = value;
+  npu_fill_attrs attrs{.value = value};
   build::fill(call, to, attrs);
   if (call.plan(active_driver(), driver_device(device_)).answer !=
       NPU_VERDICT_YES) {

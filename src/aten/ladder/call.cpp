@@ -8,6 +8,7 @@
 
 #include <sstream>
 
+#include "aten/ladder/run.h"
 #include "aten/ladder/shim.h"
 #include "aten/ladder/unmapped.h"
 #include "aten/ladder/wrapper_pool.h"
@@ -221,9 +222,12 @@ std::uint32_t CpuCall::map_storage(
   cpu->set_nbytes(mapped.bytes);
   cpu->set_resizable(original->resizable());
   if (C10_LIKELY(!copies_)) {
-    // Asking for writable bytes unshares a lazily cloned storage.
-    mapped.data = arg.written ? original->mutable_data()
-                              : const_cast<void*>(original->data());
+    mapped.data = const_cast<void*>(original->data());
+    if (arg.written && original->mutable_data() != mapped.data) {
+      // That unshared a lazily cloned storage: the copy is only queued.
+      mapped.data = original->mutable_data();
+      drain(device_);
+    }
     cpu->set_data_ptr_noswap(c10::DataPtr(mapped.data, kCpu));
   }
   if (opens_ && mapped.data != nullptr && mapped.bytes != 0) {

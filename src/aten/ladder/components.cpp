@@ -9,7 +9,9 @@
 #include <ATen/quantized/QTensorImpl.h>
 #include <ATen/quantized/Quantizer.h>
 #include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
 
+#include "aten/core/copy.h"
 #include "aten/ladder/call.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -141,6 +143,30 @@ at::Tensor move_nested(
       from.get_storage_offsets()));
 }
 
+// The integers of a quantised tensor: the same bytes, without the quantiser.
+at::Tensor integers_of(const at::Tensor& tensor) {
+  auto impl = c10::make_intrusive<c10::TensorImpl>(
+      c10::Storage(tensor.storage()),
+      DispatchKeySet(
+          tensor.is_cpu() ? DispatchKey::CPU : DispatchKey::PrivateUse1),
+      c10::scalarTypeToTypeMeta(c10::toUnderlying(tensor.scalar_type())));
+  impl->set_sizes_and_strides(
+      tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  return at::Tensor(std::move(impl));
+}
+
+// What copy_ of quantised tensors ends in. It has given dst the quantiser of
+// src, whose scales may be tensors on the other device.
+at::Tensor copy_quantized(
+    const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
+  copy(integers_of(dst), integers_of(src), non_blocking);
+  auto& to = static_cast<QTensorImpl&>(*dst.unsafeGetTensorImpl());
+  to.set_quantizer_(move_quantizer(
+      to.quantizer(),
+      [&](const at::Tensor& member) { return member.to(dst.device()); }));
+  return dst;
+}
+
 [[noreturn]] void refuse_layout(const at::Tensor& tensor) {
   TORCH_CHECK(
       false,
@@ -151,58 +177,50 @@ at::Tensor move_nested(
       ops_error(Code::kNotSupported));
 }
 
+template <class Convert, class ConvertStorage>
+at::Tensor move_components(
+    CpuCall& call,
+    const at::Tensor& tensor,
+    const Side& to,
+    const Convert& convert,
+    const ConvertStorage& convert_storage) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (tensor.is_sparse()) {
+    return move_sparse(static_cast<const SparseTensorImpl&>(impl), to, convert);
+  }
+  if (is_compressed(tensor)) {
+    return move_compressed(tensor, to, convert);
+  }
+  if (tensor.is_quantized()) {
+    return move_quantized(
+        tensor, to, convert_storage(impl.unsafe_storage()), convert);
+  }
+  if (tensor.is_nested()) {
+    return move_nested(
+        call, tensor, to, convert_storage(impl.unsafe_storage()));
+  }
+  refuse_layout(tensor);
+}
+
 }  // namespace
 
 at::Tensor components_to_cpu(
     CpuCall& call, const at::Tensor& original, const Arg& arg) {
-  const auto convert = [&](const at::Tensor& member) {
-    return call.to_cpu(member, arg);
-  };
-  const Side side = cpu_side();
-  const c10::TensorImpl& impl = *original.unsafeGetTensorImpl();
-  if (original.is_sparse()) {
-    return move_sparse(
-        static_cast<const SparseTensorImpl&>(impl), side, convert);
-  }
-  if (is_compressed(original)) {
-    return move_compressed(original, side, convert);
-  }
-  if (original.is_quantized()) {
-    return move_quantized(
-        original,
-        side,
-        call.storage_to_cpu(impl.unsafe_storage(), arg),
-        convert);
-  }
-  if (original.is_nested()) {
-    return move_nested(
-        call, original, side, call.storage_to_cpu(impl.unsafe_storage(), arg));
-  }
-  refuse_layout(original);
+  return move_components(
+      call,
+      original,
+      cpu_side(),
+      [&](const at::Tensor& member) { return call.to_cpu(member, arg); },
+      [&](const c10::Storage& s) { return call.storage_to_cpu(s, arg); });
 }
 
 at::Tensor components_to_npu(CpuCall& call, const at::Tensor& cpu) {
-  const auto convert = [&](const at::Tensor& member) {
-    return call.to_npu(member);
-  };
-  const Side side = npu_side(call.device());
-  const c10::TensorImpl& impl = *cpu.unsafeGetTensorImpl();
-  if (cpu.is_sparse()) {
-    return move_sparse(
-        static_cast<const SparseTensorImpl&>(impl), side, convert);
-  }
-  if (is_compressed(cpu)) {
-    return move_compressed(cpu, side, convert);
-  }
-  if (cpu.is_quantized()) {
-    return move_quantized(
-        cpu, side, call.storage_to_npu(impl.unsafe_storage()), convert);
-  }
-  if (cpu.is_nested()) {
-    return move_nested(
-        call, cpu, side, call.storage_to_npu(impl.unsafe_storage()));
-  }
-  refuse_layout(cpu);
+  return move_components(
+      call,
+      cpu,
+      npu_side(call.device()),
+      [&](const at::Tensor& member) { return call.to_npu(member); },
+      [&](const c10::Storage& s) { return call.storage_to_npu(s); });
 }
 
 void write_back_components(
@@ -234,6 +252,10 @@ void write_back_components(
         from.quantizer(),
         [&](const at::Tensor& member) { return call.to_npu(member); }));
   }
+}
+
+TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
+  m.impl("_copy_from", TORCH_FN(copy_quantized));
 }
 
 }  // namespace npu::ladder

@@ -122,8 +122,11 @@ bool may_be_cpu(const std::string& op, const std::string& argument) {
   if (op.rfind("aten::_nested_view_from_buffer", 0) == 0) {
     return argument == "offsets" || argument == "storage_offsets";
   }
-  // copy_ of the layouts that have one: either side may be the host's.
-  return op == "aten::copy_" || op.rfind("aten::tensor_split", 0) == 0;
+  // copy_, to() and empty_like() of the layouts that have one: either side may
+  // be the host's.
+  return op == "aten::copy_" || op == "aten::_to_copy" ||
+         op == "aten::empty_quantized" ||
+         op.rfind("aten::tensor_split", 0) == 0;
 }
 
 }  // namespace

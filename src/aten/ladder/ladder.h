@@ -57,8 +57,10 @@ class CpuOp {
     }
   }
 
- private:
+  // The arguments and then the results are on the stack.
   void run(torch::jit::Stack* stack) const;
+
+ private:
   Entry* entry_;
 };
 

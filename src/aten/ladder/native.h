@@ -52,7 +52,9 @@ class NativeSite : public Site {
     stack.reserve(sizeof...(Args));
     (torch::jit::push_one(stack, c10::IValue(std::forward<Args>(args))), ...);
     run_boxed(why, &stack);
-    return c10::impl::PopResult<R>::call(stack);
+    if constexpr (!std::is_void_v<R>) {
+      return c10::impl::PopResult<R>::call(stack);
+    }
   }
 
   ladder::Entry& entry();

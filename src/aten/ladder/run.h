@@ -13,4 +13,8 @@ void run_on_cpu(
     torch::jit::Stack* stack,
     npu_reason reason);
 
+// Waits for the device's current stream: CPU kernels know no streams, so what
+// was queued before must have happened. A forked child gets the driver's error.
+void drain(c10::Device device);
+
 }  // namespace npu::ladder

@@ -42,8 +42,8 @@ bool is_timed(const Entry& entry) {
   return calls < kTimedCalls || calls % kSampled == 0;
 }
 
-// CPU kernels know no streams: what was queued before must have happened. A
-// forked child gets the driver's error.
+}  // namespace
+
 void drain(c10::Device device) {
   const Driver& driver = active_driver();
   if (C10_LIKELY(driver.runs_inline() && !forked_child())) {
@@ -53,8 +53,6 @@ void drain(c10::Device device) {
       driver.stream().synchronize(current_stream_handle(device.index())),
       "wait for the current stream");
 }
-
-}  // namespace
 
 CpuRun::CpuRun(Entry& entry, c10::Device device, npu_reason reason)
     : entry_(entry),

@@ -68,43 +68,11 @@ bool is_ready(
     c10::ScalarType dtype,
     std::initializer_list<const at::Tensor*> inputs);
 
-// PyTorch's meta function with outputs kept elsewhere.
-template <class Meta>
-class Shaper final : public Meta {
- public:
-  explicit Shaper(Outputs& out) : out_(out) {}
-
- private:
-  void set_output_strided(
-      std::int64_t i,
-      at::IntArrayRef sizes,
-      at::IntArrayRef strides,
-      at::TensorOptions options NPU_NAMES_PARAM) override {
-    set_output_raw_strided(i, sizes, strides, options NPU_NAMES_ARG);
-  }
-  void set_output_raw_strided(
-      std::int64_t i,
-      at::IntArrayRef sizes,
-      at::IntArrayRef strides,
-      at::TensorOptions options NPU_NAMES_PARAM) override {
-    out_.set(i, sizes, strides, options, false);
-    if constexpr (std::is_base_of_v<at::TensorIteratorBase, Meta>) {
-      Meta::set_output_raw_strided(i, sizes, strides, options NPU_NAMES_ARG);
-    }
-  }
-  const at::Tensor& maybe_get_output(std::int64_t i) override {
-    return out_.at(i);
-  }
-
-  Outputs& out_;
-};
-
 // shape<at::meta::structured_gather>(out, self, dim, ...): checks the arguments
 // and sets the outputs; returns what the meta function found out on the way.
 template <class Meta, class... Args>
 auto shape(Outputs& out, const Args&... args) {
-  Shaper<Meta> shaper(out);
-  return shaper.meta(args...);
+  return StructuredOp<Meta, Outputs&>(out).meta(args...);
 }
 
 // ---- frames ----

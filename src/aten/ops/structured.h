@@ -62,12 +62,14 @@ inline at::OptionalTensorRef as_ref(const std::optional<at::Tensor>& tensor) {
                                      : at::OptionalTensorRef();
 }
 
-template <class Meta>
+// `Kept` is Outputs, or a reference to those of an attempt.
+template <class Meta, class Kept = Outputs>
 class StructuredOp final : public Meta {
  public:
-  explicit StructuredOp(Outputs::Form form) : outputs(form) {}
+  template <class From>
+  explicit StructuredOp(From&& from) : outputs(from) {}
 
-  Outputs outputs;
+  Kept outputs;
 
  private:
   void set_output_strided(

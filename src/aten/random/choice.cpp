@@ -30,8 +30,7 @@ at::Tensor& randperm_out(
   }
   const c10::DeviceIndex device = out.device().index();
   const at::Tensor dense = dense_or_temporary(out);
-  npu_randperm_attrs attrs{};
-  attrs.n = n;
+  npu_randperm_attrs attrs{.n = n};
   static Site site("aten::randperm.generator_out", NPU_KIND_RANDPERM, 0);
   run_seeded({site, 1, dense, reserve_random(generator, device, 2 * n)}, attrs);
   if (!dense.is_same(out)) {
@@ -97,9 +96,7 @@ at::Tensor& multinomial_out(
   check_weight_values(self);
   const at::Tensor dense =
       out.is_contiguous() ? out : make_empty(out.sizes(), at::kLong, device);
-  npu_multinomial_attrs attrs{};
-  attrs.samples = samples;
-  attrs.replacement = replacement;
+  npu_multinomial_attrs attrs{.samples = samples, .replacement = replacement};
   const std::int64_t words = 2 * rows * (replacement ? samples : self.size(-1));
   const at::Tensor tensors[] = {dense, self.contiguous()};
   static Site site("aten::multinomial.out", NPU_KIND_MULTINOMIAL, 0);

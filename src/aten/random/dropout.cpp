@@ -42,9 +42,7 @@ Pair drop(
   }
   at::Tensor out = make_empty_like(input, input.scalar_type());
   const at::Tensor tensors[] = {out, mask, laid_out_like(input, out)};
-  npu_dropout_attrs attrs{};
-  attrs.p = p;
-  attrs.scale = scale;
+  npu_dropout_attrs attrs{.p = p, .scale = scale};
   run_seeded(
       {site,
        2,

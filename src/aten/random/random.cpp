@@ -50,9 +50,7 @@ std::int64_t one_word_each(const at::Tensor& self) {
 }
 
 npu_random_attrs with(double a, double b = 0) {
-  npu_random_attrs attrs{};
-  attrs.a = a;
-  attrs.b = b;
+  npu_random_attrs attrs{.a = a, .b = b};
   return attrs;
 }
 
@@ -196,9 +194,7 @@ void draw_integers(
       "\"random_kernel_npu\" not implemented for '",
       c10::toString(self.scalar_type()),
       "'");
-  npu_random_attrs attrs{};
-  attrs.low = low;
-  attrs.range = range;
+  npu_random_attrs attrs{.low = low, .range = range};
   const bool wide = range == 0 || range > (std::uint64_t{1} << 32);
   draw(site, self, attrs, wide ? 2 * self.numel() : self.numel(), gen);
 }

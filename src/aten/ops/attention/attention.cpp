@@ -352,30 +352,20 @@ Backward attention_backward(
   return {std::move(dq), std::move(dk), std::move(dv), at::Tensor()};
 }
 
-Backward attention_backward_shapes(
+template <class... Rest>
+Backward backward_shapes(
     const at::Tensor&,
     const at::Tensor& query,
     const at::Tensor& key,
     const at::Tensor& value,
-    const at::Tensor&,
-    std::array<bool, 4>,
-    const at::Tensor&,
-    const at::Tensor&,
-    const at::Tensor&,
-    const at::Tensor&,
-    c10::SymInt,
-    c10::SymInt,
-    double,
-    bool,
-    const at::Tensor&,
-    const at::Tensor&,
-    std::optional<double>) {
+    Rest...) {
   return {
       at::empty_like(query),
       at::empty_like(key),
       at::empty_like(value),
       at::Tensor()};
 }
+constexpr decltype(&attention_backward) kBackwardShapes = &backward_shapes;
 
 bool has_meta(const char* name) {
   const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
@@ -398,7 +388,7 @@ TORCH_LIBRARY_IMPL(aten, Meta, m) {
   if (!has_meta(kBackward)) {
     m.impl(
         "_scaled_dot_product_fused_attention_overrideable_backward",
-        TORCH_FN(attention_backward_shapes));
+        kBackwardShapes);
   }
 }
 

@@ -231,10 +231,7 @@ Grads convolution_backward(
   }
   // The overrideable form leaves out the bias's size: one per output channel.
   const std::array<std::int64_t, 1> bias_sizes = {grad.size(1)};
-  c10::List<bool> wanted;
-  for (const bool want : mask) {
-    wanted.push_back(want);
-  }
+  c10::List<bool> wanted({mask[0], mask[1], mask[2]});
   static const ladder::CpuOp op("aten::convolution_backward", "", kBackward);
   return op.call<Grads>(
       grad,

@@ -36,21 +36,23 @@ npu_reason run_product(NativeSite& site, const Product& product) {
   if (out.numel() == 0) {
     return NPU_REASON_NONE;
   }
-  // Sums of nothing, mixed dtypes and outputs that are inputs are CPU's.
+  // Sums of nothing, mixed dtypes and outputs that are inputs are CPU's. So is
+  // alpha 0, which there multiplies a NaN for some dtypes and sizes only.
   if (const npu_reason why = first_failed(
           {{product.a.numel() > 0 && product.b.numel() > 0, NPU_REASON_SIZE},
            {same_dtype(product.a, product.b) && same_dtype(product.a, out),
             NPU_REASON_DTYPE},
            {!product.a.is_alias_of(out) && !product.b.is_alias_of(out),
             NPU_REASON_ALIAS},
-           {suits(product.alpha, out) && suits(product.beta, out),
+           {suits(product.alpha, out) && suits(product.beta, out) &&
+                !product.alpha.equal(0),
             kLeaveToCpu}})) {
     return why;
   }
-  npu_gemm_attrs attrs{};
-  attrs.alpha = to_npu_scalar(product.alpha);
-  attrs.beta = to_npu_scalar(product.beta);
-  attrs.epilogue = product.epilogue;
+  npu_gemm_attrs attrs{
+      .alpha = to_npu_scalar(product.alpha),
+      .beta = to_npu_scalar(product.beta),
+      .epilogue = product.epilogue};
   npu_tensor c{};
   if (product.c.defined() && !product.beta.equal(0)) {
     if (!same_dtype(product.c, out)) {
@@ -77,20 +79,7 @@ npu_reason product(
 
 npu_reason add_product(
     NativeSite& site,
-    const at::Tensor& self,
-    const at::Tensor& a,
-    const at::Tensor& b,
-    const Scalar& beta,
-    const Scalar& alpha,
-    const at::Tensor& out) {
-  if (!at::is_expandable_to(self.sizes(), out.sizes())) {
-    return kLeaveToCpu;
-  }
-  return run_product(site, {out, a, b, self.expand(out.sizes()), beta, alpha});
-}
-
-npu_reason add_product_activated(
-    NativeSite& site,
+    bool activated,
     const at::Tensor& self,
     const at::Tensor& a,
     const at::Tensor& b,
@@ -98,18 +87,14 @@ npu_reason add_product_activated(
     const Scalar& alpha,
     bool use_gelu,
     const at::Tensor& out) {
-  if (!out.is_floating_point()) {
-    return NPU_REASON_DTYPE;
+  if (!at::is_expandable_to(self.sizes(), out.sizes())) {
+    return kLeaveToCpu;
   }
+  const std::uint32_t epilogue = !activated ? NPU_GEMM_EPILOGUE_NONE
+                                 : use_gelu ? NPU_GEMM_EPILOGUE_GELU
+                                            : NPU_GEMM_EPILOGUE_RELU;
   return run_product(
-      site,
-      {out,
-       a,
-       b,
-       self.expand(out.sizes()),
-       beta,
-       alpha,
-       use_gelu ? NPU_GEMM_EPILOGUE_GELU : NPU_GEMM_EPILOGUE_RELU});
+      site, {out, a, b, self.expand(out.sizes()), beta, alpha, epilogue});
 }
 
 // A vector is a matrix of one column.
@@ -137,14 +122,6 @@ npu_reason add_batch_product(
     const at::Tensor& b,
     const Scalar& beta,
     const Scalar& alpha) {
-  if (const npu_reason why = first_failed(
-          {{same_dtype(a, self), NPU_REASON_DTYPE},
-           {a.numel() != 0 && b.numel() != 0, NPU_REASON_SIZE},
-           {a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0) &&
-                a.size(2) == b.size(1),
-            kLeaveToCpu}})) {
-    return why;
-  }
   const std::int64_t sizes[] = {a.size(1), b.size(2)};
   if (!at::is_expandable_to(self.sizes(), sizes)) {
     return kLeaveToCpu;
@@ -163,19 +140,7 @@ npu_reason dot(
     Outputs& out,
     const at::Tensor& self,
     const at::Tensor& other) {
-  if (const npu_reason why = first_failed(
-          {{same_dtype(self, other), NPU_REASON_DTYPE},
-           {self.numel() != 0, NPU_REASON_SIZE},
-           {self.dim() == 1 && self.sizes() == other.sizes() &&
-                on_device(other),
-            kLeaveToCpu}})) {
-    return why;
-  }
   const at::Tensor& result = set_output(out, 0, {}, self);
-  // What is conjugated by a bit needs no copy.
-  if (self.is_conj() || other.is_conj()) {
-    return kLeaveToCpu;
-  }
   return run<build::dot>(site, result, self, other);
 }
 
@@ -238,10 +203,10 @@ npu_reason scaled_product(
   }
   const at::Tensor& result = set_output(
       out, 0, {self.size(0), other.size(1)}, self.options().dtype(dtype));
-  npu_gemm_scaled_attrs attrs{};
-  attrs.scaling_a = *rows;
-  attrs.scaling_b = *columns;
-  attrs.fast_accumulate = use_fast_accum ? 1 : 0;
+  npu_gemm_scaled_attrs attrs{
+      .scaling_a = *rows,
+      .scaling_b = *columns,
+      .fast_accumulate = use_fast_accum};
   return run<build::gemm_scaled>(
       site,
       result,
@@ -265,20 +230,15 @@ npu_reason int_product(
     const at::Tensor& self,
     const at::Tensor& other) {
   const at::Tensor& given = out.at(0);
-  if (self.dim() != 2 || other.dim() != 2 || self.size(1) != other.size(0)) {
+  const at::DimVector sizes = {self.size(0), other.size(1)};
+  if (!has_sizes(given, sizes)) {
     return kLeaveToCpu;
   }
-  if (const npu_reason why = first_failed(
-          {{self.scalar_type() == at::kChar &&
-                other.scalar_type() == at::kChar &&
-                (!given.defined() || given.scalar_type() == at::kInt),
-            NPU_REASON_DTYPE},
-           {self.numel() != 0 && other.numel() != 0, NPU_REASON_SIZE},
-           {has_sizes(given, {self.size(0), other.size(1)}), kLeaveToCpu}})) {
-    return why;
+  if (given.defined() && given.scalar_type() != at::kInt) {
+    return NPU_REASON_DTYPE;
   }
-  const at::Tensor& result = set_output(
-      out, 0, {self.size(0), other.size(1)}, self.options().dtype(at::kInt));
+  const at::Tensor& result =
+      set_output(out, 0, sizes, self.options().dtype(at::kInt));
   npu_gemm_int8_attrs attrs{};
   return run<build::gemm_int8>(
       site, result, self, other, nullptr, nullptr, nullptr, attrs);
@@ -290,19 +250,6 @@ npu_reason weight_int8_product(
     const at::Tensor& self,
     const at::Tensor& weight,
     const at::Tensor& scales) {
-  if (self.dim() != 2 || weight.dim() != 2 || scales.dim() != 1 ||
-      self.size(1) != weight.size(1) || scales.size(0) != weight.size(0)) {
-    return kLeaveToCpu;
-  }
-  if (const npu_reason why = first_failed(
-          {{weight.scalar_type() == at::kChar && self.is_floating_point(),
-            NPU_REASON_DTYPE},
-           {self.is_contiguous() && weight.is_contiguous(), NPU_REASON_STRIDES},
-           {self.numel() != 0 && weight.numel() != 0 &&
-                weight.size(0) % 32 == 0,
-            NPU_REASON_SIZE}})) {
-    return why;
-  }
   const at::Tensor& result =
       set_output(out, 0, {self.size(0), weight.size(0)}, self);
   npu_gemm_int8_attrs attrs{};

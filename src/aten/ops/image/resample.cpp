@@ -140,15 +140,6 @@ npu_reason unpool(
     const at::Tensor& self,
     const at::Tensor& indices,
     IntArrayRef output_size) {
-  if (const npu_reason why = first_failed(
-          {{indices.scalar_type() == at::kLong, NPU_REASON_DTYPE},
-           {self.numel() != 0, NPU_REASON_SIZE},
-           {output_size.size() == std::size_t(spatial) &&
-                indices.sizes() == self.sizes() &&
-                (self.dim() == spatial + 1 || self.dim() == spatial + 2),
-            kLeaveToCpu}})) {
-    return why;
-  }
   at::DimVector sizes(self.sizes());
   std::copy(output_size.begin(), output_size.end(), sizes.end() - spatial);
   const at::Tensor& given = out.at(0);
@@ -160,24 +151,8 @@ npu_reason unpool(
   const auto format = spatial == 2 ? self.suggest_memory_format()
                                    : at::MemoryFormat::Contiguous;
   set_output(out, 0, sizes, self.options().memory_format(format));
-  npu_unpool_attrs attrs{};
-  attrs.spatial = spatial;
+  npu_unpool_attrs attrs{.spatial = spatial};
   return run_checked<build::unpool>(site, out.at(0), self, indices, attrs);
-}
-
-npu_reason unpool3d(
-    NativeSite& site,
-    Outputs& out,
-    const at::Tensor& self,
-    const at::Tensor& indices,
-    IntArrayRef output_size,
-    IntArrayRef stride,
-    IntArrayRef padding) {
-  const bool usual =
-      stride.size() == 3 && padding.size() == 3 &&
-      std::all_of(
-          stride.begin(), stride.end(), [](std::int64_t n) { return n > 0; });
-  return usual ? unpool(site, out, 3, self, indices, output_size) : kLeaveToCpu;
 }
 
 // ---- columns ----
@@ -256,10 +231,10 @@ npu_reason grid_sample(
   at::DimVector sizes(grid.sizes().slice(0, spatial + 1));
   sizes.insert(sizes.begin() + 1, self.size(1));
   set_output(out, 0, sizes, self);
-  npu_grid_sample_attrs attrs{};
-  attrs.spatial = spatial;
-  attrs.padding = static_cast<std::uint32_t>(padding);
-  attrs.align_corners = align_corners ? 1 : 0;
+  npu_grid_sample_attrs attrs{
+      .spatial = spatial,
+      .padding = static_cast<std::uint32_t>(padding),
+      .align_corners = align_corners};
   return run<build::grid_sample>(site, out.at(0), self, grid, attrs);
 }
 
@@ -285,10 +260,10 @@ npu_reason grid_sample_grad(
     set_output(out, 0, self.sizes(), self);
   }
   set_output(out, 1, grid.sizes(), grid);
-  npu_grid_sample_grad_attrs attrs{};
-  attrs.spatial = spatial;
-  attrs.padding = static_cast<std::uint32_t>(padding);
-  attrs.align_corners = align_corners ? 1 : 0;
+  npu_grid_sample_grad_attrs attrs{
+      .spatial = spatial,
+      .padding = static_cast<std::uint32_t>(padding),
+      .align_corners = align_corners};
   return run<build::grid_sample_grad>(
       site, out.at(0), out.at(1), grad_out, self, grid, attrs);
 }

@@ -22,43 +22,25 @@ npu_reason embedding_grad(
     std::int64_t num_weights,
     std::int64_t padding_index,
     bool scale_by_frequency) {
-  if (grad.dim() == 0) {
-    return kLeaveToCpu;
-  }
-  if (const npu_reason why = first_failed(
-          {{is_index(indices), NPU_REASON_DTYPE},
-           {num_weights > 0 && indices.numel() != 0 && grad.size(-1) != 0,
-            NPU_REASON_SIZE},
-           {grad.numel() == indices.numel() * grad.size(-1), kLeaveToCpu}})) {
-    return why;
-  }
   const at::Tensor& result =
       set_output(out, 0, {num_weights, grad.size(-1)}, grad);
-  npu_embedding_grad_attrs attrs{};
-  attrs.padding_index = padding_index;
-  attrs.scale_by_frequency = scale_by_frequency ? 1 : 0;
+  npu_embedding_grad_attrs attrs{
+      .padding_index = padding_index, .scale_by_frequency = scale_by_frequency};
   return run_checked<build::embedding_grad, IndexError::kOurs>(
       site, result, grad, indices, attrs);
 }
 
 npu_reason embedding_renorm(
     NativeSite& site,
-    Outputs& out,
+    Outputs&,
     const at::Tensor& self,
     const at::Tensor& indices,
     double max_norm,
     double norm_type) {
-  if (const npu_reason why = first_failed(
-          {{is_index(indices), NPU_REASON_DTYPE},
-           {indices.numel() != 0 && self.numel() != 0, NPU_REASON_SIZE},
-           {self.dim() == 2, kLeaveToCpu}})) {
-    return why;
-  }
-  npu_embedding_renorm_attrs attrs{};
-  attrs.max_norm = max_norm;
-  attrs.norm_type = norm_type;
+  npu_embedding_renorm_attrs attrs{
+      .max_norm = max_norm, .norm_type = norm_type};
   return run_checked<build::embedding_renorm, IndexError::kOurs>(
-      site, out.at(0), indices, attrs);
+      site, self, indices, attrs);
 }
 
 // ---- embedding_bag ----
@@ -93,9 +75,9 @@ npu_reason embedding_bag(
   const at::Tensor& max_indices =
       mode == kMax ? set_output(out, 3, {bags, width}, indices)
                    : set_output(out, 3, {bags}, indices);
-  npu_embedding_bag_attrs attrs{};
-  attrs.padding_index = padding_index;
-  attrs.include_last_offset = include_last_offset ? 1 : 0;
+  npu_embedding_bag_attrs attrs{
+      .padding_index = padding_index,
+      .include_last_offset = include_last_offset};
   return run_checked<build::embedding_bag>(
       site,
       result,
@@ -122,21 +104,10 @@ npu_reason bag_grad(
     std::int64_t mode,
     const at::Tensor& scales,
     std::int64_t padding_index) {
-  if (const npu_reason why = first_failed(
-          {{is_index(indices), NPU_REASON_DTYPE},
-           {grad.numel() != 0 && indices.numel() != 0 && num_weights > 0,
-            NPU_REASON_SIZE},
-           {grad.dim() == 2 && offset2bag.sizes() == indices.sizes() &&
-                bag_size.numel() == grad.size(0) &&
-                (mode != kMax || max_indices.sizes() == grad.sizes()),
-            kLeaveToCpu}})) {
-    return why;
-  }
   const at::Tensor& result =
       set_output(out, 0, {num_weights, grad.size(1)}, grad);
-  npu_embedding_bag_grad_attrs attrs{};
-  attrs.padding_index = padding_index;
-  attrs.scale_by_frequency = scale_by_frequency ? 1 : 0;
+  npu_embedding_bag_grad_attrs attrs{
+      .padding_index = padding_index, .scale_by_frequency = scale_by_frequency};
   return run_checked<build::embedding_bag_grad, IndexError::kOurs>(
       site,
       result,
@@ -157,20 +128,9 @@ npu_reason bag_weights_grad(
     const at::Tensor& weight,
     const at::Tensor& indices,
     const at::Tensor& offset2bag,
-    std::int64_t mode,
     std::int64_t padding_index) {
-  if (const npu_reason why = first_failed(
-          {{is_index(indices), NPU_REASON_DTYPE},
-           {indices.numel() != 0 && grad.numel() != 0, NPU_REASON_SIZE},
-           {mode == kSum && grad.dim() == 2 && weight.dim() == 2 &&
-                grad.size(1) == weight.size(1) && indices.dim() == 1 &&
-                offset2bag.sizes() == indices.sizes(),
-            kLeaveToCpu}})) {
-    return why;
-  }
   const at::Tensor& result = set_output(out, 0, indices.sizes(), grad);
-  npu_embedding_bag_grad_attrs attrs{};
-  attrs.padding_index = padding_index;
+  npu_embedding_bag_grad_attrs attrs{.padding_index = padding_index};
   return run_checked<build::embedding_bag_grad, IndexError::kOurs>(
       site,
       result,

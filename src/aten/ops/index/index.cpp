@@ -23,6 +23,15 @@ void check_overlap(
   at::assert_no_overlap(out, index);
 }
 
+// Not given, or of self's dtype and apart from what is read.
+bool is_apart(
+    const at::Tensor& out, const at::Tensor& self, const at::Tensor& index) {
+  if (out.defined() && same_dtype(out, self)) {
+    check_overlap(out, self, index);
+  }
+  return !out.defined() || same_dtype(out, self);
+}
+
 }  // namespace
 
 // ---- gather ----
@@ -36,14 +45,7 @@ npu_reason gather(
   if (index.numel() == 0) {
     return NPU_REASON_NONE;
   }
-  if (index.dim() != self.dim()) {
-    return kLeaveToCpu;
-  }
-  if (!is_index(index)) {
-    return NPU_REASON_DTYPE;
-  }
-  npu_gather_attrs attrs{};
-  attrs.dim = at::maybe_wrap_dim(dim, self.dim());
+  npu_gather_attrs attrs{.dim = at::maybe_wrap_dim(dim, self.dim())};
   return run_checked<build::gather>(site, out, self, index, attrs);
 }
 
@@ -55,26 +57,17 @@ npu_reason index_select(
     const at::Tensor& self,
     std::int64_t dim,
     const at::Tensor& index) {
-  if (const npu_reason why = first_failed(
-          {{is_index(index), NPU_REASON_DTYPE},
-           {index.dim() <= 1 && self.dim() != 0, kLeaveToCpu}})) {
-    return why;
-  }
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::DimVector sizes(self.sizes());
   sizes[static_cast<std::size_t>(dim)] = index.numel();
-  if (out.at(0).defined()) {
-    if (!same_dtype(out.at(0), self)) {
-      return NPU_REASON_DTYPE;
-    }
-    check_overlap(out.at(0), self, index);
+  if (!is_apart(out.at(0), self, index)) {
+    return NPU_REASON_DTYPE;
   }
   const at::Tensor& result = set_output(out, 0, sizes, self);
   if (result.numel() == 0) {
     return index.numel() == 0 ? NPU_REASON_NONE : NPU_REASON_SIZE;
   }
-  npu_index_select_attrs attrs{};
-  attrs.dim = dim;
+  npu_index_select_attrs attrs{.dim = dim};
   return run_checked<build::index_select>(site, result, self, index, attrs);
 }
 
@@ -85,17 +78,8 @@ npu_reason take(
     Outputs& out,
     const at::Tensor& self,
     const at::Tensor& index) {
-  if (index.scalar_type() != at::kLong) {
+  if (!is_apart(out.at(0), self, index)) {
     return NPU_REASON_DTYPE;
-  }
-  if (self.numel() == 0 || index.numel() == 0) {
-    return NPU_REASON_SIZE;
-  }
-  if (out.at(0).defined()) {
-    if (!same_dtype(out.at(0), self)) {
-      return NPU_REASON_DTYPE;
-    }
-    check_overlap(out.at(0), self, index);
   }
   const at::Tensor& result = set_output(out, 0, index.sizes(), self);
   return run_checked<build::take>(site, result, self, index);
@@ -107,13 +91,6 @@ npu_reason put(
     const at::Tensor& self,
     const at::Tensor& index,
     const at::Tensor& source) {
-  if (const npu_reason why = first_failed(
-          {{index.scalar_type() == at::kLong && same_dtype(source, self),
-            NPU_REASON_DTYPE},
-           {index.numel() != 0 && self.numel() != 0, NPU_REASON_SIZE},
-           {source.numel() == index.numel(), kLeaveToCpu}})) {
-    return why;
-  }
   check_overlap(self, index, source);
   return run_checked<build::put>(site, out.at(0), index, source);
 }
@@ -216,7 +193,8 @@ bool are_usual(const at::Tensor& self, const IndexList& indices) {
     const std::optional<at::Tensor> index = indices.get(i);
     if (index && index->defined()) {
       const c10::ScalarType type = index->scalar_type();
-      if (type != at::kLong && type != at::kInt && type != at::kBool) {
+      if ((type != at::kLong && type != at::kInt && type != at::kBool) ||
+          (index->device() != self.device() && !index->is_cpu())) {
         return false;
       }
       any = true;
@@ -246,8 +224,7 @@ npu_reason index(
   if (result.numel() == 0) {
     return NPU_REASON_SIZE;
   }
-  npu_index_attrs attrs{};
-  attrs.dim = picks.dim();
+  npu_index_attrs attrs{.dim = picks.dim()};
   return run_checked<build::index>(site, result, self, picks.operand(), attrs);
 }
 
@@ -277,8 +254,7 @@ npu_reason index_put(
   if (expanded.numel() == 0) {
     return NPU_REASON_NONE;
   }
-  npu_index_put_attrs attrs{};
-  attrs.dim = picks.dim();
+  npu_index_put_attrs attrs{.dim = picks.dim()};
   return run_checked<build::index_put>(
       site, out.at(0), expanded, picks.operand(), attrs);
 }

@@ -85,8 +85,7 @@ npu_reason search(
   }
   const at::Tensor& made =
       set_output(out, 0, values.sizes(), values.options().dtype(type));
-  npu_searchsorted_attrs attrs{};
-  attrs.right = right || (side && *side == "right") ? 1 : 0;
+  npu_searchsorted_attrs attrs{.right = right || (side && *side == "right")};
   return run<build::searchsorted>(site, made, sorted, values, nullptr, attrs);
 }
 
@@ -133,15 +132,13 @@ npu_reason bucketize_number(
 
 // ---- isin ----
 
-namespace {
-
 // The number meets the tensor in the dtype of both.
-npu_reason run_isin(
+npu_reason isin_number(
     NativeSite& site,
     Outputs& out,
+    bool number_is_element,
     const at::Tensor& tensor,
     const c10::Scalar& value,
-    bool number_is_element,
     bool assume_unique,
     bool invert) {
   const at::IntArrayRef sizes =
@@ -161,28 +158,6 @@ npu_reason run_isin(
   return number_is_element
              ? isin_out(site, number, tensor, assume_unique, invert, made)
              : isin_out(site, tensor, number, assume_unique, invert, made);
-}
-
-}  // namespace
-
-npu_reason isin_number(
-    NativeSite& site,
-    Outputs& out,
-    const at::Tensor& elements,
-    const c10::Scalar& test,
-    bool assume_unique,
-    bool invert) {
-  return run_isin(site, out, elements, test, false, assume_unique, invert);
-}
-
-npu_reason number_isin(
-    NativeSite& site,
-    Outputs& out,
-    const c10::Scalar& element,
-    const at::Tensor& tests,
-    bool assume_unique,
-    bool invert) {
-  return run_isin(site, out, tests, element, true, assume_unique, invert);
 }
 
 // ---- histograms ----
@@ -240,10 +215,8 @@ npu_reason histc(
     return kLeaveToCpu;
   }
   set_output(out, 0, {bins}, self);
-  npu_histogram_attrs attrs{};
-  attrs.bins = bins;
-  attrs.low = min.toDouble();
-  attrs.high = max.toDouble();
+  npu_histogram_attrs attrs{
+      .bins = bins, .low = min.toDouble(), .high = max.toDouble()};
   return run<build::histogram>(
       site, out.at(0), nullptr, self, nullptr, nullptr, attrs);
 }
@@ -267,9 +240,7 @@ npu_reason run_histogram(
   }
   const at::Tensor& hist = set_output(out, 0, bins, self);
   const at::Tensor& kept = set_output(out, 1, sizes, self);
-  npu_histogram_attrs attrs{};
-  attrs.bins = bins[0];
-  attrs.density = density ? 1 : 0;
+  npu_histogram_attrs attrs{.bins = bins[0], .density = density};
   return run<build::histogram>(site, hist, kept, self, edges, weight, attrs);
 }
 

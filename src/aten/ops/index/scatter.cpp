@@ -22,19 +22,17 @@ npu_reason run_scatter(
     const npu_tensor& src,
     const at::Tensor& out,
     bool include_self = true) {
-  if (!is_index(index)) {
-    return NPU_REASON_DTYPE;
-  }
-  if (self.dim() != index.dim() || self.numel() == 0) {
-    return kLeaveToCpu;
+  if (const npu_reason why = first_failed(
+          {{is_index(index), NPU_REASON_DTYPE},
+           {self.dim() == index.dim() && self.numel() != 0, kLeaveToCpu}})) {
+    return why;
   }
   begin_with(out, self);
   if (index.numel() == 0) {
     return NPU_REASON_NONE;
   }
-  npu_scatter_attrs attrs{};
-  attrs.dim = at::maybe_wrap_dim(dim, self.dim());
-  attrs.include_self = include_self ? 1 : 0;
+  npu_scatter_attrs attrs{
+      .dim = at::maybe_wrap_dim(dim, self.dim()), .include_self = include_self};
   return run_checked<build::scatter>(site, out, index, src, attrs);
 }
 
@@ -119,9 +117,8 @@ npu_reason index_add(
     const at::Tensor& source,
     const Scalar& alpha,
     const at::Tensor& out) {
-  npu_index_update_attrs attrs{};
-  attrs.include_self = 1;
-  attrs.alpha = to_npu_scalar(alpha);
+  npu_index_update_attrs attrs{
+      .include_self = 1, .alpha = to_npu_scalar(alpha)};
   return run_update(site, self, dim, index, source, attrs, out);
 }
 
@@ -133,8 +130,7 @@ npu_reason index_update(
     const at::Tensor& source,
     bool include_self,
     const at::Tensor& out) {
-  npu_index_update_attrs attrs{};
-  attrs.include_self = include_self ? 1 : 0;
+  npu_index_update_attrs attrs{.include_self = include_self};
   return run_update(site, self, dim, index, source, attrs, out);
 }
 
@@ -146,17 +142,12 @@ npu_reason index_fill(
     const at::Tensor& index,
     const Scalar& value) {
   if (const npu_reason why = first_failed(
-          {{index.scalar_type() == at::kLong, NPU_REASON_DTYPE},
-           {self.numel() != 0, NPU_REASON_SIZE},
-           {at::has_internal_overlap(self) == at::MemOverlap::No,
+          {{at::has_internal_overlap(self) == at::MemOverlap::No,
             NPU_REASON_ALIAS},
-           {self.dim() != 0 && index.dim() <= 1 &&
-                (!value.isComplex() || self.is_complex()),
-            kLeaveToCpu}})) {
+           {!value.isComplex() || self.is_complex(), kLeaveToCpu}})) {
     return why;
   }
-  npu_index_update_attrs attrs{};
-  attrs.dim = at::maybe_wrap_dim(dim, self.dim());
+  npu_index_update_attrs attrs{.dim = at::maybe_wrap_dim(dim, self.dim())};
   const NumberOperand number(value, self);
   return run_update(site, out.at(0), index, number.operand(), attrs);
 }
@@ -168,9 +159,7 @@ npu_reason index_fill_tensor(
     std::int64_t dim,
     const at::Tensor& index,
     const at::Tensor& value) {
-  return value.dim() == 0
-             ? index_fill(site, out, self, dim, index, value.item())
-             : kLeaveToCpu;
+  return index_fill(site, out, self, dim, index, value.item());
 }
 
 }  // namespace npu::ops

@@ -65,8 +65,7 @@ npu_reason nonzero_static(
   }
   const at::Tensor& result =
       set_output(out, 0, {size, self.dim()}, self.options().dtype(at::kLong));
-  npu_nonzero_attrs attrs{};
-  attrs.fill_value = fill_value;
+  npu_nonzero_attrs attrs{.fill_value = fill_value};
   return run<build::nonzero>(site, nullptr, result, self, attrs);
 }
 
@@ -113,15 +112,9 @@ npu_reason masked_scatter(
     const at::Tensor& mask,
     const at::Tensor& source) {
   if (const npu_reason why = first_failed(
-          {{mask.scalar_type() == at::kBool && same_dtype(source, self),
-            NPU_REASON_DTYPE},
-           {self.numel() != 0 && source.numel() != 0, NPU_REASON_SIZE},
-           {!self.is_alias_of(source) && !self.is_alias_of(mask) &&
-                at::has_internal_overlap(self) != at::MemOverlap::Yes,
+          {{at::has_internal_overlap(self) != at::MemOverlap::Yes,
             NPU_REASON_ALIAS},
-           {on_device(mask, source) &&
-                at::is_expandable_to(mask.sizes(), self.sizes()),
-            kLeaveToCpu}})) {
+           {at::is_expandable_to(mask.sizes(), self.sizes()), kLeaveToCpu}})) {
     return why;
   }
   const at::Tensor wide_mask = mask.expand(self.sizes());
@@ -135,11 +128,6 @@ npu_reason repeat_interleave(
     Outputs& out,
     const at::Tensor& repeats,
     std::optional<std::int64_t> output_size) {
-  if (const npu_reason why = first_failed(
-          {{is_index(repeats), NPU_REASON_DTYPE},
-           {repeats.dim() == 1, kLeaveToCpu}})) {
-    return why;
-  }
   const auto build =
       [&](Call& call, const at::Tensor& total, const at::Tensor& indices) {
         fill<build::repeat_interleave>(call, total, indices, repeats);

@@ -111,8 +111,7 @@ bool run(const Op& op, List out, List x, List y, List z, const Factor& factor) {
   if (lists.n() == 0) {
     return true;
   }
-  npu_multi_map_attrs attrs{};
-  attrs.op = op.op;
+  npu_multi_map_attrs attrs{.op = op.op};
   if (factor.one != nullptr) {
     attrs.a = to_npu_scalar(*factor.one);
   }

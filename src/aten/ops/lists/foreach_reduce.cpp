@@ -38,8 +38,7 @@ std::optional<Results> reduce(Site& site, List self, double p) {
     out.push_back(make_empty({}, tensor.scalar_type(), device));
   }
   ListFrame lists(self);
-  npu_multi_reduce_attrs attrs{};
-  attrs.p = p;
+  npu_multi_reduce_attrs attrs{.p = p};
   const npu_list values = lists.single_of(out);
   Call call = site.call();
   build::multi_reduce(call, nullptr, &values, lists.of(self), attrs);
@@ -53,16 +52,22 @@ bool keeps_dtype(List self, const OptType& dtype) {
   return !dtype || (!self.empty() && *dtype == self[0].scalar_type());
 }
 
-Results norm(List self, const at::Scalar& ord, OptType dtype) {
+using Loop = Results(List, const at::Scalar&, OptType);
+Results reduce_powers(
+    Site& site, Loop* loop, List self, const at::Scalar& ord, OptType dtype) {
   std::optional<Results> results;
   if (!ord.isComplex() && keeps_dtype(self, dtype)) {
-    static Site site(
-        "aten::_foreach_norm.Scalar",
-        NPU_KIND_MULTI_REDUCE,
-        NPU_MULTI_REDUCE_NORM);
     results = reduce(site, self, ord.toDouble());
   }
-  return results ? std::move(*results) : loops::_foreach_norm(self, ord, dtype);
+  return results ? std::move(*results) : loop(self, ord, dtype);
+}
+
+Results norm(List self, const at::Scalar& ord, OptType dtype) {
+  static Site site(
+      "aten::_foreach_norm.Scalar",
+      NPU_KIND_MULTI_REDUCE,
+      NPU_MULTI_REDUCE_NORM);
+  return reduce_powers(site, &loops::_foreach_norm, self, ord, dtype);
 }
 
 Results max(List self) {
@@ -74,16 +79,11 @@ Results max(List self) {
 
 #ifdef NPU_HAS_POWSUM
 Results powsum(List self, const at::Scalar& ord, OptType dtype) {
-  std::optional<Results> results;
-  if (!ord.isComplex() && keeps_dtype(self, dtype)) {
-    static Site site(
-        "aten::_foreach_powsum.Scalar",
-        NPU_KIND_MULTI_REDUCE,
-        NPU_MULTI_REDUCE_POWSUM);
-    results = reduce(site, self, ord.toDouble());
-  }
-  return results ? std::move(*results)
-                 : loops::_foreach_powsum(self, ord, dtype);
+  static Site site(
+      "aten::_foreach_powsum.Scalar",
+      NPU_KIND_MULTI_REDUCE,
+      NPU_MULTI_REDUCE_POWSUM);
+  return reduce_powers(site, &loops::_foreach_powsum, self, ord, dtype);
 }
 #endif
 

@@ -79,21 +79,20 @@ Attrs attributes(const Entropy& c) {
   return attrs;
 }
 
-NativeSite& forward_site(const Entropy& c) {
-  static NativeSite index(
-      kName, NPU_KIND_CROSS_ENTROPY, NPU_CROSS_ENTROPY_INDEX);
-  static NativeSite probability(
-      kName, NPU_KIND_CROSS_ENTROPY, NPU_CROSS_ENTROPY_PROBABILITY);
+template <std::uint32_t kKind, std::uint32_t kIndex, std::uint32_t kProbability>
+NativeSite& site_of(const Entropy& c) {
+  static NativeSite index(kName, kKind, kIndex);
+  static NativeSite probability(kName, kKind, kProbability);
   return c.by_class() ? index : probability;
 }
-
-NativeSite& backward_site(const Entropy& c) {
-  static NativeSite index(
-      kName, NPU_KIND_CROSS_ENTROPY_GRAD, NPU_CROSS_ENTROPY_GRAD_INDEX);
-  static NativeSite probability(
-      kName, NPU_KIND_CROSS_ENTROPY_GRAD, NPU_CROSS_ENTROPY_GRAD_PROBABILITY);
-  return c.by_class() ? index : probability;
-}
+constexpr auto forward_site = &site_of<
+    NPU_KIND_CROSS_ENTROPY,
+    NPU_CROSS_ENTROPY_INDEX,
+    NPU_CROSS_ENTROPY_PROBABILITY>;
+constexpr auto backward_site = &site_of<
+    NPU_KIND_CROSS_ENTROPY_GRAD,
+    NPU_CROSS_ENTROPY_GRAD_INDEX,
+    NPU_CROSS_ENTROPY_GRAD_PROBABILITY>;
 
 // Undefined where the driver declines; fills what backward needs.
 at::Tensor run_forward(Entropy& c) {

@@ -204,9 +204,9 @@ npu_reason nll_loss(
   if (const npu_reason why = check_nll(self, target, weight, reduction)) {
     return why;
   }
-  npu_nll_attrs attrs{};
-  attrs.ignore_index = ignore_index;
-  attrs.reduction = static_cast<std::uint32_t>(reduction);
+  npu_nll_attrs attrs{
+      .ignore_index = ignore_index,
+      .reduction = static_cast<std::uint32_t>(reduction)};
   // A target out of range gets the CPU's error.
   return run_checked<build::nll>(
       site, out, total_weight, self, target, weight, attrs);
@@ -230,9 +230,9 @@ npu_reason nll_loss_grad(
            {same_dtype(grad, out), NPU_REASON_DTYPE}})) {
     return why;
   }
-  npu_nll_grad_attrs attrs{};
-  attrs.ignore_index = ignore_index;
-  attrs.reduction = static_cast<std::uint32_t>(reduction);
+  npu_nll_grad_attrs attrs{
+      .ignore_index = ignore_index,
+      .reduction = static_cast<std::uint32_t>(reduction)};
   return run<build::nll_grad>(
       site, out, grad, target, weight, total_weight, attrs);
 }

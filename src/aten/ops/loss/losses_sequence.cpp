@@ -78,8 +78,7 @@ npu_reason ctc(
   if (const npu_reason why = check_ctc(log_probs, targets, lengths, blank)) {
     return why;
   }
-  npu_ctc_attrs attrs{};
-  attrs.blank = blank;
+  npu_ctc_attrs attrs{.blank = blank};
   const std::int64_t batch = log_probs.size(1);
   set_output(out, 0, {batch}, log_probs);
   set_output(
@@ -113,9 +112,7 @@ npu_reason ctc_grad(
       alpha.size(2) != 2 * lengths.longest_target() + 1) {
     return kLeaveToCpu;
   }
-  npu_ctc_grad_attrs attrs{};
-  attrs.blank = blank;
-  attrs.zero_infinity = zero_infinity ? 1 : 0;
+  npu_ctc_grad_attrs attrs{.blank = blank, .zero_infinity = zero_infinity};
   set_output(out, 0, log_probs.sizes(), log_probs);
   const at::Tensor in = on_device_of(log_probs, input_lengths);
   const at::Tensor labels = on_device_of(log_probs, target_lengths);

@@ -3,6 +3,7 @@
 // of a tensor, a mask beside numbers, two outputs, a complex result.
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/log_sigmoid_backward_cpu_dispatch.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <torch/library.h>
 
 #include "aten/core/factories.h"
@@ -63,15 +64,7 @@ npu_reason dropout_grad(
     const at::Tensor& grad,
     const at::Tensor& mask,
     double scale) {
-  if (const npu_reason why = first_failed(
-          {{(grad.is_floating_point() || grad.is_complex()) &&
-                mask.scalar_type() == c10::kBool,
-            NPU_REASON_DTYPE},
-           {on_device(grad, mask), kLeaveToCpu}})) {
-    return why;
-  }
-  npu_binary_attrs attrs{};
-  attrs.a = number(c10::Scalar(scale));
+  npu_binary_attrs attrs{.a = number(c10::Scalar(scale))};
   return run_map(
       site,
       out,
@@ -86,13 +79,6 @@ npu_reason prelu_grad(
     const at::Tensor& grad,
     const at::Tensor& self,
     const at::Tensor& weight) {
-  if (const npu_reason why = first_failed(
-          {{is_float(self) && same_dtype(weight, self) &&
-                same_dtype(grad, self),
-            NPU_REASON_DTYPE},
-           {on_device(grad, self, weight), kLeaveToCpu}})) {
-    return why;
-  }
   npu_ternary_attrs attrs{};
   return run_map(
       site,
@@ -107,9 +93,6 @@ npu_reason prelu_grad(
 // The buffer is CPU's, exp(-|x|): the kind's backward needs none, and an empty
 // one says so.
 npu_reason log_sigmoid(NativeSite& site, Outputs& out, const at::Tensor& self) {
-  if (!is_float(self)) {
-    return NPU_REASON_DTYPE;
-  }
   if (out.at(1).defined()) {
     return kLeaveToCpu;
   }
@@ -146,6 +129,26 @@ at::Tensor log_sigmoid_backward(
 }
 
 }  // namespace
+
+// ---- a number to the powers in a tensor ----
+
+// The CPU makes the number a tensor of the result's dtype, which rounds it.
+npu_reason number_to_powers(
+    NativeSite& site,
+    const c10::Scalar& base,
+    const at::Tensor& exponent,
+    const at::Tensor& out) {
+  if (const npu_reason why = first_failed(
+          {{same_dtype(out, exponent), NPU_REASON_DTYPE},
+           {out.numel() != 0, NPU_REASON_SIZE},
+           {is_value_of(base, exponent), kLeaveToCpu}})) {
+    return why;
+  }
+  npu_unary_with_attrs attrs{
+      .a = number(at::scalar_tensor(base, exponent.scalar_type()).item())};
+  at::TensorIterator iter = map_iterator(MapRule::kUnary, out, {&exponent});
+  return run_map(site, iter, {&exponent}, as_attrs(attrs));
+}
 
 // ---- frexp ----
 
@@ -209,10 +212,7 @@ npu_reason glu_grad(
     const at::Tensor& grad,
     const at::Tensor& self,
     std::int64_t dim) {
-  if (!is_float(self) || !same_dtype(grad, self)) {
-    return NPU_REASON_DTYPE;
-  }
-  if (!has_halves(self, dim) || !on_device(grad, self) ||
+  if (!has_halves(self, dim) ||
       !is_ready(out.at(0), self.sizes(), self.scalar_type(), {&self, &grad})) {
     return kLeaveToCpu;
   }

@@ -59,8 +59,7 @@ npu_reason cat(
   list.data = data.data();
   list.numel = numel.data();
   list.tensors = operands.data();
-  npu_cat_attrs attrs{};
-  attrs.dim = found.dim;
+  npu_cat_attrs attrs{.dim = found.dim};
   return run<build::cat>(site, result, list, attrs);
 }
 
@@ -102,8 +101,7 @@ npu_reason triangle(
   if ((in.flags & NPU_TENSOR_ALIAS) == 0 && self.is_alias_of(result)) {
     return NPU_REASON_ALIAS;
   }
-  npu_triangle_attrs attrs{};
-  attrs.diagonal = diagonal;
+  npu_triangle_attrs attrs{.diagonal = diagonal};
   return run<build::triangle>(site, result, in, attrs);
 }
 

@@ -85,8 +85,7 @@ npu_reason arange(
       (integral && !whole)) {
     return kLeaveToCpu;
   }
-  npu_range_attrs attrs{};
-  attrs.count = count_of(start, end, step, integral);
+  npu_range_attrs attrs{.count = count_of(start, end, step, integral)};
   if (attrs.count < 0) {
     return kLeaveToCpu;
   }
@@ -117,26 +116,17 @@ npu_reason logspace(
       (!out.is_complex() && (!is_real(start) || !is_real(end)))) {
     return kLeaveToCpu;
   }
-  npu_range_attrs attrs{};
-  attrs.start = to_npu_scalar(start);
-  attrs.end = to_npu_scalar(end);
-  attrs.base = base;
-  attrs.count = steps;
+  npu_range_attrs attrs{
+      .start = to_npu_scalar(start),
+      .end = to_npu_scalar(end),
+      .base = base,
+      .count = steps};
   return run_range(site, out, attrs);
-}
-
-npu_reason linspace(
-    NativeSite& site,
-    Outputs& out,
-    const c10::Scalar& start,
-    const c10::Scalar& end,
-    std::int64_t steps) {
-  return logspace(site, out, start, end, steps, 0);
 }
 
 // ---- eye, indices ----
 
-npu_reason eye_of(
+npu_reason eye(
     NativeSite& site, Outputs& outputs, std::int64_t n, std::int64_t m) {
   const at::Tensor& out = outputs.at(0);
   if (const npu_reason why = wants_output(site, out); why != NPU_REASON_NONE) {
@@ -150,9 +140,6 @@ npu_reason eye_of(
     return NPU_REASON_NONE;
   }
   return run<build::eye>(site, out);
-}
-npu_reason eye(NativeSite& site, Outputs& out, std::int64_t n) {
-  return eye_of(site, out, n, n);
 }
 
 namespace {
@@ -205,10 +192,7 @@ npu_reason triangle_indices(
   if (n == 0) {
     return NPU_REASON_NONE;
   }
-  npu_indices_attrs attrs{};
-  attrs.rows = rows;
-  attrs.cols = cols;
-  attrs.offset = offset;
+  npu_indices_attrs attrs{.rows = rows, .cols = cols, .offset = offset};
   return run<build::indices>(site, result, attrs);
 }
 

@@ -40,34 +40,6 @@ struct Parameters {
   }
 };
 
-// Statistics of a batch; running values, where given, move.
-npu_reason run_stats(
-    NativeSite& site,
-    const at::Tensor& input,
-    const at::Tensor& mean,
-    const at::Tensor& rstd,
-    const at::Tensor& var,
-    const at::Tensor& running_mean,
-    const at::Tensor& running_var,
-    double momentum,
-    double eps) {
-  npu_batch_norm_stats_attrs attrs{};
-  attrs.momentum = momentum;
-  attrs.eps = eps;
-  return run<build::batch_norm_stats>(
-      site,
-      mean,
-      rstd,
-      var,
-      running_mean,
-      running_var,
-      input,
-      nullptr,
-      nullptr,
-      nullptr,
-      attrs);
-}
-
 npu_reason train(
     NativeSite& stats,
     NativeSite& apply,
@@ -130,8 +102,7 @@ npu_reason batch_norm(
   if (!takes(training || running_mean.defined(), why)) {
     return why;
   }
-  npu_batch_norm_apply_attrs attrs{};
-  attrs.eps = eps;
+  npu_batch_norm_apply_attrs attrs{.eps = eps};
   set_output(out, 0, input.sizes(), image_options(input));
   if (reserve) {  // which only other backends fill
     set_output(out, 3, {0}, input.options().dtype(at::kByte));
@@ -212,18 +183,11 @@ npu_reason run_grad(
     why = run<build::batch_norm_grad_reduce>(
         reduce, sum, sum_in, out.at(1), out.at(2), grad, input, mean, rstd);
   }
-  return why != NPU_REASON_NONE || !mask[0] ? why
-                                            : run<build::batch_norm_grad_apply>(
-                                                  apply,
-                                                  out.at(0),
-                                                  grad,
-                                                  input,
-                                                  mean,
-                                                  rstd,
-                                                  weight,
-                                                  sum,
-                                                  sum_in,
-                                                  nullptr);
+  if (why != NPU_REASON_NONE || !mask[0]) {
+    return why;
+  }
+  return run<build::batch_norm_grad_apply>(
+      apply, out.at(0), grad, input, mean, rstd, weight, sum, sum_in, nullptr);
 }
 
 }  // namespace

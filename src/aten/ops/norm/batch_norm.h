@@ -6,6 +6,7 @@
 
 #include "aten/core/factories.h"
 #include "aten/ops/op.h"
+#include "driver/build_call.h"
 
 namespace npu {
 
@@ -24,6 +25,32 @@ inline at::Tensor channel_vector(
 // A gradient of the input's sizes and dtype.
 inline bool is_same_batch(const at::Tensor& grad, const at::Tensor& input) {
   return grad.sizes() == input.sizes() && same_dtype(grad, input);
+}
+
+// Statistics of a batch; running values, where given, move.
+inline npu_reason run_stats(
+    NativeSite& site,
+    const at::Tensor& input,
+    const at::Tensor& mean,
+    const at::Tensor& rstd,
+    const at::Tensor& var,
+    const at::Tensor& running_mean,
+    const at::Tensor& running_var,
+    double momentum,
+    double eps) {
+  npu_batch_norm_stats_attrs attrs{.eps = eps, .momentum = momentum};
+  return run<build::batch_norm_stats>(
+      site,
+      mean,
+      rstd,
+      var,
+      running_mean,
+      running_var,
+      input,
+      nullptr,
+      nullptr,
+      nullptr,
+      attrs);
 }
 
 }  // namespace npu

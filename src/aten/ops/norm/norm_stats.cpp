@@ -71,25 +71,11 @@ Pair stats(const at::Tensor& input, double eps) {
       "aten::batch_norm_stats",
       NPU_KIND_BATCH_NORM_STATS,
       NPU_BATCH_NORM_STATS_BATCH);
-  npu_reason why = site.wants(input);
-  if (takes(is_channel_batch(input), why)) {
+  if (site.wants(input) == NPU_REASON_NONE && is_channel_batch(input)) {
     at::Tensor mean = channel_vector(input, stats_type(input));
     at::Tensor rstd = channel_vector(input, stats_type(input));
-    npu_batch_norm_stats_attrs attrs{};
-    attrs.eps = eps;
-    why = run<build::batch_norm_stats>(
-        site,
-        mean,
-        rstd,
-        nullptr,
-        nullptr,
-        nullptr,
-        input,
-        nullptr,
-        nullptr,
-        nullptr,
-        attrs);
-    if (why == NPU_REASON_NONE) {
+    if (run_stats(site, input, mean, rstd, {}, {}, {}, 0, eps) ==
+        NPU_REASON_NONE) {
       return {mean, rstd};
     }
   }
@@ -127,32 +113,27 @@ Pair gather_stats_with_counts(
       "aten::batch_norm_gather_stats_with_counts",
       NPU_KIND_BATCH_NORM_STATS,
       NPU_BATCH_NORM_STATS_GATHER);
-  npu_reason why = site.wants(mean, invstd, rm, rv);
-  if (takes(
-          is_float(mean) && mean.dim() == 2 && mean.sizes() == invstd.sizes() &&
-              mean.scalar_type() == invstd.scalar_type() &&
-              counts.numel() == mean.size(0) &&
-              is_parameter(rm, mean, mean.sizes().slice(1)) &&
-              is_parameter(rv, mean, mean.sizes().slice(1)),
-          why)) {
+  if (site.wants(mean, invstd, rm, rv) == NPU_REASON_NONE && is_float(mean) &&
+      mean.dim() == 2 && mean.sizes() == invstd.sizes() &&
+      mean.scalar_type() == invstd.scalar_type() &&
+      counts.numel() == mean.size(0) &&
+      is_parameter(rm, mean, mean.sizes().slice(1)) &&
+      is_parameter(rv, mean, mean.sizes().slice(1))) {
     at::Tensor mean_all = channel_vector(mean, mean.scalar_type());
     at::Tensor rstd_all = channel_vector(mean, mean.scalar_type());
-    npu_batch_norm_stats_attrs attrs{};
-    attrs.momentum = momentum;
-    attrs.eps = eps;
-    why = run<build::batch_norm_stats>(
-        site,
-        mean_all,
-        rstd_all,
-        nullptr,
-        rm,
-        rv,
-        nullptr,
-        mean,
-        invstd,
-        counts.to(mean.scalar_type()),
-        attrs);
-    if (why == NPU_REASON_NONE) {
+    npu_batch_norm_stats_attrs attrs{.eps = eps, .momentum = momentum};
+    if (run<build::batch_norm_stats>(
+            site,
+            mean_all,
+            rstd_all,
+            nullptr,
+            rm,
+            rv,
+            nullptr,
+            mean,
+            invstd,
+            counts.to(mean.scalar_type()),
+            attrs) == NPU_REASON_NONE) {
       return {mean_all, rstd_all};
     }
   }
@@ -196,17 +177,13 @@ at::Tensor elemt(
       "aten::batch_norm_elemt",
       NPU_KIND_BATCH_NORM_APPLY,
       NPU_BATCH_NORM_APPLY_RSTD);
-  npu_reason why = site.wants(input, w, b, mean, invstd);
-  if (takes(
-          is_channel_batch(input) && is_vector(w, input) &&
-              is_vector(b, input) && is_vector(mean, input) &&
-              is_vector(invstd, input),
-          why)) {
+  if (site.wants(input, w, b, mean, invstd) == NPU_REASON_NONE &&
+      is_channel_batch(input) && is_vector(w, input) && is_vector(b, input) &&
+      is_vector(mean, input) && is_vector(invstd, input)) {
     at::Tensor made = empty_image(input);
     npu_batch_norm_apply_attrs attrs{};
-    why = run<build::batch_norm_apply>(
-        site, made, input, mean, invstd, w, b, attrs);
-    if (why == NPU_REASON_NONE) {
+    if (run<build::batch_norm_apply>(
+            site, made, input, mean, invstd, w, b, attrs) == NPU_REASON_NONE) {
       return made;
     }
   }
@@ -239,19 +216,17 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_reduce(
       w.defined() ? w.scalar_type() : input.scalar_type();
   static NativeSite site(
       "aten::batch_norm_backward_reduce", NPU_KIND_BATCH_NORM_GRAD_REDUCE, 0);
-  npu_reason why = site.wants(input, grad, mean, invstd);
-  if (takes(
-          is_channel_batch(input) && is_same_batch(grad, input) &&
-              is_vector(mean, input) && is_vector(invstd, input),
-          why)) {
+  if (site.wants(input, grad, mean, invstd) == NPU_REASON_NONE &&
+      is_channel_batch(input) && is_same_batch(grad, input) &&
+      is_vector(mean, input) && is_vector(invstd, input)) {
     const c10::ScalarType wide = stats_type(input);
     at::Tensor sum = channel_vector(input, wide, want_input);
     at::Tensor sum_in = channel_vector(input, wide, want_input);
     at::Tensor dweight = channel_vector(input, dtype, want_weight);
     at::Tensor dbias = channel_vector(input, dtype, want_bias);
-    why = run<build::batch_norm_grad_reduce>(
-        site, sum, sum_in, dweight, dbias, grad, input, mean, invstd);
-    if (why == NPU_REASON_NONE) {
+    if (run<build::batch_norm_grad_reduce>(
+            site, sum, sum_in, dweight, dbias, grad, input, mean, invstd) ==
+        NPU_REASON_NONE) {
       return {sum, sum_in, dweight, dbias};
     }
   }
@@ -284,26 +259,23 @@ at::Tensor backward_elemt(
       "aten::batch_norm_backward_elemt",
       NPU_KIND_BATCH_NORM_GRAD_APPLY,
       NPU_BATCH_NORM_GRAD_APPLY_TRAIN);
-  npu_reason why = site.wants(input, grad, mean, invstd, w);
-  if (takes(
-          is_channel_batch(input) && is_same_batch(grad, input) &&
-              is_vector(mean, input) && is_vector(invstd, input) &&
-              is_vector(w, input) && is_vector(sum_dy, input) &&
-              is_vector(sum_dy_xmu, input),
-          why)) {
+  if (site.wants(input, grad, mean, invstd, w) == NPU_REASON_NONE &&
+      is_channel_batch(input) && is_same_batch(grad, input) &&
+      is_vector(mean, input) && is_vector(invstd, input) &&
+      is_vector(w, input) && is_vector(sum_dy, input) &&
+      is_vector(sum_dy_xmu, input)) {
     at::Tensor made = empty_image(input);
-    why = run<build::batch_norm_grad_apply>(
-        site,
-        made,
-        grad,
-        input,
-        mean,
-        invstd,
-        w,
-        sum_dy,
-        sum_dy_xmu,
-        counts.to(stats_type(input)));
-    if (why == NPU_REASON_NONE) {
+    if (run<build::batch_norm_grad_apply>(
+            site,
+            made,
+            grad,
+            input,
+            mean,
+            invstd,
+            w,
+            sum_dy,
+            sum_dy_xmu,
+            counts.to(stats_type(input))) == NPU_REASON_NONE) {
       return made;
     }
   }

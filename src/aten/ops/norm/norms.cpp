@@ -40,9 +40,8 @@ npu_reason layer_norm(
   if (const npu_reason why = check_layer_norm(input, shape, w, b)) {
     return why;
   }
-  npu_layer_norm_attrs attrs{};
-  attrs.axes = static_cast<std::int64_t>(shape.size());
-  attrs.eps = eps;
+  npu_layer_norm_attrs attrs{
+      .axes = static_cast<std::int64_t>(shape.size()), .eps = eps};
   c10::DimVector stats(input.sizes());
   std::fill(stats.end() - attrs.axes, stats.end(), 1);
   const auto options = input.options().dtype(statistics_type(input, w, b));
@@ -70,8 +69,8 @@ npu_reason layer_norm_grad(
   if (!is_float(grad) || grad.sizes() != input.sizes()) {
     return kLeaveToCpu;
   }
-  npu_layer_norm_grad_attrs attrs{};
-  attrs.axes = static_cast<std::int64_t>(shape.size());
+  npu_layer_norm_grad_attrs attrs{
+      .axes = static_cast<std::int64_t>(shape.size())};
   set_if(out, 0, mask[0], input);
   set_if(out, 1, mask[1], w);
   set_if(out, 2, mask[2], b);
@@ -119,9 +118,7 @@ npu_reason group_norm(
           check_group_norm(input, w, b, n, c, plane, groups)) {
     return why;
   }
-  npu_group_norm_attrs attrs{};
-  attrs.groups = groups;
-  attrs.eps = eps;
+  npu_group_norm_attrs attrs{.groups = groups, .eps = eps};
   const auto options = input.options().dtype(statistics_type(input, w, b));
   set_output(out, 0, input.sizes(), image_options(input));
   set_output(out, 1, {n, groups}, options);
@@ -153,8 +150,7 @@ npu_reason group_norm_grad(
   if (grad.sizes() != input.sizes() || (!w.defined() && (mask[1] || mask[2]))) {
     return kLeaveToCpu;
   }
-  npu_group_norm_grad_attrs attrs{};
-  attrs.groups = groups;
+  npu_group_norm_grad_attrs attrs{.groups = groups};
   set_if(out, 0, mask[0], input, image_options(input));
   set_if(out, 1, mask[1], w);
   set_if(out, 2, mask[2], w);
@@ -192,8 +188,7 @@ npu_reason weight_norm(
   if (const npu_reason why = check_weight_norm(v, g, dim)) {
     return why;
   }
-  npu_weight_norm_attrs attrs{};
-  attrs.dim = dim;
+  npu_weight_norm_attrs attrs{.dim = dim};
   const c10::ScalarType type = is_half(v) ? at::kFloat : g.scalar_type();
   set_output(out, 0, v.sizes(), v);
   set_output(out, 1, g.sizes(), g.options().dtype(type));
@@ -218,8 +213,7 @@ npu_reason weight_norm_grad(
             kLeaveToCpu}})) {
     return why;
   }
-  npu_weight_norm_grad_attrs attrs{};
-  attrs.dim = dim;
+  npu_weight_norm_grad_attrs attrs{.dim = dim};
   set_output(out, 0, v.sizes(), v);
   set_output(out, 1, g.sizes(), g);
   return run<build::weight_norm_grad>(

@@ -55,20 +55,19 @@ Two rms_norm(
     std::optional<double> eps) {
   static NativeSite site("aten::_fused_rms_norm", NPU_KIND_RMS_NORM, 0);
   const at::Tensor& w = or_undefined(weight);
-  npu_reason why = site.wants(input, w);
-  if (takes(is_rms_norm(input, shape, w), why)) {
+  if (site.wants(input, w) == NPU_REASON_NONE && is_rms_norm(input, shape, w)) {
     const c10::ScalarType wide = at::toOpMathType(input.scalar_type());
-    npu_rms_norm_attrs attrs{};
-    attrs.axes = static_cast<std::int64_t>(shape.size());
-    attrs.eps = eps.value_or(
-        wide == at::kDouble ? std::numeric_limits<double>::epsilon()
-                            : std::numeric_limits<float>::epsilon());
+    npu_rms_norm_attrs attrs{
+        .axes = static_cast<std::int64_t>(shape.size()),
+        .eps = eps.value_or(
+            wide == at::kDouble ? std::numeric_limits<double>::epsilon()
+                                : std::numeric_limits<float>::epsilon())};
     c10::DimVector stats(input.sizes());
     std::fill(stats.end() - attrs.axes, stats.end(), 1);
     at::Tensor out = empty(input, input.sizes(), input.scalar_type());
     at::Tensor rstd = empty(input, stats, wide);
-    why = run<build::rms_norm>(site, out, rstd, input, w, attrs);
-    if (why == NPU_REASON_NONE) {
+    if (run<build::rms_norm>(site, out, rstd, input, w, attrs) ==
+        NPU_REASON_NONE) {
       return {std::move(out), std::move(rstd)};
     }
   }
@@ -114,18 +113,16 @@ Two rms_norm_backward(
       "aten::_fused_rms_norm_backward", NPU_KIND_RMS_NORM_GRAD, 0);
   const at::Tensor& w = or_undefined(weight);
   check_same_device(site.overload(), {&grad, &input, &rstd, &w});
-  npu_reason why = site.wants(input, grad, rstd, w);
-  if (takes(
-          is_rms_norm(input, shape, w) && grad.sizes() == input.sizes() &&
-              grad.scalar_type() == input.scalar_type(),
-          why)) {
-    npu_rms_norm_grad_attrs attrs{};
-    attrs.axes = static_cast<std::int64_t>(shape.size());
+  if (site.wants(input, grad, rstd, w) == NPU_REASON_NONE &&
+      is_rms_norm(input, shape, w) && grad.sizes() == input.sizes() &&
+      grad.scalar_type() == input.scalar_type()) {
+    npu_rms_norm_grad_attrs attrs{
+        .axes = static_cast<std::int64_t>(shape.size())};
     at::Tensor grad_in = empty_if(mask[0], input);
     at::Tensor grad_weight = empty_if(mask[1], w);
-    why = run<build::rms_norm_grad>(
-        site, grad_in, grad_weight, grad, input, rstd, w, attrs);
-    if (why == NPU_REASON_NONE) {
+    if (run<build::rms_norm_grad>(
+            site, grad_in, grad_weight, grad, input, rstd, w, attrs) ==
+        NPU_REASON_NONE) {
       return {std::move(grad_in), std::move(grad_weight)};
     }
   }

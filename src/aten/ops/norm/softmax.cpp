@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax and log_softmax, and softmax under a mask.
 #include <ATen/WrapDimUtils.h>
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/_log_softmax_backward_data.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/_softmax_backward_data.h>
 
+#include "aten/core/copy.h"
 #include "aten/ops/op.h"
 #include "attempts/nn.h"
 #include "driver/build_call.h"
@@ -16,8 +21,7 @@ npu_reason run_softmax(
     std::int64_t dim,
     const at::Tensor& mask,
     const at::Tensor& out) {
-  npu_softmax_attrs attrs{};
-  attrs.dim = at::maybe_wrap_dim(dim, self.dim());
+  npu_softmax_attrs attrs{.dim = at::maybe_wrap_dim(dim, self.dim())};
   return run<build::softmax>(site, out, self, mask, attrs);
 }
 
@@ -28,8 +32,7 @@ npu_reason run_softmax_grad(
     std::int64_t dim,
     const at::Tensor& mask,
     const at::Tensor& grad_in) {
-  npu_softmax_grad_attrs attrs{};
-  attrs.dim = at::maybe_wrap_dim(dim, grad.dim());
+  npu_softmax_grad_attrs attrs{.dim = at::maybe_wrap_dim(dim, grad.dim())};
   return run<build::softmax_grad>(site, grad_in, grad, output, mask, attrs);
 }
 
@@ -48,9 +51,22 @@ npu_reason softmax(
     std::int64_t dim,
     bool half_to_float,
     const at::Tensor& out) {
-  // The CPU rung refuses it.
-  return half_to_float ? npu_reason{NPU_REASON_DTYPE}
-                       : run_softmax(site, self, dim, {}, out);
+  if (!half_to_float) {
+    return run_softmax(site, self, dim, {}, out);
+  }
+  // The CPU has no such kernel: in two steps.
+  TORCH_CHECK(
+      self.scalar_type() == at::kHalf,
+      "npu: softmax: half_to_float is for float16, got ",
+      self.scalar_type(),
+      ". Pass half_to_float=False.");
+  const at::Tensor wide = self.to(at::kFloat);
+  copy(
+      out,
+      site.code() == NPU_SOFTMAX_LOG ? at::_log_softmax(wide, dim, false)
+                                     : at::_softmax(wide, dim, false),
+      false);
+  return NPU_REASON_NONE;
 }
 
 npu_reason softmax_grad(
@@ -60,9 +76,17 @@ npu_reason softmax_grad(
     std::int64_t dim,
     at::ScalarType input_dtype,
     const at::Tensor& grad_in) {
-  return input_dtype != grad.scalar_type()
-             ? npu_reason{NPU_REASON_DTYPE}
-             : run_softmax_grad(site, grad, output, dim, {}, grad_in);
+  const at::ScalarType type = grad.scalar_type();
+  if (input_dtype == type) {
+    return run_softmax_grad(site, grad, output, dim, {}, grad_in);
+  }
+  copy(
+      grad_in,
+      site.code() == NPU_SOFTMAX_GRAD_LOG
+          ? at::_log_softmax_backward_data(grad, output, dim, type)
+          : at::_softmax_backward_data(grad, output, dim, type),
+      false);
+  return NPU_REASON_NONE;
 }
 
 npu_reason masked_softmax(

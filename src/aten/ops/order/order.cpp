@@ -19,10 +19,10 @@ npu_reason sort_out(
   if (overlaps(values, self) || overlaps(indices, self)) {
     return NPU_REASON_ALIAS;
   }
-  npu_sort_attrs attrs{};
-  attrs.dim = self.dim() == 0 ? -1 : at::maybe_wrap_dim(dim, self.dim());
-  attrs.stable = stable.value_or(false) ? 1 : 0;
-  attrs.descending = descending ? 1 : 0;
+  npu_sort_attrs attrs{
+      .dim = self.dim() == 0 ? -1 : at::maybe_wrap_dim(dim, self.dim()),
+      .stable = stable.value_or(false),
+      .descending = descending};
   const npu_tensor value_operand = to_operand(values);
   const npu_tensor index_operand = to_operand(indices);
   return run<build::sort>(site, &value_operand, &index_operand, self, attrs);
@@ -41,11 +41,11 @@ npu_reason topk_out(
       values.numel() == 0) {
     return NPU_REASON_SIZE;
   }
-  npu_topk_attrs attrs{};
-  attrs.dim = self.dim() == 0 ? -1 : at::maybe_wrap_dim(dim, self.dim());
-  attrs.k = k;
-  attrs.largest = largest ? 1 : 0;
-  attrs.sorted = sorted ? 1 : 0;
+  npu_topk_attrs attrs{
+      .k = k,
+      .dim = self.dim() == 0 ? -1 : at::maybe_wrap_dim(dim, self.dim()),
+      .largest = largest,
+      .sorted = sorted};
   const npu_tensor index_operand = to_operand(indices);
   return run<build::topk>(site, values, &index_operand, self, attrs);
 }
@@ -62,9 +62,7 @@ npu_reason isin_out(
       test_elements.device() != elements.device()) {
     return NPU_REASON_SIZE;
   }
-  npu_isin_attrs attrs{};
-  attrs.assume_unique = assume_unique ? 1 : 0;
-  attrs.invert = invert ? 1 : 0;
+  npu_isin_attrs attrs{.assume_unique = assume_unique, .invert = invert};
   Call call = site.call();
   build::isin(
       call,

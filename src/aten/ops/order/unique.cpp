@@ -38,12 +38,12 @@ npu_reason unique(
   if (slices && self.dim() == 0) {
     return NPU_REASON_NDIM;
   }
-  npu_unique_attrs attrs{};
-  attrs.dim = slices ? at::maybe_wrap_dim(dim, self.dim()) : -1;
-  attrs.sorted = sorted ? 1 : 0;
-  attrs.consecutive = consecutive ? 1 : 0;
-  attrs.with_inverse = with_inverse ? 1 : 0;
-  attrs.with_counts = with_counts ? 1 : 0;
+  npu_unique_attrs attrs{
+      .dim = slices ? at::maybe_wrap_dim(dim, self.dim()) : -1,
+      .sorted = sorted,
+      .consecutive = consecutive,
+      .with_inverse = with_inverse,
+      .with_counts = with_counts};
   at::Tensor inverse;
   at::Tensor counts;
   const auto build =
@@ -98,8 +98,7 @@ npu_reason bincount(
             kLeaveToCpu}})) {
     return why;
   }
-  npu_bincount_attrs attrs{};
-  attrs.minlength = minlength;
+  npu_bincount_attrs attrs{.minlength = minlength};
   const auto build =
       [&](Call& call, const at::Tensor& total, const at::Tensor& bins) {
         fill<build::bincount>(call, total, bins, self, weights, attrs);

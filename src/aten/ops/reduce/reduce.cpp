@@ -16,13 +16,13 @@ npu_reason run_reduce(
   if (overlaps(out, self) || overlaps(out2, self)) {
     return NPU_REASON_ALIAS;
   }
-  npu_reduce_attrs attrs{};
-  attrs.dims = self.dim() < 64
-                   ? reduction.dims & ((std::uint64_t{1} << self.dim()) - 1)
-                   : reduction.dims;
-  attrs.keepdim = reduction.keepdim ? 1 : 0;
-  attrs.p = reduction.p;
-  attrs.correction = reduction.correction;
+  npu_reduce_attrs attrs{
+      .dims = self.dim() < 64
+                  ? reduction.dims & ((std::uint64_t{1} << self.dim()) - 1)
+                  : reduction.dims,
+      .p = reduction.p,
+      .correction = reduction.correction,
+      .keepdim = reduction.keepdim};
   Call call = site.call();
   const MaybeOperand second(out2);
   build::reduce(call, to_operand(out), second, to_operand(self), attrs);
@@ -41,10 +41,8 @@ npu_reason run_arg_reduce(
   if (overlaps(values, self) || overlaps(indices, self)) {
     return NPU_REASON_ALIAS;
   }
-  npu_arg_reduce_attrs attrs{};
-  attrs.dim = self.dim() == 0 ? -1 : dim;
-  attrs.k = k;
-  attrs.keepdim = keepdim ? 1 : 0;
+  npu_arg_reduce_attrs attrs{
+      .dim = self.dim() == 0 ? -1 : dim, .k = k, .keepdim = keepdim};
   Call call = site.call();
   const MaybeOperand value_operand(values);
   const MaybeOperand index_operand(indices);

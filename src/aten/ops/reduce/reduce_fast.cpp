@@ -48,9 +48,7 @@ at::Tensor reduce_fast(
   if (!is_aligned(*caps, tensors[0]) || !is_aligned(*caps, tensors[2])) {
     return {};
   }
-  npu_reduce_attrs attrs{};
-  attrs.size = sizeof(attrs);
-  attrs.dims = 1;
+  npu_reduce_attrs attrs{.size = sizeof(attrs), .dims = 1};
   site.run_fast(device, operand, {tensors, 2, 1}, &attrs, sizeof(attrs));
   return out;
 }

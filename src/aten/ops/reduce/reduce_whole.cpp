@@ -41,49 +41,26 @@ npu_reason check_spread(const at::Tensor& self, const Reduction& reduction) {
                                                            : NPU_REASON_SIZE;
 }
 
-Reduction spread_of(
-    const at::Tensor& self,
-    Dims dim,
-    const std::optional<at::Scalar>& correction,
-    bool keepdim) {
-  return {
-      .dims = dims_mask(dim, self),
-      .keepdim = keepdim,
-      .correction = correction ? correction->toDouble() : 1.0};
-}
-
 }  // namespace
 
 npu_reason spread(
     NativeSite& site,
     Outputs& out,
+    bool and_mean,
     const at::Tensor& self,
     Dims dim,
     const std::optional<at::Scalar>& correction,
     bool keepdim) {
-  const Reduction reduction = spread_of(self, dim, correction, keepdim);
-  const npu_reason why = check_spread(self, reduction);
-  return why != NPU_REASON_NONE ? why
-                                : run_into(
-                                      site,
-                                      out,
-                                      self,
-                                      reduction,
-                                      c10::toRealValueType(self.scalar_type()));
-}
-
-npu_reason spread_and_mean(
-    NativeSite& site,
-    Outputs& out,
-    const at::Tensor& self,
-    Dims dim,
-    const std::optional<at::Scalar>& correction,
-    bool keepdim) {
-  const Reduction reduction = spread_of(self, dim, correction, keepdim);
+  const Reduction reduction{
+      .dims = dims_mask(dim, self),
+      .keepdim = keepdim,
+      .correction = correction ? correction->toDouble() : 1.0};
   if (const npu_reason why = check_spread(self, reduction)) {
     return why;
   }
-  set_output(out, 1, reduced_sizes(self, reduction.dims, keepdim), self);
+  if (and_mean) {
+    set_output(out, 1, reduced_sizes(self, reduction.dims, keepdim), self);
+  }
   return run_into(
       site, out, self, reduction, c10::toRealValueType(self.scalar_type()));
 }

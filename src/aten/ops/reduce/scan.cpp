@@ -20,8 +20,8 @@ npu_reason run_scan(
   if ((!in_place && overlaps(out, self)) || overlaps(indices, self)) {
     return NPU_REASON_ALIAS;
   }
-  npu_scan_attrs attrs{};
-  attrs.dim = self.dim() == 0 ? -1 : at::maybe_wrap_dim(dim, self.dim());
+  npu_scan_attrs attrs{
+      .dim = self.dim() == 0 ? -1 : at::maybe_wrap_dim(dim, self.dim())};
   return run<build::scan>(site, out, indices, in, attrs);
 }
 

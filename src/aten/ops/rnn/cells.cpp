@@ -184,7 +184,7 @@ at::Tensor tanh_slope(const at::Tensor& y) {
 
 // hy, cy, and the activated gates (batch, 4 * hidden): input, forget, cell,
 // output.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(
+Three lstm_cell(
     const at::Tensor& input_gates,
     const at::Tensor& hidden_gates,
     const at::Tensor& cx,
@@ -211,7 +211,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(
 }
 
 // Gradients of the gates, of cx, and of either bias.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(
+Three lstm_cell_backward(
     const OptTensor& grad_hy,
     const OptTensor& grad_cy,
     const at::Tensor& cx,
@@ -249,7 +249,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(
 
 // hy, and what backward needs (batch, 5 * hidden): reset, update and new gate,
 // hx, and the hidden part of the new gate.
-std::tuple<at::Tensor, at::Tensor> gru_cell(
+Two gru_cell(
     const at::Tensor& input_gates,
     const at::Tensor& hidden_gates,
     const at::Tensor& hx,
@@ -273,8 +273,7 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(
 }
 
 // Gradients of the input gates, hidden gates, hx, and the two biases.
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>
-gru_cell_backward(
+Five gru_cell_backward(
     const at::Tensor& grad, const at::Tensor& workspace, bool has_bias) {
   check_same_device("aten::_thnn_fused_gru_cell_backward", {&grad, &workspace});
   if (auto done = try_gru_cell_grad(grad, workspace, has_bias)) {
@@ -302,7 +301,7 @@ at::Tensor sized(const at::Tensor& like, std::vector<c10::SymInt> sizes) {
   return at::empty_symint(sizes, like.options());
 }
 
-std::tuple<at::Tensor, at::Tensor> gru_cell_shapes(
+Two gru_cell_shapes(
     const at::Tensor&,
     const at::Tensor&,
     const at::Tensor& hx,
@@ -313,8 +312,7 @@ std::tuple<at::Tensor, at::Tensor> gru_cell_shapes(
       sized(hx, {hx.sym_size(0), hx.sym_size(1) * 5})};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>
-gru_cell_backward_shapes(
+Five gru_cell_backward_shapes(
     const at::Tensor& grad, const at::Tensor&, bool has_bias) {
   const c10::SymInt batch = grad.sym_size(0);
   const c10::SymInt hidden = grad.sym_size(1);

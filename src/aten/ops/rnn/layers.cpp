@@ -95,107 +95,19 @@ bool goes_by_layer(const Lstm& c) {
 
 // ---- the layer kernel itself ----
 
-using Layer = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-using LayerGrads = std::tuple<
-    at::Tensor,
-    at::Tensor,
-    at::Tensor,
-    at::Tensor,
-    at::Tensor,
-    at::Tensor,
-    at::Tensor>;
-
 // Counted as what it is part of: the device's own way to run an LSTM.
-Layer rnn_layer(
-    const at::Tensor& input,
-    const at::Tensor& w0,
-    const at::Tensor& w1,
-    const at::Tensor& w2,
-    const at::Tensor& w3,
-    const at::Tensor& hx,
-    const at::Tensor& cx,
-    bool reverse,
-    at::IntArrayRef batch_sizes,
-    std::int64_t mode,
-    std::int64_t hidden,
-    std::int64_t layers,
-    bool has_biases,
-    bool bidirectional,
-    bool batch_first,
-    bool train) {
+void rnn_layer(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   static const ladder::CpuOp op(
       "aten::mkldnn_rnn_layer", "", "aten::lstm.input");
-  return op.call<Layer>(
-      input,
-      w0,
-      w1,
-      w2,
-      w3,
-      hx,
-      cx,
-      reverse,
-      batch_sizes,
-      mode,
-      hidden,
-      layers,
-      has_biases,
-      bidirectional,
-      batch_first,
-      train);
+  op.run(stack);
 }
 
-LayerGrads rnn_layer_backward(
-    const at::Tensor& input,
-    const at::Tensor& w0,
-    const at::Tensor& w1,
-    const at::Tensor& w2,
-    const at::Tensor& w3,
-    const at::Tensor& hx,
-    const at::Tensor& cx,
-    const at::Tensor& output,
-    const at::Tensor& hy,
-    const at::Tensor& cy,
-    const OptTensor& grad_output,
-    const OptTensor& grad_hy,
-    const OptTensor& grad_cy,
-    bool reverse,
-    std::int64_t mode,
-    std::int64_t hidden,
-    std::int64_t layers,
-    bool has_biases,
-    bool train,
-    bool bidirectional,
-    at::IntArrayRef batch_sizes,
-    bool batch_first,
-    const at::Tensor& workspace) {
+void rnn_layer_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   static const ladder::CpuOp op(
       "aten::mkldnn_rnn_layer_backward",
       "",
       "aten::_thnn_fused_lstm_cell_backward_impl");
-  return op.call<LayerGrads>(
-      input,
-      w0,
-      w1,
-      w2,
-      w3,
-      hx,
-      cx,
-      output,
-      hy,
-      cy,
-      grad_output,
-      grad_hy,
-      grad_cy,
-      reverse,
-      mode,
-      hidden,
-      layers,
-      has_biases,
-      train,
-      bidirectional,
-      batch_sizes,
-      batch_first,
-      workspace);
+  op.run(stack);
 }
 
 // ---- all layers ----
@@ -232,12 +144,10 @@ Result by_layer(const Lstm& c) {
   return {result, at::stack(hy, 0), at::stack(cy, 0)};
 }
 
-constexpr auto kLstm = &run_recurrent<
-    Result,
-    at::TensorList,
-    &goes_by_layer,
-    &by_layer,
-    &at::compositeimplicitautograd::lstm>;
+constexpr Layers<Result, at::TensorList> kComposite =
+    &at::compositeimplicitautograd::lstm;
+constexpr Layers<Result, at::TensorList> kLstm =
+    &run_recurrent<&goes_by_layer, &by_layer, kComposite>;
 
 }  // namespace
 
@@ -247,8 +157,11 @@ TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
 }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("lstm.input", kLstm);
-  m.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
-  m.impl("mkldnn_rnn_layer_backward", TORCH_FN(rnn_layer_backward));
+  using torch::CppFunction;
+  m.impl("mkldnn_rnn_layer", CppFunction::makeFromBoxedFunction<&rnn_layer>());
+  m.impl(
+      "mkldnn_rnn_layer_backward",
+      CppFunction::makeFromBoxedFunction<&rnn_layer_backward>());
 }
 
 }  // namespace npu

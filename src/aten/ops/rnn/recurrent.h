@@ -94,8 +94,9 @@ struct Recurrent {
   }
 };
 
+// Kernels of such operators, and PyTorch's composites.
 template <class Result, class Hx>
-using Composite = Result (*)(
+using Layers = Result (*)(
     const at::Tensor&,
     Hx,
     at::TensorList,
@@ -108,43 +109,11 @@ using Composite = Result (*)(
 
 // The kernel of such an operator: kRun where kTakes the call, else PyTorch's
 // composite of the same arguments.
-template <
-    class Result,
-    class Hx,
-    auto kTakes,
-    auto kRun,
-    Composite<Result, Hx> kComposite>
-Result run_recurrent(
-    const at::Tensor& input,
-    Hx hx,
-    at::TensorList params,
-    bool has_biases,
-    std::int64_t layers,
-    double dropout,
-    bool train,
-    bool bidirectional,
-    bool batch_first) {
-  const Recurrent<Hx> call{
-      input,
-      hx,
-      params,
-      has_biases,
-      layers,
-      dropout,
-      train,
-      bidirectional,
-      batch_first};
-  return kTakes(call) ? kRun(call)
-                      : kComposite(
-                            input,
-                            hx,
-                            params,
-                            has_biases,
-                            layers,
-                            dropout,
-                            train,
-                            bidirectional,
-                            batch_first);
+template <auto kTakes, auto kRun, auto kComposite, class Hx, class... Rest>
+auto run_recurrent(
+    const at::Tensor& input, Hx hx, at::TensorList params, Rest... rest) {
+  const Recurrent<Hx> call{input, hx, params, rest...};
+  return kTakes(call) ? kRun(call) : kComposite(input, hx, params, rest...);
 }
 
 }  // namespace npu

@@ -110,10 +110,9 @@ SequenceResult run_layers(const Sequence& c) {
 
 namespace composites = at::compositeimplicitautograd;
 
-template <class Cell, Composite<SequenceResult, const at::Tensor&> kComposite>
-constexpr auto kSequence = &run_recurrent<
-    SequenceResult,
-    const at::Tensor&,
+using Kernel = Layers<SequenceResult, const at::Tensor&>;
+template <class Cell, Kernel kComposite>
+constexpr Kernel kSequence = &run_recurrent<
     &goes_by_sequence<Cell::kGates>,
     &run_layers<Cell>,
     kComposite>;
