@@ -8,6 +8,7 @@ import os
 import op_tools
 import torch
 from op_tools import _C
+from op_tools.core.capture_format import head
 from torch import nn
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & ' \" `"
@@ -68,7 +69,7 @@ def step_capture(steps=2, foreach=None):
 def writer_capture(folder, count, op=lambda i: "aten::mm", text="", tensors=True):
     """A made-up capture."""
     os.makedirs(folder)
-    writer = _C.CaptureWriter(folder, op_tools.capture.head(content="full", devices="cpu"))
+    writer = _C.CaptureWriter(folder, head(content="full", devices="cpu"))
     schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor"
     names = {}
     modules = [f"blocks.{i}.mlp{text}" for i in range(24)]
