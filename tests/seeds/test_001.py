@@ -18,24 +18,41 @@ from torchair import _verdicts, fx_summary
 def fresh_dynamo():
     torch._dynamo.reset()
 
+
 HEADER = "目标函数,函数类型,支持状态,调用次数,输入统计,输出统计\r\n"
 
 # The rows of the document's table 2, a line of a cell per <br>.
 TABLE = [
-    ("aten.as_strided.default", "aten", "36",
-     "24次：(float16(12, 1, 512, 64), [12, 1, 512, 64], [64, 196608, 768, 1])\n"
-     "12次：(float16(12, 1024, 64), [12, 2, 768, 64], [65536, 16384, 64, 1])",
-     "24次：float16(12, 1, 512, 64)\n12次：float16(12, 2, 768, 64)"),
-    ("aten.native_layer_norm.default", "aten", "62",
-     "62次：(float16(1, s0, 4096), [4096], float16(4096,), float16(4096,), 1e-05)",
-     "62次：(float16(1, s0, 4096), float32(1, s0, 1), float32(1, s0, 1))"),
-    ("aten.add.Tensor", "aten", "120",
-     "60次：(float16(1, s0, 4096), float16(1, s0, 4096))\n"
-     "30次：(float16(1, s0, 16384), 1)\n30次：(float16(1, s0, 16384), 1.0)",
-     "60次：float16(1, s0, 4096)\n60次：float16(1, s0, 16384)"),
-    ("<built-in function getitem>", "builtin", "62",
-     "62次：((float16(1, s0, 4096), float32(1, s0, 1), float32(1, s0, 1)), 0)",
-     "62次：float16(1, s0, 4096)"),
+    (
+        "aten.as_strided.default",
+        "aten",
+        "36",
+        "24次：(float16(12, 1, 512, 64), [12, 1, 512, 64], [64, 196608, 768, 1])\n"
+        "12次：(float16(12, 1024, 64), [12, 2, 768, 64], [65536, 16384, 64, 1])",
+        "24次：float16(12, 1, 512, 64)\n12次：float16(12, 2, 768, 64)",
+    ),
+    (
+        "aten.native_layer_norm.default",
+        "aten",
+        "62",
+        "62次：(float16(1, s0, 4096), [4096], float16(4096,), float16(4096,), 1e-05)",
+        "62次：(float16(1, s0, 4096), float32(1, s0, 1), float32(1, s0, 1))",
+    ),
+    (
+        "aten.add.Tensor",
+        "aten",
+        "120",
+        "60次：(float16(1, s0, 4096), float16(1, s0, 4096))\n"
+        "30次：(float16(1, s0, 16384), 1)\n30次：(float16(1, s0, 16384), 1.0)",
+        "60次：float16(1, s0, 4096)\n60次：float16(1, s0, 16384)",
+    ),
+    (
+        "<built-in function getitem>",
+        "builtin",
+        "62",
+        "62次：((float16(1, s0, 4096), float32(1, s0, 1), float32(1, s0, 1)), 0)",
+        "62次：float16(1, s0, 4096)",
+    ),
 ]
 
 
