@@ -352,3 +352,22 @@ def test_with_every_kernel_of_the_driver(run_python, variables):
 
     here = str(Path(__file__).resolve().parent.parent / "python")
     run_python(KERNELS.format(here=here), NPU_HOST_KERNELS="all", **variables)
+
+
+def test_a_cache_is_updated_in_place(counts):
+    """Without copying it: the graph that runs writes into the input itself."""
+
+    def body(cache, k, v, position):
+        cache.index_put_((position,), k)
+        cache[2:4] = v
+        return cache.sum(0)
+
+    function = compiled(body)
+    a, b = [torch.zeros(6, 3, device="npu") for _ in range(2)]
+    for i in range(4):
+        k, v, position = randn(1, 3), randn(2, 3), torch.tensor([i], device="npu")
+        assert torch.equal(body(a, k, v, position), function(b, k, v, position))
+        assert torch.equal(a, b)
+    (run,) = _compiler.runners
+    names = run.program.names()
+    assert "aten::index_put_" in names and "aten::index_put" not in names, names
