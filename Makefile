@@ -126,7 +126,7 @@ MODE_avx2     := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MA
 MODE_one-thread    := OMP_NUM_THREADS=1
 MODE_three-threads := OMP_NUM_THREADS=3
 test-modes: build ## tests marked `modes` under 8 devices, async, protect; those marked `machines` on imitated machines
-	@$(foreach mode,$(MODES),echo "== $(mode): $(MODE_$(mode))" && $(MODE_$(mode)) $(PYTEST) -m modes tests/python || exit 1;)
+	@$(foreach mode,$(MODES),echo "== $(mode): $(MODE_$(mode))" && $(MODE_$(mode)) $(PYTEST) -m modes tests/python tests/graph || exit 1;)
 	@$(foreach mode,$(MACHINES),echo "== $(mode): $(MODE_$(mode))" && $(MODE_$(mode)) $(PYTEST) -m machines tests/python || exit 1;)
 
 wheel: setup ## fill dist/ with opennpu, opennpu-tools and the torch_npu metadata

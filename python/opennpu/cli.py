@@ -14,6 +14,10 @@ COMMANDS = {
     "ops": ("opennpu.ops", "which operators reach the driver, by which kind, on which rung"),
     "driver": ("opennpu.driver", "begin a driver of your own, and test it"),
     "conformance": ("opennpu.conformance", "the same as `driver check`"),
+    "graph-report": (
+        "opennpu.graph_report",
+        "run a script and say what of its compiled graphs stays inside of them",
+    ),
     "explain": ("opennpu.explain", "what an error code or an operator's fallback means"),
 }
 

@@ -3,12 +3,11 @@
 
 import importlib
 
-_SUBMODULES = {"contrib", "ops", "optim", "testing", "utils"}
+_SUBMODULES = {"contrib", "dynamo", "ops", "optim", "testing", "utils"}
 
 # Known names of torch_npu that come with later parts of the product.
 _LATER = {
     "profiler": "the profiler",
-    "dynamo": "graph mode",
     "distributed": "distributed training",
     "onnx": "ONNX export",
     "jit": "jit optimisation",

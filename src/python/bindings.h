@@ -11,6 +11,7 @@ void bind_affinity(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_error(pybind11::module_& m);
 void bind_fallback(pybind11::module_& m);
+void bind_graph(pybind11::module_& m);
 void bind_host_memory(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
 void bind_memory_pools(pybind11::module_& m);

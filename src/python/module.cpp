@@ -47,6 +47,7 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_device(m);
   npu::bind_error(m);
   npu::bind_fallback(m);
+  npu::bind_graph(m);
   npu::bind_host_memory(m);
   npu::bind_memory(m);
   npu::bind_memory_pools(m);

@@ -13,6 +13,7 @@
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/external_stream.h"
+#include "runtime/host_work.h"
 
 namespace npu {
 namespace {
@@ -249,6 +250,7 @@ c10::StreamId current_stream_id(c10::DeviceIndex device) noexcept {
 }
 
 void synchronize_stream(c10::Stream stream) {
+  note_host_work();
   const npu_stream handle = stream_handle(stream);
   check_driver(
       active_driver().stream().synchronize(handle), "synchronize stream");

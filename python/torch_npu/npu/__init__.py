@@ -25,6 +25,7 @@ from ._precision import *
 from ._types import *
 from ._utils import _get_device_index
 from .deterministic import *
+from .graphs import *
 from .memory import *
 from .random import *
 from .random import default_generators
@@ -38,7 +39,7 @@ _lazy_call(_pointers.watch)
 __all__ = sorted({
     "OutOfMemoryError", "aclnn", "amp", "backends", "config", "conv", "default_generators",
     "graphs", "matmul", "memory", "mstx", "npu_config", "npurt", "random", "streams", "utils",
-    *deterministic.__all__, *_device.__all__, *_fallback.__all__, *_later.__all__, *memory.__all__,
+    *deterministic.__all__, *_device.__all__, *_fallback.__all__, *_later.__all__, *graphs.__all__, *memory.__all__,
     *_options.__all__, *_precision.__all__, *random.__all__, *streams.__all__, *_types.__all__,
 })  # fmt: skip
 

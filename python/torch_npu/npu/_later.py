@@ -11,15 +11,11 @@ GRAPHS = "device graphs"
 RECOVERY = "fault recovery"
 
 LATER = {
-    "NPUGraph": GRAPHS,
     "NpuGraphOpHandler": GRAPHS,
-    "graph": GRAPHS,
-    "graph_pool_handle": GRAPHS,
     "graph_task_group_begin": GRAPHS,
     "graph_task_group_end": GRAPHS,
     "graph_task_update_begin": GRAPHS,
     "graph_task_update_end": GRAPHS,
-    "make_graphed_callables": GRAPHS,
     "register_npu_graph_handler": GRAPHS,
     "super_kernel_scope_begin": GRAPHS,
     "super_kernel_scope_end": GRAPHS,
@@ -33,9 +29,4 @@ LATER = {
 }
 
 globals().update({name: not_yet(name, part) for name, part in LATER.items()})
-__all__ = [*LATER, "is_current_stream_capturing"]
-
-
-def is_current_stream_capturing() -> bool:
-    """False: streams cannot be captured yet."""
-    return False
+__all__ = [*LATER]

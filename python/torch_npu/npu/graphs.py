@@ -1,9 +1,194 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The module programs import device graphs from. Capturing comes with graph mode."""
+"""Device graphs: torch.npu.NPUGraph, torch.npu.graph, make_graphed_callables.
+
+Works on every driver: what is captured is a program of operators (_capture.py), replayed by the
+engine of graph mode. Results stay where they were captured, as with torch.cuda's graphs.
+"""
+
+import gc
+import itertools
+import threading
+import warnings
+
+import torch
+
+from torch_npu import _C
 
 from . import _later
 
 __all__ = [name for name, part in _later.LATER.items() if part == _later.GRAPHS]
-__all__ += ["is_current_stream_capturing"]  # noqa: F822
-
 globals().update({name: getattr(_later, name) for name in __all__})
+__all__ += [
+    "NPUGraph", "graph", "graph_pool_handle", "is_current_stream_capturing",
+    "make_graphed_callables",
+]  # fmt: skip
+
+_pools = itertools.count(1)
+_captures: dict[tuple[int, int], "NPUGraph"] = {}  # stream -> graph
+_lock = threading.Lock()
+_MODES = ("global", "thread_local", "relaxed")
+
+
+def _key(stream) -> tuple[int, int]:
+    return stream.device_index, stream.stream_id
+
+
+def is_current_stream_capturing() -> bool:
+    return bool(_captures) and _key(torch.npu.current_stream()) in _captures
+
+
+def refuse_while_capturing(what: str) -> None:
+    """Raises when this thread's current stream is being captured."""
+    if _captures and is_current_stream_capturing():
+        from ._capture import refuse
+
+        refuse(what)
+
+
+def graph_pool_handle():
+    """A name for memory that several graphs share."""
+    return (0, next(_pools))
+
+
+class NPUGraph:
+    """A captured piece of work, replayed with replay()."""
+
+    def __init__(self, keep_graph: bool = False):
+        self._keep_graph = keep_graph
+        self._pool = None
+        self._capture = None
+        self._key = None
+        self._replayer = None
+        self._tensors = None
+        self._empty = False
+
+    def capture_begin(self, pool=None, capture_error_mode: str = "global") -> None:
+        if capture_error_mode not in _MODES:
+            raise ValueError(
+                f"capture_error_mode: {capture_error_mode!r} is not one of {', '.join(_MODES)}"
+            )
+        if self._replayer is not None or self._capture is not None:
+            raise RuntimeError(
+                "This NPUGraph instance already owns a captured graph. "
+                "To capture a new graph, create a new instance."
+            )
+        stream = torch.npu.current_stream()
+        if stream == torch.npu.default_stream():
+            raise RuntimeError(
+                "NPU graphs must be captured on a non-default stream. "
+                "(However, after capture, it's ok to replay them on the default stream.)"
+            )
+        from ._capture import Capture
+
+        with _lock:
+            if _key(stream) in _captures:
+                raise RuntimeError("NPU graph capture: this stream is being captured already.")
+            _captures[_key(stream)] = self
+        self._key = _key(stream)
+        self._pool = pool or (next(_pools), 0)
+        self._capture = Capture()
+        self._capture.__enter__()
+
+    def capture_end(self) -> None:
+        if self._capture is None:
+            raise RuntimeError("capture_end() called before capture_begin().")
+        capture, self._capture = self._capture, None
+        capture.__exit__(None, None, None)
+        with _lock:
+            _captures.pop(self._key, None)
+        if _key(torch.npu.current_stream()) != self._key:
+            raise RuntimeError("Capture must end on the same stream it began on.")
+        program, self._tensors = capture.finish()
+        self._names = program.names()
+        self._replayer = _C._GraphReplayer(program, 1)
+        self._empty = not capture.calls
+        if self._empty:
+            warnings.warn(
+                "The NPU Graph is empty. This usually means that the graph was attempted to be "
+                "captured on wrong device or stream.",
+                stacklevel=2,
+            )
+
+    def _abandon(self) -> None:
+        """Ends a capture that failed: nothing of it is kept."""
+        capture, self._capture = self._capture, None
+        if capture is not None:
+            capture.__exit__(None, None, None)
+            with _lock:
+                _captures.pop(self._key, None)
+            capture.restore()
+
+    def instantiate(self) -> None:
+        if self._replayer is None:
+            raise RuntimeError(
+                "Called NPUGraph::instantiate without a preceding successful capture."
+            )
+
+    def replay(self) -> None:
+        if self._replayer is None:
+            raise RuntimeError("Called NPUGraph::replay without a preceding successful capture.")
+        self._replayer.run(list(self._tensors))
+
+    def reset(self) -> None:
+        self._replayer = self._tensors = self._pool = None
+
+    def pool(self):
+        if self._pool is None:
+            raise RuntimeError("Called NPUGraph::pool() without a preceding successful capture.")
+        return self._pool
+
+    def register_generator_state(self, generator) -> None:
+        """Every replay draws from the device's generator as eager mode does: nothing to do."""
+
+    def enable_debug_mode(self) -> None:
+        """Captured graphs can always be dumped."""
+
+    def debug_dump(self, debug_path: str) -> None:
+        if self._replayer is None:
+            raise RuntimeError(
+                "Called NPUGraph::debug_dump without a preceding successful capture."
+            )
+        with open(debug_path, "w", encoding="utf-8") as file:
+            file.writelines(f"{name}\n" for name in self._names)
+
+
+class graph:
+    """Captures what its `with` block queues into an NPUGraph."""
+
+    default_capture_stream = None
+
+    def __init__(
+        self, npu_graph, pool=None, stream=None, capture_error_mode="global",
+        auto_dispatch_capture=False, report_shape=None,
+    ):  # fmt: skip
+        if graph.default_capture_stream is None:
+            graph.default_capture_stream = torch.npu.Stream()
+        self.npu_graph = npu_graph
+        self.pool = pool
+        self.capture_stream = stream if stream is not None else graph.default_capture_stream
+        self.capture_error_mode = capture_error_mode
+        self._context = torch.npu.stream(self.capture_stream)
+
+    def __enter__(self):
+        torch.npu.synchronize()
+        gc.collect()
+        torch.npu.empty_cache()
+        self.capture_stream.wait_stream(torch.npu.current_stream())
+        self._context.__enter__()
+        try:
+            self.npu_graph.capture_begin(self.pool, self.capture_error_mode)
+        except BaseException:
+            self._context.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, kind, value, trace):
+        try:
+            if kind is None:
+                self.npu_graph.capture_end()
+            else:
+                self.npu_graph._abandon()
+        finally:
+            self._context.__exit__(kind, value, trace)
+
+
+from ._graphed_callables import make_graphed_callables  # noqa: E402

@@ -12,6 +12,7 @@
 #include "driver/services.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/host_work.h"
 #include "runtime/stream.h"
 
 namespace npu::ladder {
@@ -63,6 +64,7 @@ CpuRun::CpuRun(Entry& entry, c10::Device device, npu_reason reason)
       start_(is_timed(entry) ? read_ticks() : 0),
       call(entry, device, copies_, opens_) {
   settle(entry);
+  note_host_work();
   if (C10_LIKELY(!copies_)) {
     drain(device);
   }

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators called between the begin and the end of a capture, as a program that runs again.
+
+A capture sees every operator on npu tensors below autograd, on the threads autograd uses for this
+one too. They run while they are captured, so that sizes and addresses are real; what they wrote
+outside of the capture is put back at its end, as nothing runs while a device graph is captured.
+"""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+_aten = torch.ops.aten
+_READS = {_aten._local_scalar_dense.default, _aten.equal.default, _aten.is_nonzero.default}
+
+
+class _Value:
+    """The result of a captured call, as an argument of later ones."""
+
+    __slots__ = ("call", "index")
+
+    def __init__(self, call: int, index: int):
+        self.call, self.index = call, index
+
+
+class Capture(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.calls = []  # (operator, flat arguments, their tree, number of results)
+        self._known: dict[int, tuple] = {}  # storage -> (value, geometry, weak storage)
+        self._outside: dict[int, torch.Tensor] = {}
+        self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._random = torch.npu.get_rng_state()
+
+    # While capturing.
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        flat, tree = tree_flatten((args, kwargs))
+        self._refuse(func, args, kwargs)
+        self._keep_what_is_written(func, args, kwargs)
+        places = [self._place(a) if isinstance(a, torch.Tensor) else a for a in flat]
+        out = func(*args, **kwargs)
+        results = tree_flatten(out)[0]
+        tensors = [t for t in (*flat, *results) if isinstance(t, torch.Tensor)]
+        if any(t.device.type == "npu" for t in tensors):
+            self.calls.append((func, places, tree))
+            self._note_results(results)
+        return out
+
+    def _refuse(self, func, args, kwargs) -> None:
+        reads = func in _READS or torch.Tag.dynamic_output_shape in func.tags
+        if func is _aten._to_copy.default and args[0].device.type == "npu":
+            device = kwargs.get("device")
+            reads = device is not None and torch.device(device).type == "cpu"
+        elif func is _aten.copy_.default:
+            to, source = args[0], args[1]
+            if {to.device.type, source.device.type} == {"npu", "cpu"}:
+                host = to if to.device.type == "cpu" else source
+                reads = not host.is_pinned() and host.numel() > 1
+        if reads and any(
+            isinstance(a, torch.Tensor) and a.device.type == "npu" for a in tree_flatten(args)[0]
+        ):
+            refuse(str(func))
+
+    def _keep_what_is_written(self, func, args, kwargs) -> None:
+        if not func._schema.is_mutable:
+            return
+        for i, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            value = args[i] if i < len(args) else kwargs.get(argument.name)
+            for tensor in tree_flatten(value)[0]:
+                if isinstance(tensor, torch.Tensor) and self._is_outside(tensor):
+                    self._snapshot(tensor)
+
+    def _snapshot(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if any(kept.untyped_storage()._cdata == storage._cdata for kept, _ in self._before):
+            return
+        whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+        self._before.append((whole, whole.clone()))
+
+    def _find(self, tensor: torch.Tensor):
+        found = self._known.get(tensor.untyped_storage()._cdata)
+        return None if found is None or found[2].expired() else found
+
+    def _is_outside(self, tensor: torch.Tensor) -> bool:
+        return self._find(tensor) is None
+
+    def _place(self, tensor: torch.Tensor):
+        """A captured value with the tensor's geometry, or the tensor of somebody else."""
+        found = self._find(tensor)
+        if found is None:
+            self._outside.setdefault(id(tensor), tensor)
+            return tensor
+        value, geometry, _ = found
+        if geometry == _geometry(tensor):
+            return value
+        if geometry[3] != tensor.dtype:
+            args = (value, tensor.dtype)
+            value = self._add(_aten.view.dtype, args)
+        size, stride, offset, _ = _geometry(tensor)
+        return self._add(_aten.as_strided.default, (value, size, stride, offset))
+
+    def _add(self, func, args) -> _Value:
+        flat, tree = tree_flatten((args, {}))
+        self.calls.append((func, flat, tree))
+        return _Value(len(self.calls) - 1, 0)
+
+    def _note_results(self, results) -> None:
+        for i, result in enumerate(results):
+            if isinstance(result, torch.Tensor) and result.device.type == "npu":
+                storage = result.untyped_storage()
+                known = self._known.get(storage._cdata)
+                inside = self._is_new(result)
+                if (known is None or known[2].expired()) and inside:
+                    value = _Value(len(self.calls) - 1, i)
+                    weak = torch.multiprocessing.reductions.StorageWeakRef(storage)
+                    self._known[storage._cdata] = (value, _geometry(result), weak)
+
+    def _is_new(self, result: torch.Tensor) -> bool:
+        cdata = result.untyped_storage()._cdata
+        return all(t.untyped_storage()._cdata != cdata for t in self._outside.values())
+
+    # After.
+
+    def restore(self) -> None:
+        """What was written outside, and the generator, as they were before."""
+        for whole, before in reversed(self._before):
+            whole.copy_(before)
+        torch.npu.set_rng_state(self._random)
+
+    def finish(self):
+        """(program, tensors it reads from outside). Values that outlive the capture are copied
+        to where they were at every run."""
+        from torch_npu import _C
+
+        self.restore()
+        outside = list(self._outside.values())
+        kept = []
+        for value, geometry, weak in self._known.values():
+            if not weak.expired():
+                storage = torch.UntypedStorage._new_with_weak_ptr(weak.cdata)
+                if storage is not None:
+                    kept.append((value, _over(storage, geometry)))
+        program = _C._GraphProgram()
+        places = {id(t): program.input() for t in outside}
+        places |= {id(t): program.input() for _, t in kept}
+        results = []
+        look = lambda a: self._lowered(a, places, results)  # noqa: E731
+        for func, flat, tree in self.calls:
+            args, kwargs = tree_unflatten([look(a) for a in flat], tree)
+            made = program.call(
+                func._schema.name, func._schema.overload_name, tuple(args), dict(kwargs)
+            )
+            results.append((program, made))
+        for value, tensor in kept:
+            args = (places[id(tensor)], look(value))
+            program.call("aten::copy_", "", args, {})
+        program.finish([])
+        return program, outside + [t for _, t in kept]
+
+    def _lowered(self, value, places, results):
+        if isinstance(value, torch.Tensor):
+            return places[id(value)]
+        if not isinstance(value, _Value):
+            return value
+        program, made = results[value.call]
+        if isinstance(made, tuple):
+            return made[value.index]
+        returns = self.calls[value.call][0]._schema.returns
+        is_list = len(returns) == 1 and str(returns[0].type).startswith("List")
+        return program.item(made, value.index) if is_list else made
+
+
+def _geometry(tensor: torch.Tensor):
+    return list(tensor.shape), list(tensor.stride()), tensor.storage_offset(), tensor.dtype
+
+
+def _over(storage, geometry) -> torch.Tensor:
+    size, stride, offset, dtype = geometry
+    made = torch.empty(0, dtype=dtype, device=storage.device)
+    return made.set_(storage, offset, size, stride)
+
+
+def refuse(what: str):
+    from torch_npu.utils._error_code import ErrCode, pta_error
+
+    raise RuntimeError(
+        f"NPU graph capture: {what} is not permitted while a stream is captured: it needs a value "
+        f"on the host, or waits for the device.{pta_error(ErrCode.NOT_SUPPORT)}"
+    )

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TorchAir as a backend of torch.compile: Dynamo's graphs through AOTAutograd to programs."""
+
+import functools
+import warnings
+
+from torchair import _modes
+from torchair._compiler import Compiler
+from torchair.configs.compiler_config import CompilerConfig
+
+
+def get_npu_backend(
+    *,
+    compiler_config: CompilerConfig | None = None,
+    custom_decompositions=None,
+    strict: bool = False,
+):
+    """A backend for torch.compile. The configuration is read when a graph is compiled. With
+    `strict`, a graph with calls that would leave the engine is refused, all of them listed."""
+    config = CompilerConfig() if compiler_config is None else compiler_config
+    if not isinstance(config, CompilerConfig):
+        raise TypeError(
+            f"compiler_config: expected a CompilerConfig, but got {type(config).__name__}"
+        )
+    _modes.check(config)
+    backend = functools.partial(
+        npu_backend,
+        compiler_config=config,
+        decompositions=dict(custom_decompositions or {}),
+        strict=strict,
+    )
+    backend.explain = functools.partial(_explain, backend)
+    return backend
+
+
+def _explain(backend, model):
+    """`backend.explain(model)(*args)`: a report of what of `model` goes into graphs."""
+    from torchair import _explain
+
+    return _explain.explain(backend, model)
+
+
+def get_compiler(compiler_config: CompilerConfig | None = None):
+    """The bare compiler (graph module, example inputs) -> callable, for callers of AOTAutograd."""
+    compiler = Compiler(CompilerConfig() if compiler_config is None else compiler_config)
+    return functools.partial(compiler.compile, phase="inference")
+
+
+def npu_backend(
+    graph_module,
+    example_inputs,
+    *,
+    compiler_config,
+    decompositions,
+    strict=False,
+    observer=None,
+    options=None,
+):
+    if options:
+        compiler_config = _modes.with_options(compiler_config, options)
+    compiler = Compiler(compiler_config, strict, observer)
+    experimental = compiler_config.experimental_config
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    run = aot_autograd(
+        fw_compiler=functools.partial(compiler.compile, phase="forward"),
+        bw_compiler=functools.partial(compiler.compile, phase="backward"),
+        inference_compiler=functools.partial(compiler.compile, phase="inference"),
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=decompositions,
+        keep_inference_input_mutations=bool(experimental.keep_inference_input_mutations),
+    )(graph_module, example_inputs)
+    return _guarded(run, graph_module) if compiler.mutates else run
+
+
+def _guarded(run, graph_module):
+    """Dynamo does not compile again when arguments begin to overlap, or cease to. A graph that
+    writes its inputs is then another one: it runs as Dynamo traced it."""
+    from torch_npu import _C
+
+    share = _C._graph_share_memory
+    first = None
+
+    def call(*args):
+        nonlocal first
+        shared = share(args)
+        if first is None:
+            first = shared
+        return run(*args) if shared == first else graph_module(*args)
+
+    return call
+
+
+def _named(mode: str):
+    def backend(graph_module, example_inputs, **kwargs):
+        config = CompilerConfig()
+        config.mode = mode
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return get_npu_backend(compiler_config=config)(graph_module, example_inputs, **kwargs)
+
+    return backend
+
+
+# What `torch.compile(backend="npu")` and `backend="npugraph_ex"` find by entry points.
+npu = _named("max-autotune")
+npugraph_ex = _named("npugraph_ex")

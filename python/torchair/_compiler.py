@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One graph of AOTAutograd: report, dumps, passes, then a program that runs it."""
+
+import itertools
+import logging
+import weakref
+
+import torch
+
+from torchair import _verdicts
+
+logger = logging.getLogger("torchair")
+_numbers = itertools.count()
+_COPY = torch.ops.aten.copy_.default
+# Called with every graph of every backend: (module, phase, number).
+observers = []
+# What runs compiled graphs, as long as somebody can call it.
+runners = weakref.WeakSet()
+
+
+class Compiler:
+    def __init__(self, config, strict: bool = False, observer=None):
+        self.config = config
+        self._strict = strict
+        self.mutates = False  # some graph writes an input
+        self._observer = observer  # called with every graph: (module, phase, number)
+
+    def compile(self, module: torch.fx.GraphModule, example_inputs, *, phase: str):
+        number = next(_numbers)
+        debug = self.config.debug
+        metadata = getattr(torch._guards.TracingContext.try_get(), "fw_metadata", None)
+        self.mutates |= bool(getattr(metadata, "mutated_inp_runtime_indices", ()))
+        self.mutates |= any(n.target is _COPY for n in module.graph.nodes)
+        if phase == "backward" and metadata is not None:
+            # No program writes over what forward saved: backward(retain_graph=True) may come again.
+            metadata.bw_donated_idxs = []
+        for observer in (*observers, self._observer):
+            if observer is not None:
+                observer(module, phase, number)
+        if self._strict:
+            _verdicts.refuse_unsupported(module)
+        if debug.fx_summary.type and self._report(module, example_inputs):
+            return boxed(module)
+        if debug.data_dump.type:
+            from torchair import _data_dump
+
+            return _data_dump.dumping(module, self.config, number)
+        from torchair import _passes
+
+        self._dump(module, "original", number)
+        module = _passes.run(module, example_inputs, self.config)
+        self._dump(module, "optimized", number)
+        if debug.run_eagerly:
+            return boxed(module)
+        from torchair._lower import lower
+
+        limit = debug.aclgraph.static_capture_size_limit.raw
+        return _runner(lower(module), phase, limit)
+
+    def _report(self, module, example_inputs) -> bool:
+        """Writes the summary; True when the graph is to run eagerly after it."""
+        from torchair import fx_summary
+
+        if self.config.mode.value != "max-autotune":
+            logger.warning("fx_summary: only mode max-autotune writes a summary")
+            return False
+        fx_summary.write(module, example_inputs)
+        skips = bool(self.config.debug.fx_summary.skip_compile)
+        if skips:
+            logger.warning("fx_summary: skip_compile is on, the graph runs eagerly")
+        return skips
+
+    def _dump(self, module, stage: str, number: int) -> None:
+        dump = self.config.debug.graph_dump
+        if dump.type:
+            from torchair import _graph_dump
+
+            _graph_dump.write(module, dump.type.value, dump.path.value, stage, number)
+
+
+def boxed(module):
+    """`module` called with one list, which is emptied."""
+
+    def run(args: list):
+        given = list(args)
+        args.clear()
+        return module(*given)
+
+    run._boxed_call = True
+    return run
+
+
+def _runner(program, phase: str, limit: int):
+    from torch_npu import _C
+
+    replayer = _C._GraphReplayer(program, limit)
+    run_program = replayer.run
+    name = f"npu_fx_compiler {phase}"
+
+    def run(args: list):
+        if torch.autograd.profiler._is_profiler_enabled:
+            with torch.profiler.record_function(name):
+                return run_program(args)
+        return run_program(args)
+
+    run._boxed_call = True
+    run.program, run.replayer = program, replayer
+    runners.add(run)
+    return run

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a model goes into graphs, what does not, why, and what to do first."""
+
+import collections
+import functools
+import time
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+from torchair import _verdicts
+from torchair._report_text import as_csv, as_html, as_json, as_markdown
+
+SCHEMA = 1
+
+
+@dataclass
+class Call:
+    """One node of one graph."""
+
+    target: str
+    status: str
+    reason: str
+    graph: int
+    phase: str
+    module: str
+    location: str
+    inputs: str
+    outputs: str
+    count: int = 1
+    seconds: float = 0.0
+
+
+@dataclass
+class Break:
+    """A place where Dynamo left the graph."""
+
+    reason: str
+    location: str
+
+
+@dataclass
+class Report:
+    """`calls` in the order of the graphs; everything else is made from them."""
+
+    profile: str
+    graphs: int
+    calls: list[Call] = field(default_factory=list)
+    breaks: list[Break] = field(default_factory=list)
+    fixes: dict[str, str] = field(default_factory=dict)
+    repros: dict[str, str] = field(default_factory=dict)
+
+    def coverage(self, by: str = "calls") -> float:
+        """Share of calls (or of measured time, by="time") that goes into graphs, 0 to 1."""
+        if by not in ("calls", "time"):
+            raise ValueError(f"coverage: by is 'calls' or 'time', but got {by!r}")
+        weight = (lambda c: 1.0) if by == "calls" else (lambda c: c.seconds)
+        whole = sum(weight(c) for c in self.calls)
+        inside = sum(weight(c) for c in self.calls if c.status in INSIDE)
+        return inside / whole if whole else 1.0
+
+    def unsupported(self) -> list[Call]:
+        return [c for c in self.calls if c.status not in INSIDE]
+
+    def fix_next(self) -> list[tuple[str, int, float]]:
+        """(operator, calls, seconds) outside of graphs: most time first, then most calls."""
+        seen: dict[str, list] = collections.defaultdict(lambda: [0, 0.0])
+        for call in self.unsupported():
+            seen[call.target][0] += 1
+            seen[call.target][1] += call.seconds
+        rows = [(name, calls, seconds) for name, (calls, seconds) in seen.items()]
+        return sorted(rows, key=lambda row: (-row[2], -row[1], row[0]))
+
+    def assert_coverage(self, min: float = 1.0, by: str = "calls") -> None:
+        got = self.coverage(by)
+        if got < min:
+            worst = ", ".join(name for name, _, _ in self.fix_next()[:5])
+            raise AssertionError(
+                f"coverage by {by} is {got:.1%}, below {min:.1%}; outside of graphs: {worst}"
+            )
+
+    def as_dict(self) -> dict:
+        return {
+            "schema": SCHEMA,
+            "profile": self.profile,
+            "graphs": self.graphs,
+            "coverage": {"calls": self.coverage(), "time": self.coverage("time")},
+            "fix_next": [
+                {
+                    "target": name,
+                    "calls": calls,
+                    "seconds": seconds,
+                    "fix": self.fixes.get(name, ""),
+                    "repro": self.repros.get(name, ""),
+                }
+                for name, calls, seconds in self.fix_next()
+            ],
+            "breaks": [asdict(b) for b in self.breaks],
+            "calls": [asdict(c) for c in self.calls],
+        }
+
+    def to_json(self) -> str:
+        return as_json(self)
+
+    def to_csv(self) -> str:
+        return as_csv(self)
+
+    def to_markdown(self, language: str = "en") -> str:
+        return as_markdown(self, language)
+
+    def to_html(self, language: str = "en") -> str:
+        return as_html(self, language)
+
+    def __str__(self) -> str:
+        return self.to_markdown()
+
+
+INSIDE = {"supported", "partially supported"}
+
+
+class Watch:
+    """Collects graphs while a model is compiled."""
+
+    def __init__(self):
+        self.graphs: list[tuple[torch.fx.GraphModule, str]] = []
+
+    def __call__(self, module, phase, number) -> None:
+        self.graphs.append((module, phase))
+
+
+def explain(backend, model):
+    """A function of the model's arguments that runs it once, compiled, and gives a Report."""
+
+    def run(*args, **kwargs) -> Report:
+        watch = Watch()
+        watched = functools.partial(backend.func, **{**backend.keywords, "observer": watch})
+        return report_of(watch.graphs, _run(model, watched, args, kwargs))
+
+    return run
+
+
+def report_of(graphs, breaks) -> Report:
+    """`graphs` as a Watch has them."""
+    report = Report(_verdicts.profile() or "none", len(graphs), breaks=breaks)
+    for number, (module, phase) in enumerate(graphs):
+        report.calls += _calls(module, phase, number)
+    for call in report.unsupported():
+        if call.target not in report.fixes:
+            report.fixes[call.target] = _fix(call.target)
+            report.repros[call.target] = _repro(call)
+    return report
+
+
+def _run(model, watched, args, kwargs) -> list[Break]:
+    """Backward graphs are compiled too where the results can go backward."""
+    from torch._functorch import config as aot
+
+    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    try:
+        with aot.patch(force_non_lazy_backward_lowering=True):
+            torch.compile(model, backend=watched)(*args, **kwargs)
+        return breaks_seen()
+    finally:
+        torch._dynamo.reset()
+
+
+def breaks_seen() -> list[Break]:
+    """The graph breaks that Dynamo has counted in this process."""
+    return [_break(text) for text in torch._dynamo.utils.counters["graph_break"]]
+
+
+def _break(text: str) -> Break:
+    lines = [line.strip() for line in str(text).splitlines() if line.strip()]
+    place = next((line for line in lines if line.startswith("File ")), "")
+    return Break(lines[0] if lines else "", place)
+
+
+def _calls(module: torch.fx.GraphModule, phase: str, number: int) -> list[Call]:
+    from torchair._graph_dump import user_line
+    from torchair.fx_summary import arguments_printed, printed
+
+    made = []
+    for node in module.graph.nodes:
+        if node.op != "call_function":
+            continue
+        status = _verdicts.of(node.target)[1]
+        made.append(
+            Call(
+                target=str(node.target),
+                status=_verdicts.ENGLISH[status],
+                reason=_reason(node.target, status),
+                graph=number,
+                phase=phase,
+                module=_module_path(node),
+                location=user_line(node) or "",
+                inputs=arguments_printed(node),
+                outputs=printed(node.meta.get("val")),
+                seconds=_measured(node),
+            )
+        )
+    return made
+
+
+def _module_path(node) -> str:
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    paths = [entry[0] for entry in stack.values() if entry and entry[0]]
+    return paths[-1].removeprefix("L['self'].").replace("._modules", "") if paths else ""
+
+
+def _reason(target, status: str) -> str:
+    where = _verdicts.profile() or "this engine"
+    return {
+        _verdicts.SUPPORTED: "",
+        _verdicts.PARTIAL: f"OP101: the converter of {where} refuses some calls",
+        _verdicts.NOT_IMPLEMENTED: f"OP201: known to {where}, without an implementation",
+        _verdicts.NOT_REGISTERED: f"OP202: {where} does not know this operator",
+        _verdicts.UNKNOWN: f"OP301: {where} says nothing about this target",
+    }[status]
+
+
+_times: dict[tuple[str, str], float] = {}
+
+
+def _measured(node) -> float:
+    """Seconds of one call on tensors of these sizes, run eagerly; the same call is timed once."""
+    from torchair.fx_summary import arguments_printed, values_of
+
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return 0.0
+    key = (str(node.target), arguments_printed(node))
+    if key not in _times:
+        from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+        try:
+            with unset_fake_temporarily(), torch.no_grad():
+                args, kwargs = _made((values_of(tuple(node.args)), values_of(dict(node.kwargs))))
+                node.target(*args, **kwargs)
+                torch.npu.synchronize()
+                start = time.perf_counter()
+                node.target(*args, **kwargs)
+                torch.npu.synchronize()
+                _times[key] = time.perf_counter() - start
+        except Exception:  # made-up operands may be refused: then there is no time
+            _times[key] = 0.0
+    return _times[key]
+
+
+def _made(value):
+    """Real operands in the place of fakes."""
+    from torchair._graph_dump import _size
+
+    if isinstance(value, torch.Tensor):
+        sizes, strides = map(_size, value.shape), map(_size, value.stride())
+        made = torch.empty_strided(
+            list(sizes), list(strides), dtype=value.dtype, device=value.device
+        )
+        return made.zero_()
+    if isinstance(value, torch.SymInt):
+        return _size(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_made(v) for v in value)
+    if isinstance(value, dict):
+        return {k: _made(v) for k, v in value.items()}
+    return value
+
+
+def _fix(target: str) -> str:
+    """A decomposition of PyTorch's that is supported throughout, or a way of one's own."""
+    from torch._decomp import decomposition_table
+
+    op = next((o for o in decomposition_table if str(o) == target), None)
+    if op is not None:
+        return (
+            f"pass custom_decompositions=torch._decomp.get_decompositions([torch.ops.{target}]) "
+            "to get_npu_backend"
+        )
+    return f"write a converter: @torchair.register_fx_node_ge_converter(torch.ops.{target})"
+
+
+def _repro(call: Call) -> str:
+    return f"# {call.location}\n# {call.target}{call.inputs} -> {call.outputs}"

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// What recording.cpp needs while it records.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "aten/core/recorder.h"
+#include "aten/graph/recording.h"
+
+namespace npu::graph {
+
+inline constexpr BufferId kNoBuffer = ~BufferId{0};
+
+// A strided npu tensor with a storage and no lazy bits.
+bool is_plain_npu(const at::Tensor& tensor);
+// Its geometry; the device is -1 where it is none of ours.
+Spec spec_of(const at::Tensor& tensor);
+// What the whole process has set and frames have inside.
+std::uint64_t process_settings();
+
+// What one instruction gave to the driver. Places of nodes are indices of
+// `raw` until they are resolved.
+class SeenWork final : public Recorder {
+ public:
+  void clear();
+  bool is_temporary(const void* pointer) const;
+
+  void on_frame(
+      const npu_call& frame,
+      const PlanHandle& plan,
+      c10::DeviceIndex at,
+      npu_stream stream) override;
+  void on_bytes(
+      const ByteWork& work, c10::DeviceIndex at, npu_stream stream) override;
+  void on_temporary(c10::DataPtr memory) override;
+
+  std::vector<Node> nodes;
+  std::vector<std::pair<const void*, std::uint64_t>> raw;
+  bool unseen = false;  // there was work that nodes do not hold
+  c10::DeviceIndex device = 0;
+
+ private:
+  Ref note(const void* pointer, std::uint64_t bytes);
+  void see(c10::DeviceIndex at, npu_stream stream);
+
+  std::vector<c10::DataPtr> temporaries_;
+  npu_stream stream_ = nullptr;
+};
+
+class Recording::Maker {
+ public:
+  Maker(Recording& recording, const std::vector<c10::IValue>& inputs);
+  std::vector<c10::IValue> run(std::vector<c10::IValue> inputs);
+
+ private:
+  using WeakTensor =
+      c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  enum class Owner : std::uint8_t { kInput, kFrames, kIsland };
+  struct Known {
+    BufferId id;
+    const std::byte* base;
+    std::uint64_t bytes;
+    // Memory that went back may be somebody else's by now.
+    c10::weak_intrusive_ptr<c10::StorageImpl> weak;
+  };
+
+  void instruction(
+      std::uint32_t index,
+      std::vector<c10::IValue>& registers,
+      const Program::Scope& scope);
+  bool try_frames(
+      const Instruction& instruction,
+      std::uint32_t index,
+      const std::vector<c10::IValue>& registers,
+      const std::vector<at::Tensor>& arguments);
+  void item(
+      const Instruction& instruction,
+      std::uint32_t index,
+      std::vector<c10::IValue>& registers,
+      const Program::Scope& scope);
+  void island(
+      const Instruction& instruction,
+      std::uint32_t index,
+      const std::vector<c10::IValue>& registers);
+  void finish();
+
+  static bool gather(
+      const c10::IValue& value, std::vector<at::Tensor>& tensors);
+  void forget_buffers(std::size_t kept);
+  void find_drops();
+  BufferId buffer_of(const c10::Storage& storage, Owner owner);
+  std::optional<Ref> find(const void* pointer, std::uint64_t bytes) const;
+  bool place_nodes();
+  Spec result_spec(const at::Tensor& tensor, Owner owner);
+  void describe_results(
+      const Instruction& instruction,
+      const std::vector<c10::IValue>& registers,
+      Owner owner);
+  void note_written(const Instruction& instruction, Step& made);
+  void mark_written(const Spec& spec, Register at, Step& made);
+  void use(Register at, IslandNode& node);
+  Step& step(Step::Kind kind, std::uint32_t index);
+
+  Recording& r_;
+  Graph& graph_;
+  SeenWork work_;
+  std::vector<Owner> owners_;     // by buffer
+  std::vector<BufferId> shared_;  // buffers that must be tensors
+  std::map<const c10::StorageImpl*, Known> storages_;
+  // By input. Weak: an input may go, and its address be somebody else's.
+  std::vector<WeakTensor> impls_;
+};
+
+}  // namespace npu::graph

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recording a run of a program.
+#include "aten/graph/recording.h"
+
+#include <ATen/Context.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "aten/graph/maker.h"
+
+namespace npu::graph {
+namespace {
+
+// Of device memory: plans depend on it.
+std::uint8_t alignment_of(const at::Tensor& tensor) {
+  if (tensor.device().type() != c10::DeviceType::PrivateUse1) {
+    return 0;
+  }
+  const auto address =
+      reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
+  return static_cast<std::uint8_t>(
+      address == 0 ? 8 : std::min(std::countr_zero(address), 8));
+}
+
+InputKey key_of(
+    const c10::IValue& value, const std::vector<c10::IValue>& inputs) {
+  InputKey made;
+  made.tensor = value.isTensor() && value.toTensor().defined();
+  if (!made.tensor) {
+    return made;
+  }
+  const at::Tensor& tensor = value.toTensor();
+  made.spec = spec_of(tensor);
+  made.alignment = alignment_of(tensor);
+  for (BufferId i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].isTensor() && inputs[i].toTensor().defined() &&
+        inputs[i].toTensor().storage().is_alias_of(tensor.storage())) {
+      made.spec.buffer = i;
+      break;
+    }
+  }
+  return made;
+}
+
+}  // namespace
+
+Spec spec_of(const at::Tensor& tensor) {
+  Spec made;
+  made.kind = Spec::kTensor;
+  made.dtype = tensor.scalar_type();
+  made.device =
+      is_plain_npu(tensor) ? tensor.device().index() : c10::DeviceIndex{-1};
+  made.offset = tensor.storage_offset();
+  made.sizes = tensor.sizes().vec();
+  made.strides = tensor.strides().vec();
+  return made;
+}
+
+bool is_plain_npu(const at::Tensor& tensor) {
+  return tensor.defined() &&
+         tensor.device().type() == c10::DeviceType::PrivateUse1 &&
+         tensor.layout() == c10::kStrided && tensor.has_storage() &&
+         !tensor.is_conj() && !tensor.is_neg() &&
+         !tensor.unsafeGetTensorImpl()->is_python_dispatch();
+}
+
+std::uint64_t process_settings() {
+  const at::Context& context = at::globalContext();
+  return (context.deterministicAlgorithms() ? 1u : 0u) |
+         (context.deterministicFillUninitializedMemory() ? 2u : 0u);
+}
+
+bool Spec::describes(const at::Tensor& tensor) const {
+  const bool here = is_plain_npu(tensor);
+  return dtype == tensor.scalar_type() &&
+         device == (here ? tensor.device().index() : c10::DeviceIndex{-1}) &&
+         offset == tensor.storage_offset() && tensor.sizes() == sizes &&
+         tensor.strides() == strides;
+}
+
+bool InputKey::matches(const c10::IValue& value) const {
+  if (!tensor || !value.isTensor() || !value.toTensor().defined()) {
+    return tensor == (value.isTensor() && value.toTensor().defined());
+  }
+  return spec.describes(value.toTensor()) &&
+         alignment == alignment_of(value.toTensor());
+}
+
+Recording::Recording(
+    const Program& program, const std::vector<c10::IValue>& inputs)
+    : program_(program), settings_(process_settings()) {
+  for (const c10::IValue& value : inputs) {
+    key_.push_back(key_of(value, inputs));
+  }
+}
+
+bool Recording::matches(const std::vector<c10::IValue>& inputs) const {
+  if (settings_ != process_settings()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < key_.size(); ++i) {
+    if (!key_[i].matches(inputs[i])) {
+      return false;
+    }
+  }
+  // The same storages in the same places, and no others.
+  for (std::size_t i = 0; i < key_.size(); ++i) {
+    if (!key_[i].tensor) {
+      continue;
+    }
+    const c10::Storage& mine = inputs[i].toTensor().storage();
+    BufferId first = 0;
+    while (!key_[first].tensor ||
+           !inputs[first].toTensor().storage().is_alias_of(mine)) {
+      ++first;
+    }
+    if (first != key_[i].spec.buffer) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::vector<c10::IValue> Recording::record(std::vector<c10::IValue> inputs) {
+  Maker maker(*this, inputs);
+  return maker.run(std::move(inputs));
+}
+
+}  // namespace npu::graph

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// One recorded run of a program: which instructions became frames, and how the
+// values of the others are made again.
+//
+// An instruction is a *frame* instruction when all it did was seen by the
+// Recorder and every pointer leads to memory whose owner is known. A *view*
+// did nothing and its results show memory that is known. Everything else is an
+// *island* and is called again at every replay: what the CPU computed or read,
+// random numbers, operators with numbers that come from the graph, tensors of
+// other devices.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "aten/graph/program.h"
+#include "graph/graph.h"
+
+namespace npu::graph {
+
+// How a register's value is made at replay.
+struct Spec {
+  enum Kind : std::uint8_t {
+    kHeld,    // the register holds it: an input, a result of an island
+    kTensor,  // a tensor over a buffer
+    kList,    // tensors over buffers
+    kSame,    // the very object of an input
+  };
+  Kind kind = kHeld;
+  Register same = -1;
+  BufferId buffer = 0;
+  std::int64_t offset = 0;  // in elements
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  c10::DeviceIndex device = 0;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
+  std::vector<Spec> items;
+
+  bool describes(const at::Tensor& tensor) const;
+};
+
+// What has to be equal for a recording to serve a call.
+struct InputKey {
+  bool tensor = false;
+  Spec spec;                   // buffer: the first input with the same storage
+  std::uint8_t alignment = 0;  // of its data: lowest bit set, at most 256
+  bool matches(const c10::IValue& value) const;
+};
+
+struct Step {
+  enum Kind : std::uint8_t { kFrames, kIsland, kNumbers };
+  Kind kind = kIsland;
+  c10::DeviceIndex device = 0;
+  std::uint32_t instruction = 0;
+  std::uint32_t first = 0;  // nodes
+  std::uint32_t last = 0;
+  std::vector<BufferId> starts;     // bound buffers to be allocated before
+  std::vector<BufferId> ends;       // storages nobody needs after
+  std::vector<Register> arguments;  // of an island: values to be made before
+  std::vector<Register> written;    // inputs whose version changes
+  std::vector<Spec> results;        // of an island: what came, to be checked
+  std::vector<BufferId> fresh;      // ... and the buffers that are its storages
+  std::vector<Register> drops;      // values nobody reads after
+};
+
+class Recording {
+ public:
+  Recording(const Program& program, const std::vector<c10::IValue>& inputs);
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+  // Runs the program and records it. Throws what the program throws; the
+  // recording is then of no use.
+  std::vector<c10::IValue> record(std::vector<c10::IValue> inputs);
+
+  bool matches(const std::vector<c10::IValue>& inputs) const;
+
+  // One at a time: frames are bound in place. False, and nothing was done, when
+  // another thread is inside.
+  bool replay(
+      std::vector<c10::IValue>& inputs, std::vector<c10::IValue>& results);
+
+  struct Counts {
+    std::uint32_t frames = 0;
+    std::uint32_t islands = 0;
+    std::uint32_t views = 0;
+    std::uint64_t arena_bytes = 0;
+    std::uint64_t unshared_bytes = 0;
+  };
+  const Counts& counts() const noexcept {
+    return counts_;
+  }
+  // Replays that found results of other sizes and went on without the rest.
+  std::uint64_t left() const noexcept {
+    return left_;
+  }
+
+ private:
+  class Maker;
+  class Replay;
+
+  const Program& program_;
+  std::vector<InputKey> key_;
+  std::uint64_t settings_ = 0;  // of the process, baked into frames
+  Graph graph_;
+  std::vector<Step> steps_;
+  std::vector<Spec> specs_;                // by register
+  std::vector<BufferId> input_buffers_;    // by input; kNoBuffer
+  std::vector<Register> same_;             // inputs that other registers are
+  std::vector<c10::DeviceIndex> devices_;  // by buffer
+  c10::DeviceIndex arena_device_ = 0;
+  Counts counts_;
+  std::mutex busy_;
+  std::atomic<std::uint64_t> left_{0};
+};
+
+}  // namespace npu::graph

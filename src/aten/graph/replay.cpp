@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Running a recording again.
+#include <algorithm>
+#include <utility>
+
+#include "aten/core/queue.h"
+#include "aten/graph/maker.h"
+#include "driver/registry.h"
+#include "runtime/allocator/allocator.h"
+#include "runtime/error.h"
+#include "runtime/storage.h"
+
+namespace npu::graph {
+namespace {
+
+// The driver does not take a frame any more, and nothing of its step ran.
+struct Declined {};
+
+// Memory of the arena as a storage, for a run that leaves the recording.
+c10::Storage storage_in(
+    const std::shared_ptr<c10::DataPtr>& arena,
+    void* data,
+    std::uint64_t bytes,
+    c10::DeviceIndex device) {
+  auto* const owner = new std::shared_ptr<c10::DataPtr>(arena);
+  c10::DataPtr pointer(
+      data,
+      owner,
+      [](void* held) {
+        delete static_cast<std::shared_ptr<c10::DataPtr>*>(held);
+      },
+      c10::Device(c10::DeviceType::PrivateUse1, device));
+  return c10::Storage(
+      c10::Storage::use_byte_size_t(), bytes, std::move(pointer), nullptr);
+}
+
+}  // namespace
+
+class Recording::Replay final : public Launcher {
+ public:
+  Replay(Recording& recording, std::vector<c10::IValue>&& inputs)
+      : r_(recording), registers_(std::move(inputs)) {
+    take_memory();
+    registers_.resize(r_.program_.n_registers());
+    for (const Register at : r_.same_) {
+      same_.emplace(at, registers_[at]);
+    }
+  }
+
+  std::vector<c10::IValue> run() {
+    for (const Step& step : r_.steps_) {
+      if (!run_step(step)) {
+        return leave(left_at_);
+      }
+      for (const BufferId id : step.ends) {
+        storages_[id] = c10::Storage();
+      }
+      for (const Register at : step.drops) {
+        registers_[at] = c10::IValue();
+      }
+    }
+    std::vector<c10::IValue> results;
+    for (const Operand& output : r_.program_.outputs()) {
+      if (output.kind == Operand::kRegister) {
+        make(output.index);
+      }
+      results.push_back(value_of(output, registers_));
+    }
+    return results;
+  }
+
+  void frame(const npu_call& frame) override {
+    const npu_status status = queue_frame(frame, device_);
+    if (status == NPU_E_UNSUPPORTED && !queued_) {
+      throw Declined{};
+    }
+    check_driver(status, frame.label);
+    queued_ = true;
+  }
+  void bytes(const BytesNode& node, void* to, const void* from) override {
+    if (node.set) {
+      queue_zeros(to, node.bytes, device_, "set bytes");
+    } else {
+      queue_copy(
+          ByteWork::kOnDevice, to, from, node.bytes, device_, "copy bytes");
+    }
+    queued_ = true;
+  }
+
+ private:
+  // The arena, and where the inputs are.
+  void take_memory() {
+    const std::vector<Buffer>& buffers = r_.graph_.buffers;
+    bases_.assign(buffers.size(), nullptr);
+    storages_.resize(buffers.size());
+    versions_.resize(r_.input_buffers_.size());
+    if (r_.graph_.arena_bytes != 0) {
+      arena_ = std::make_shared<c10::DataPtr>(
+          allocate(r_.graph_.arena_bytes, r_.arena_device_));
+      auto* const start = static_cast<std::byte*>(arena_->get());
+      for (BufferId id = 0; id < buffers.size(); ++id) {
+        if (buffers[id].kind == Buffer::kLocal) {
+          bases_[id] = start + buffers[id].offset;
+        }
+      }
+    }
+    for (std::size_t i = 0; i < r_.input_buffers_.size(); ++i) {
+      const BufferId id = r_.input_buffers_[i];
+      if (id != kNoBuffer) {
+        const at::Tensor& tensor = registers_[i].toTensor();
+        hold(id, tensor.storage());
+        versions_[i] = tensor.unsafeGetTensorImpl()->version_counter();
+      }
+    }
+  }
+
+  // Memory of its own; in the arena for what leaves the recording.
+  void take_storage(BufferId id) {
+    const Buffer& buffer = r_.graph_.buffers[id];
+    hold(
+        id,
+        buffer.kind == Buffer::kLocal
+            ? storage_in(arena_, bases_[id], buffer.bytes, r_.devices_[id])
+            : c10::Storage(make_storage(buffer.bytes, r_.devices_[id])));
+  }
+
+  void hold(BufferId id, const c10::Storage& storage) {
+    storages_[id] = storage;
+    bases_[id] = storage.mutable_data();
+  }
+
+  // False: go on without the recording, from instruction left_at_.
+  bool run_step(const Step& step) {
+    left_at_ = step.instruction + 1;
+    const Instruction& instruction =
+        r_.program_.instructions()[step.instruction];
+    if (step.kind == Step::kNumbers) {
+      r_.program_.execute(instruction, registers_, scope_);
+      return true;
+    }
+    if (step.kind == Step::kIsland) {
+      for (const Register at : step.arguments) {
+        make(at);
+      }
+      r_.program_.execute(instruction, registers_, scope_);
+      return take_results(step, instruction);
+    }
+    std::ranges::for_each(step.starts, [&](BufferId id) { take_storage(id); });
+    device_ = step.device;
+    queued_ = false;
+    try {
+      run_nodes(r_.graph_, step.first, step.last, bases_, *this);
+    } catch (const Declined&) {
+      left_at_ = step.instruction;
+      return false;
+    }
+    for (const Register at : step.written) {
+      if (versions_[at].enabled()) {
+        versions_[at].bump();
+      }
+    }
+    return true;
+  }
+
+  // Results of an island have to be what they were when frames were recorded.
+  bool take_results(const Step& step, const Instruction& instruction) {
+    for (std::size_t k = 0; k < step.results.size(); ++k) {
+      const Spec& spec = step.results[k];
+      if (spec.kind != Spec::kTensor) {
+        continue;
+      }
+      const c10::IValue& value =
+          registers_[instruction.result + static_cast<Register>(k)];
+      if (!value.isTensor() || !value.toTensor().defined() ||
+          !spec.describes(value.toTensor())) {
+        return false;
+      }
+      const c10::Storage& storage = value.toTensor().storage();
+      if (std::ranges::find(step.fresh, spec.buffer) != step.fresh.end()) {
+        hold(spec.buffer, storage);
+      } else if (storage.data() != bases_[spec.buffer]) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // The value of a register that an island or the caller wants to see.
+  void make(Register at) {
+    const Spec& spec = r_.specs_[at];
+    if (spec.kind == Spec::kHeld || !registers_[at].isNone()) {
+      return;
+    }
+    if (spec.kind == Spec::kList) {
+      c10::impl::GenericList list(c10::TensorType::get());
+      for (const Spec& item : spec.items) {
+        list.push_back(made(item));
+      }
+      registers_[at] = list;
+      return;
+    }
+    registers_[at] = made(spec);
+  }
+
+  c10::IValue made(const Spec& spec) {
+    if (spec.kind == Spec::kSame) {
+      return same_.at(spec.same);
+    }
+    if (!storages_[spec.buffer]) {
+      take_storage(spec.buffer);
+    }
+    c10::Storage storage = storages_[spec.buffer];
+    auto impl = c10::make_intrusive<c10::TensorImpl>(
+        std::move(storage),
+        c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+        c10::scalarTypeToTypeMeta(spec.dtype));
+    impl->set_sizes_and_strides(spec.sizes, spec.strides, spec.offset);
+    share_input_version(spec.buffer, *impl);
+    return at::Tensor(std::move(impl));
+  }
+
+  // Autograd notices when an input is written after a view of it was saved.
+  void share_input_version(BufferId buffer, c10::TensorImpl& impl) {
+    for (std::size_t i = 0; i < r_.input_buffers_.size(); ++i) {
+      if (r_.input_buffers_[i] == buffer && versions_[i].enabled() &&
+          !impl.is_inference()) {
+        impl.set_version_counter(versions_[i]);
+        return;
+      }
+    }
+  }
+
+  std::vector<c10::IValue> leave(std::uint32_t instruction) {
+    ++r_.left_;
+    const std::vector<Instruction>& all = r_.program_.instructions();
+    for (Register at = 0; at < r_.program_.n_registers(); ++at) {
+      const bool exists =
+          static_cast<std::size_t>(at) < r_.input_buffers_.size() ||
+          (instruction != 0 &&
+           at < all[instruction - 1].result +
+                    static_cast<Register>(all[instruction - 1].n_results));
+      if (exists &&
+          r_.program_.last_read(at) >= static_cast<std::int64_t>(instruction)) {
+        make(at);
+      }
+    }
+    return r_.program_.run_from(instruction, std::move(registers_), scope_);
+  }
+
+  Recording& r_;
+  const Program::Scope scope_;
+  std::vector<c10::IValue> registers_;
+  std::map<Register, c10::IValue> same_;
+  std::vector<void*> bases_;                    // by buffer
+  std::vector<c10::Storage> storages_;          // by buffer
+  std::vector<c10::VariableVersion> versions_;  // by input
+  std::shared_ptr<c10::DataPtr> arena_;
+  c10::DeviceIndex device_ = 0;
+  std::uint32_t left_at_ = 0;
+  bool queued_ = false;
+};
+
+bool Recording::replay(
+    std::vector<c10::IValue>& inputs, std::vector<c10::IValue>& results) {
+  const std::unique_lock<std::mutex> mine(busy_, std::try_to_lock);
+  if (!mine.owns_lock()) {
+    return false;
+  }
+  Replay replay(*this, std::move(inputs));
+  results = replay.run();
+  return true;
+}
+
+}  // namespace npu::graph

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program with its recordings.
+#include "aten/graph/replayer.h"
+
+#include <ATen/record_function.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "aten/core/recorder.h"
+
+namespace npu::graph {
+namespace {
+
+// Somebody wants to see every operator: profilers, modes, another recorder.
+bool is_watched() {
+  return at::hasCallbacks() || c10::impl::dispatch_mode_enabled() ||
+         recorder() != nullptr;
+}
+
+// Sparse tensors and such have no storage to bind.
+bool are_plain(const std::vector<c10::IValue>& inputs) {
+  return std::ranges::all_of(inputs, [](const c10::IValue& value) {
+    return !value.isTensor() || !value.toTensor().defined() ||
+           (value.toTensor().layout() == c10::kStrided &&
+            value.toTensor().has_storage());
+  });
+}
+
+}  // namespace
+
+Replayer::Replayer(std::shared_ptr<const Program> program, std::size_t limit)
+    : program_(std::move(program)), limit_(limit) {}
+
+std::shared_ptr<Recording> Replayer::find(
+    const std::vector<c10::IValue>& inputs) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = std::ranges::find_if(
+      recordings_,
+      [&](const auto& recording) { return recording->matches(inputs); });
+  if (found == recordings_.end()) {
+    return nullptr;
+  }
+  std::rotate(recordings_.begin(), found, found + 1);
+  return recordings_.front();
+}
+
+void Replayer::keep(std::shared_ptr<Recording> recording) {
+  std::shared_ptr<Recording> dropped;  // destroyed without the lock
+  const std::lock_guard<std::mutex> lock(mutex_);
+  recordings_.insert(recordings_.begin(), std::move(recording));
+  if (recordings_.size() > limit_) {
+    dropped = std::move(recordings_.back());
+    recordings_.pop_back();
+    ++evicted_;
+  }
+}
+
+std::vector<c10::IValue> Replayer::run(std::vector<c10::IValue> inputs) {
+  if (limit_ == 0 || inputs.size() != program_->n_inputs() || is_watched() ||
+      !are_plain(inputs)) {
+    ++eager_;
+    return program_->run(std::move(inputs));
+  }
+  if (const std::shared_ptr<Recording> recording = find(inputs)) {
+    std::vector<c10::IValue> results;
+    if (recording->replay(inputs, results)) {
+      ++replayed_;
+      return results;
+    }
+    ++eager_;  // another thread is inside
+    return program_->run(std::move(inputs));
+  }
+  auto recording = std::make_shared<Recording>(*program_, inputs);
+  std::vector<c10::IValue> results = recording->record(std::move(inputs));
+  ++recorded_;
+  keep(std::move(recording));
+  return results;
+}
+
+Replayer::Counts Replayer::counts() const {
+  Counts made;
+  made.recorded = recorded_;
+  made.replayed = replayed_;
+  made.eager = eager_;
+  made.evicted = evicted_;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& recording : recordings_) {
+    made.left += recording->left();
+  }
+  if (!recordings_.empty()) {
+    made.last = recordings_.front()->counts();
+  }
+  return made;
+}
+
+}  // namespace npu::graph

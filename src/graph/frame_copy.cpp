@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call frame that outlives the call.
+#include "graph/frame_copy.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "driver/plan_cache.h"
+#include "npu/validate.h"
+
+namespace npu::graph {
+namespace {
+
+constexpr std::size_t kAlign = 16;
+
+// Bytes from the first to behind the last element.
+std::uint64_t extent(const npu_tensor& tensor) {
+  if (tensor.storage_bytes == 0 || tensor.storage == nullptr) {
+    return 0;
+  }
+  const auto* const data = static_cast<const std::byte*>(tensor.data);
+  const auto* const base = static_cast<const std::byte*>(tensor.storage);
+  const std::uint64_t before = static_cast<std::uint64_t>(data - base);
+  return tensor.storage_bytes > before ? tensor.storage_bytes - before : 0;
+}
+
+}  // namespace
+
+// Lays the block out. Arrays are appended and pointers to them noted; nothing
+// points anywhere before the block has its place.
+class FrameCopy::Writer {
+ public:
+  explicit Writer(const Resolve& resolve) : resolve_(resolve) {}
+
+  bool write(const npu_call& frame) {
+    if (frame.host_workspace != nullptr || frame.carry != nullptr ||
+        frame.rng.seed_ptr != nullptr || frame.rng.offset_ptr != nullptr) {
+      return false;
+    }
+    const std::uint32_t size =
+        std::min<std::uint32_t>(frame.size, sizeof(npu_call));
+    const std::uint32_t head = append(&frame, size, sizeof(npu_call));
+    const std::uint32_t attrs = append(frame.attrs, frame.attr_bytes);
+    point(head + offsetof(npu_call, attrs), attrs, frame.attrs != nullptr);
+    if (!device(
+            head + offsetof(npu_call, workspace),
+            frame.workspace,
+            frame.workspace_bytes)) {
+      return false;
+    }
+    const std::uint32_t n = frame.n_out + frame.n_in;
+    const std::uint32_t tensors = append(frame.tensors, n * sizeof(npu_tensor));
+    point(head + offsetof(npu_call, tensors), tensors, n != 0);
+    for (std::uint32_t i = 0; i < n; ++i) {
+      if (!tensor(tensors + i * sizeof(npu_tensor), frame.tensors[i])) {
+        return false;
+      }
+    }
+    return lists(head, frame);
+  }
+
+  std::vector<std::byte> bytes;
+  std::vector<Patch> patches;
+  std::vector<Inner> inner;
+
+ private:
+  std::uint32_t append(
+      const void* data, std::size_t size, std::size_t room = 0) {
+    const std::size_t at = (bytes.size() + kAlign - 1) / kAlign * kAlign;
+    bytes.resize(at + std::max(size, room));
+    if (size != 0) {
+      std::memcpy(bytes.data() + at, data, size);
+    }
+    return static_cast<std::uint32_t>(at);
+  }
+  void point(std::size_t at, std::uint32_t to, bool set) {
+    if (set) {
+      inner.push_back({static_cast<std::uint32_t>(at), to});
+    }
+  }
+  bool device(std::size_t at, const void* pointer, std::uint64_t size) {
+    if (pointer == nullptr) {
+      return true;
+    }
+    const std::optional<Ref> ref = resolve_(pointer, size);
+    if (ref) {
+      patches.push_back({static_cast<std::uint32_t>(at), *ref});
+    }
+    return ref.has_value();
+  }
+
+  bool tensor(std::size_t at, const npu_tensor& tensor) {
+    if (tensor.dtype == NPU_ABSENT) {
+      return true;
+    }
+    const std::size_t dims = tensor.ndim * sizeof(std::int64_t);
+    point(at + offsetof(npu_tensor, sizes), append(tensor.sizes, dims), true);
+    point(
+        at + offsetof(npu_tensor, strides), append(tensor.strides, dims), true);
+    if ((tensor.flags & NPU_TENSOR_HOST_SCALAR) != 0) {
+      // A number: the value is part of the call.
+      const std::uint32_t value =
+          append(tensor.data, npu_dtype_bytes(tensor.dtype), kAlign);
+      point(at + offsetof(npu_tensor, data), value, true);
+      point(at + offsetof(npu_tensor, storage), value, true);
+      return true;
+    }
+    const void* const base =
+        tensor.storage != nullptr ? tensor.storage : tensor.data;
+    return device(
+               at + offsetof(npu_tensor, storage),
+               base,
+               tensor.storage_bytes) &&
+           device(at + offsetof(npu_tensor, data), tensor.data, extent(tensor));
+  }
+
+  bool lists(std::uint32_t head, const npu_call& frame) {
+    const std::uint32_t at =
+        append(frame.lists, frame.n_lists * sizeof(npu_list));
+    point(head + offsetof(npu_call, lists), at, frame.n_lists != 0);
+    for (std::uint32_t i = 0; i < frame.n_lists; ++i) {
+      if (!list(at + i * sizeof(npu_list), frame.lists[i])) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool list(std::size_t at, const npu_list& list) {
+    const std::uint32_t numel =
+        append(list.numel, list.n * sizeof(std::int64_t));
+    point(at + offsetof(npu_list, numel), numel, list.numel != nullptr);
+    if ((list.flags & NPU_TENSOR_HOST_SCALAR) != 0) {
+      return false;
+    }
+    if (list.data != nullptr) {
+      const std::uint32_t data = append(list.data, list.n * sizeof(void*));
+      point(at + offsetof(npu_list, data), data, true);
+      for (std::uint32_t i = 0; i < list.n; ++i) {
+        const std::uint64_t size =
+            list.numel == nullptr ? 0
+                                  : static_cast<std::uint64_t>(list.numel[i]) *
+                                        npu_dtype_bytes(list.dtype);
+        if (!device(data + i * sizeof(void*), list.data[i], size)) {
+          return false;
+        }
+      }
+    }
+    if (list.tensors != nullptr) {
+      const std::uint32_t tensors =
+          append(list.tensors, list.n * sizeof(npu_tensor));
+      point(at + offsetof(npu_list, tensors), tensors, true);
+      for (std::uint32_t i = 0; i < list.n; ++i) {
+        if (!tensor(tensors + i * sizeof(npu_tensor), list.tensors[i])) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  const Resolve& resolve_;
+};
+
+std::optional<FrameCopy> FrameCopy::make(
+    const npu_call& frame, PlanHandle plan, const Resolve& resolve) {
+  Writer writer(resolve);
+  if (!writer.write(frame)) {
+    return std::nullopt;
+  }
+  FrameCopy made;
+  made.bytes_ = static_cast<std::uint32_t>(writer.bytes.size());
+  // new[] of bytes is aligned for every fundamental type.
+  made.block_ = std::make_unique<std::byte[]>(writer.bytes.size());
+  std::memcpy(made.block_.get(), writer.bytes.data(), writer.bytes.size());
+  made.patches_ = std::move(writer.patches);
+  made.inner_ = std::move(writer.inner);
+  made.plan_ = std::move(plan);
+  made.set_inner_pointers();
+  return made;
+}
+
+FrameCopy::FrameCopy(const FrameCopy& other)
+    : block_(std::make_unique<std::byte[]>(other.bytes_)),
+      bytes_(other.bytes_),
+      patches_(other.patches_),
+      inner_(other.inner_),
+      plan_(other.plan_) {
+  std::memcpy(block_.get(), other.block_.get(), bytes_);
+  set_inner_pointers();
+}
+
+void FrameCopy::set_inner_pointers() noexcept {
+  for (const Inner& inner : inner_) {
+    *reinterpret_cast<void**>(block_.get() + inner.at) =
+        block_.get() + inner.to;
+  }
+}
+
+bool FrameCopy::remap(
+    const std::function<std::optional<Ref>(const Ref&)>& change) {
+  for (Patch& patch : patches_) {
+    const std::optional<Ref> ref = change(patch.ref);
+    if (!ref) {
+      return false;
+    }
+    patch.ref = *ref;
+  }
+  return true;
+}
+
+std::vector<BufferId> FrameCopy::buffers() const {
+  std::vector<BufferId> found;
+  for (const Patch& patch : patches_) {
+    if (std::ranges::find(found, patch.ref.buffer) == found.end()) {
+      found.push_back(patch.ref.buffer);
+    }
+  }
+  return found;
+}
+
+}  // namespace npu::graph

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call frame that outlives the call: everything it points to in one block,
+// device pointers as (buffer, offset).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "driver/call.h"
+
+namespace npu::graph {
+
+using BufferId = std::uint32_t;
+
+// A place in a buffer of the graph.
+struct Ref {
+  BufferId buffer = 0;
+  std::uint64_t offset = 0;
+};
+
+// Where a pointer of a frame leads; nothing when no buffer of the graph holds
+// it. `bytes` is how much of it the frame may touch, 0 when it does not say.
+using Resolve =
+    std::function<std::optional<Ref>(const void* pointer, std::uint64_t bytes)>;
+
+class FrameCopy {
+ public:
+  // Nothing when the frame cannot be kept: a pointer nobody knows, host
+  // workspaces, a carry between two calls, random numbers.
+  static std::optional<FrameCopy> make(
+      const npu_call& frame, PlanHandle plan, const Resolve& resolve);
+
+  FrameCopy(FrameCopy&&) noexcept = default;
+  FrameCopy& operator=(FrameCopy&&) noexcept = default;
+  FrameCopy(const FrameCopy& other);
+  FrameCopy& operator=(const FrameCopy&) = delete;
+  ~FrameCopy() = default;
+
+  // The frame with its pointers into these memories, by buffer. Valid until the
+  // next bind.
+  const npu_call& bind(std::span<void* const> bases) noexcept {
+    for (const Patch& patch : patches_) {
+      void* const pointer =
+          static_cast<std::byte*>(bases[patch.ref.buffer]) + patch.ref.offset;
+      *reinterpret_cast<void**>(block_.get() + patch.at) = pointer;
+    }
+    return *reinterpret_cast<const npu_call*>(block_.get());
+  }
+
+  const npu_call& frame() const noexcept {
+    return *reinterpret_cast<const npu_call*>(block_.get());
+  }
+  // Every place becomes another one; false, and the copy is of no use, when
+  // `change` has none for it.
+  bool remap(const std::function<std::optional<Ref>(const Ref&)>& change);
+  // Buffers it reads or writes, each once.
+  std::vector<BufferId> buffers() const;
+
+ private:
+  struct Patch {
+    std::uint32_t at;  // byte offset of the pointer in the block
+    Ref ref;
+  };
+  struct Inner {  // a pointer from the block into the block
+    std::uint32_t at;
+    std::uint32_t to;
+  };
+  class Writer;
+
+  FrameCopy() = default;
+  void set_inner_pointers() noexcept;
+
+  std::unique_ptr<std::byte[]> block_;
+  std::uint32_t bytes_ = 0;
+  std::vector<Patch> patches_;
+  std::vector<Inner> inner_;
+  PlanHandle plan_;
+};
+
+}  // namespace npu::graph

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recordings: lives of buffers, their places, and running frames.
+#include "graph/graph.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace npu::graph {
+namespace {
+
+// As the caching allocator aligns, so that plans made for a class of
+// alignments hold.
+constexpr std::uint64_t kArenaAlign = 512;
+
+std::uint64_t rounded(std::uint64_t bytes) {
+  return (bytes + kArenaAlign - 1) / kArenaAlign * kArenaAlign;
+}
+
+bool alive_together(const Buffer& a, const Buffer& b) {
+  return a.first <= b.last && b.first <= a.last;
+}
+
+bool overlap(const Buffer& a, const Buffer& b) {
+  return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+void find_lives(Graph& graph) {
+  for (Buffer& buffer : graph.buffers) {
+    buffer.used = false;
+  }
+  for (std::uint32_t n = 0; n < graph.nodes.size(); ++n) {
+    for (const BufferId id : buffers_of(graph.nodes[n])) {
+      Buffer& buffer = graph.buffers.at(id);
+      buffer.first = buffer.used ? buffer.first : n;
+      buffer.last = n;
+      buffer.used = true;
+    }
+  }
+}
+
+// The lowest place that is free while `buffer` is in use.
+std::uint64_t find_place(
+    const Buffer& buffer, const std::vector<const Buffer*>& placed) {
+  std::vector<const Buffer*> rivals;
+  std::ranges::copy_if(placed, std::back_inserter(rivals), [&](auto* other) {
+    return alive_together(buffer, *other);
+  });
+  std::ranges::sort(rivals, {}, [](auto* other) { return other->offset; });
+  std::uint64_t at = 0;
+  for (const Buffer* const other : rivals) {
+    if (at + buffer.bytes <= other->offset) {
+      break;
+    }
+    at = std::max(at, other->offset + rounded(other->bytes));
+  }
+  return at;
+}
+
+}  // namespace
+
+std::vector<BufferId> buffers_of(const Node& node) {
+  if (const auto* const frame = std::get_if<FrameCopy>(&node)) {
+    return frame->buffers();
+  }
+  if (const auto* const bytes = std::get_if<BytesNode>(&node)) {
+    if (bytes->set) {
+      return {bytes->to.buffer};
+    }
+    return {bytes->to.buffer, bytes->from.buffer};
+  }
+  return std::get<IslandNode>(node).buffers;
+}
+
+// Large ones first: what is left between them is for the small ones.
+std::uint64_t plan_memory(Graph& graph) {
+  find_lives(graph);
+  std::vector<BufferId> order;
+  for (BufferId id = 0; id < graph.buffers.size(); ++id) {
+    const Buffer& buffer = graph.buffers[id];
+    if (buffer.kind == Buffer::kLocal && buffer.used) {
+      order.push_back(id);
+    }
+  }
+  std::ranges::stable_sort(order, [&](BufferId a, BufferId b) {
+    return graph.buffers[a].bytes > graph.buffers[b].bytes;
+  });
+  std::vector<const Buffer*> placed;
+  std::uint64_t sum = 0;
+  graph.arena_bytes = 0;
+  for (const BufferId id : order) {
+    Buffer& buffer = graph.buffers[id];
+    buffer.offset = find_place(buffer, placed);
+    placed.push_back(&buffer);
+    sum += rounded(buffer.bytes);
+    graph.arena_bytes =
+        std::max(graph.arena_bytes, buffer.offset + rounded(buffer.bytes));
+  }
+  return sum;
+}
+
+std::string verify(const Graph& graph) {
+  for (std::uint32_t n = 0; n < graph.nodes.size(); ++n) {
+    for (const BufferId id : buffers_of(graph.nodes[n])) {
+      const std::string where =
+          "node " + std::to_string(n) + ": buffer " + std::to_string(id);
+      if (id >= graph.buffers.size()) {
+        return where + " does not exist";
+      }
+      const Buffer& buffer = graph.buffers[id];
+      if (!buffer.used || n < buffer.first || n > buffer.last) {
+        return where + " is used outside of its life";
+      }
+      if (buffer.kind == Buffer::kLocal &&
+          buffer.offset + buffer.bytes > graph.arena_bytes) {
+        return where + " ends behind the arena";
+      }
+    }
+    if (const auto* const bytes = std::get_if<BytesNode>(&graph.nodes[n])) {
+      for (const Ref ref : {bytes->to, bytes->set ? bytes->to : bytes->from}) {
+        if (ref.offset + bytes->bytes > graph.buffers[ref.buffer].bytes) {
+          return "node " + std::to_string(n) + ": bytes outside of buffer " +
+                 std::to_string(ref.buffer);
+        }
+      }
+    }
+  }
+  std::vector<BufferId> locals;
+  for (BufferId id = 0; id < graph.buffers.size(); ++id) {
+    if (graph.buffers[id].kind == Buffer::kLocal && graph.buffers[id].used) {
+      locals.push_back(id);
+    }
+  }
+  for (std::size_t i = 0; i < locals.size(); ++i) {
+    for (std::size_t j = i + 1; j < locals.size(); ++j) {
+      const Buffer& a = graph.buffers[locals[i]];
+      const Buffer& b = graph.buffers[locals[j]];
+      if (alive_together(a, b) && overlap(a, b)) {
+        return "buffers " + std::to_string(locals[i]) + " and " +
+               std::to_string(locals[j]) + " overlap while both are in use";
+      }
+    }
+  }
+  return "";
+}
+
+void run_nodes(
+    Graph& graph,
+    std::size_t first,
+    std::size_t last,
+    std::span<void* const> bases,
+    Launcher& launcher) {
+  const auto at = [&](const Ref& ref) {
+    return static_cast<std::byte*>(bases[ref.buffer]) + ref.offset;
+  };
+  for (std::size_t n = first; n < last; ++n) {
+    if (auto* const frame = std::get_if<FrameCopy>(&graph.nodes[n])) {
+      launcher.frame(frame->bind(bases));
+    } else if (
+        const auto* const node = std::get_if<BytesNode>(&graph.nodes[n])) {
+      launcher.bytes(*node, at(node->to), node->set ? nullptr : at(node->from));
+    }
+  }
+}
+
+}  // namespace npu::graph

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work of this thread that no recording of call frames holds: CPU kernels on
+// device memory, waiting for a stream, copies between devices. Whoever records
+// compares the number before and after a call.
+#pragma once
+
+#include <cstdint>
+
+namespace npu {
+
+inline std::uint64_t& host_work_of_thread() noexcept {
+  static thread_local std::uint64_t seen = 0;
+  return seen;
+}
+inline void note_host_work() noexcept {
+  ++host_work_of_thread();
+}
+
+}  // namespace npu
