@@ -125,6 +125,60 @@ def test_dropout_with_add_softmax():
     near(d, want * bits(mask, 256).reshape(4, 64) / 0.75)
 
 
+def test_dropout_with_bytes():
+    x = dev(torch.rand(300) + 1)
+    y, mask = torch.ops.npu._dropout_with_byte_mask(x, 0.25)
+    assert mask.dtype == torch.uint8 and 0.6 < mask.double().mean() < 0.9
+    near(y, x.cpu() * mask.cpu() / 0.75)
+    near(torch.ops.npu._dropout_with_byte_mask_backward(x, mask, 0.25), y.cpu())
+    assert torch.equal(torch_npu.dropout_with_byte_mask(x, 0.25, False), x)
+    assert (torch_npu.dropout_with_byte_mask(x, 0.25, True) == 0).any()
+
+
+def test_gradient_of_dropout_with_add_softmax():
+    x, x1, grad = rand(4, 64), rand(4, 64), rand(4, 64)
+    mask, s, _ = torch_npu.npu_dropout_with_add_softmax(dev(x), dev(x1), 0.5, 0.25, -1)
+    got = torch.ops.npu.npu_dropout_with_add_softmax_backward(dev(grad), mask, s, 0.5, 0.25, -1)
+    leaves = x.requires_grad_(), x1.requires_grad_()
+    soft = torch.softmax(leaves[1] + 0.5 * leaves[0], -1)
+    want = torch.autograd.grad(soft * bits(mask, 256).reshape(4, 64) / 0.75, leaves, grad)
+    for a, b in zip(got, want):
+        near(a, b)
+
+
+def test_lists_are_written():
+    tensors = [dev(rand(2, 6, 4)), dev(rand(2, 5, 4))]
+    want = torch_npu.npu_scatter_list(
+        tensors, dev(torch.tensor([1, 3])), dev(rand(2, 2, 2, 4)) * 0 + 9
+    )
+    torch_npu.npu_scatter_list_(tensors, dev(torch.tensor([1, 3])), dev(rand(2, 2, 2, 4)) * 0 + 9)
+    assert all(torch.equal(a, b) for a, b in zip(tensors, want)) and (want[0] == 9).sum() == 16
+
+
+def test_outputs_of_attention_are_foreseen():
+    """The shapes promised before the call are those of its results."""
+    for layout, size in (("BNSD", (2, 2, 5, 8)), ("BSH", (2, 5, 16)), ("SBH", (5, 2, 16))):
+        q = dev(rand(*size))
+        real = torch_npu.npu_fusion_attention_v3(q, q, q, 2, layout)
+        empty = torch.ops.npu._npu_fusion_attention_v3_infer_output(q, q, q, 2, layout)
+        assert [(x.shape, x.dtype) for x in empty] == [(x.shape, x.dtype) for x in real[:3]]
+        grads = torch.ops.npu._npu_fusion_attention_grad_v3_infer_output(q, q, q)
+        assert [x.shape for x in grads] == [q.shape, q.shape, q.shape, (0,), (0,)]
+        for name in (
+            "fusion_attention_v3",
+            "fused_infer_attention_score",
+            "fused_infer_attention_score_v2",
+        ):
+            ask = getattr(torch.ops.npu, f"_npu_{name}_get_max_workspace")
+            assert ask(q, q, q, *((2, layout) if "v3" in name else ())).numel() == 0
+        assert (
+            torch.ops.npu._npu_fusion_attention_grad_v3_get_max_workspace(
+                q, q, q, q, 2, layout
+            ).numel()
+            == 0
+        )
+
+
 def test_attention_dropout_and_its_gradient():
     """Seed and offset of the forward pass rebuild the mask in backward."""
     q, k, v = (dev(rand(1, 2, 16, 8)).requires_grad_() for _ in range(3))

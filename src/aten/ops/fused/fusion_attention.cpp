@@ -6,23 +6,26 @@
 // the cache; backward is the flash kernel's, from their logsumexp. Dropout,
 // position biases, other masks, sinks and packed sequences are left to the
 // composition.
+#include <ATen/Parallel.h>
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_backward.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/bmm.h>
-#include <ATen/ops/exp.h>
-#include <ATen/ops/log.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 
 #include <string>
 
 #include "aten/ops/fused/fused.h"
+#include "driver/registry.h"
 
 namespace npu::fused {
 namespace {
 
 constexpr char kFusion[] = "npu::npu_fusion_attention";
 constexpr char kFusionGrad[] = "npu::npu_fusion_attention_grad";
+constexpr char kFlash[] = "aten::_scaled_dot_product_flash_attention_for_cpu";
 
 // Arguments of an operator's call, by name.
 class Arguments {
@@ -159,18 +162,26 @@ at::Tensor for_each_head(const at::Tensor& x, std::int64_t heads) {
   return all.flatten(0, 1).to(at::kFloat).contiguous();
 }
 
+// The device is this computer's processor.
+bool is_on_cpu() {
+  const Driver* const driver = active_driver_or_null();
+  return driver != nullptr && driver->device_is_cpu();
+}
+
 // The queries of a block against keys; `out`, `most` and `total` are their
-// places in the results. Scores stand keys by queries: PyTorch reduces over a
-// leading dimension many columns at a time, over the last one by one.
+// places in the results, `scores` is memory for theirs. Scores stand keys by
+// queries: PyTorch reduces over a leading dimension many columns at a time,
+// over the last one by one.
 void attend_block(
     const at::Tensor& q,
     const at::Tensor& k,
     const at::Tensor& v,
     const at::Tensor& hidden,
+    at::Tensor scores,
     at::Tensor out,
     const at::Tensor& most,
     const at::Tensor& total) {
-  at::Tensor scores = at::bmm(k, q.transpose(1, 2));
+  at::bmm_out(scores, k, q.transpose(1, 2));
   if (hidden.defined()) {
     const std::int64_t n = hidden.size(0);
     scores.narrow(1, scores.size(1) - n, n)
@@ -185,46 +196,83 @@ void attend_block(
   out.div_(total);
 }
 
-// Elements of a block of scores: what fits the cache of a core or two.
-constexpr std::int64_t kBlock = 1 << 18;
-
-Triple attend(const Problem& p, const at::Tensor* qkv) {
-  const at::Tensor q = for_each_head(qkv[0], p.heads).mul_(p.scale);
-  const at::Tensor k = for_each_head(qkv[1], p.heads);
-  const at::Tensor v = for_each_head(qkv[2], p.heads);
-  const std::int64_t n = q.size(0);
+// Of heads [first, last) of (heads, S, D), in blocks that stay in the cache of
+// a core.
+void attend_heads(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    const Triple& results,
+    bool causal,
+    std::int64_t first,
+    std::int64_t last) {
   const std::int64_t sq = q.size(1);
-  const std::int64_t sk = k.size(1);
-  const at::Tensor out = empty_of(q, {n, sq, v.size(2)}, at::kFloat);
-  const at::Tensor most = empty_of(q, {n, sq, 1}, at::kFloat);
-  const at::Tensor total = empty_of(q, {n, sq, 1}, at::kFloat);
-  const std::int64_t rows = std::min<std::int64_t>(sq, p.causal ? 128 : 512);
-  const std::int64_t heads =
-      std::clamp<std::int64_t>(kBlock / (rows * sk), 1, n);
+  const std::int64_t rows = std::min<std::int64_t>(sq, causal ? 128 : 256);
+  const at::Tensor memory = at::empty({rows * k.size(1)}, q.options());
   at::Tensor later;  // (keys, queries) of a block on the diagonal: keys behind
-  if (p.causal) {
+  if (causal) {
     later = at::ones({rows, rows}, q.options().dtype(at::kBool)).tril_(-1);
   }
-  for (std::int64_t h = 0; h < n; h += heads) {
-    const std::int64_t some = std::min(heads, n - h);
+  for (std::int64_t h = first; h < last; ++h) {
     for (std::int64_t r = 0; r < sq; r += rows) {
       const std::int64_t count = std::min(rows, sq - r);
-      const std::int64_t keys = p.causal ? r + count : sk;
+      const std::int64_t keys = causal ? r + count : k.size(1);
       const auto part = [&](const at::Tensor& x) {
-        return x.narrow(0, h, some).narrow(1, r, count);
+        return x.narrow(0, h, 1).narrow(1, r, count);
       };
       attend_block(
           part(q),
-          k.narrow(0, h, some).narrow(1, 0, keys),
-          v.narrow(0, h, some).narrow(1, 0, keys),
-          later.defined() ? later.narrow(0, 0, count).narrow(1, 0, count)
-                          : at::Tensor(),
-          part(out),
-          part(most),
-          part(total));
+          k.narrow(0, h, 1).narrow(1, 0, keys),
+          v.narrow(0, h, 1).narrow(1, 0, keys),
+          causal ? later.narrow(0, 0, count).narrow(1, 0, count) : at::Tensor(),
+          memory.narrow(0, 0, keys * count).view({1, keys, count}),
+          part(std::get<0>(results)),
+          part(std::get<1>(results)),
+          part(std::get<2>(results)));
     }
   }
-  return {out, most, total};
+}
+
+Triple empty_results(const at::Tensor& q, const at::Tensor& v) {
+  const std::int64_t n = q.size(0);
+  const std::int64_t rows = q.size(1);
+  return {
+      at::empty({n, rows, v.size(2)}, q.options()),
+      at::empty({n, rows, 1}, q.options()),
+      at::empty({n, rows, 1}, q.options())};
+}
+
+// On the CPU, a thread for some of the heads.
+Triple attend_on_cpu(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    bool causal) {
+  Triple results = empty_results(q, v);
+  at::parallel_for(0, q.size(0), 1, [&](std::int64_t first, std::int64_t last) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    attend_heads(q, k, v, results, causal, first, last);
+  });
+  return results;
+}
+
+Triple attend(const Problem& p, const at::Tensor* qkv) {
+  const at::Tensor q = for_each_head(qkv[0], p.heads).mul(p.scale);
+  const at::Tensor k = for_each_head(qkv[1], p.heads);
+  const at::Tensor v = for_each_head(qkv[2], p.heads);
+  if (is_on_cpu()) {
+    static ladder::Entry& entry =
+        ladder::make_entry(find_operator(kFlash), kFusion);
+    return ladder::run_unboxed<
+        Triple,
+        const at::Tensor&,
+        const at::Tensor&,
+        const at::Tensor&,
+        bool>(entry, NPU_REASON_NO_KERNEL, &attend_on_cpu, q, k, v, p.causal);
+  }
+  Triple results = empty_results(q, v);
+  attend_heads(q, k, v, results, p.causal, 0, q.size(0));
+  return results;
 }
 
 // (B * N, S, 1) as (B, N, S, 8).
