@@ -88,3 +88,13 @@ def test_explain(capsys):
     ):
         assert cli.main(["explain", name, "--lang", "en"]) in (0, None)
         assert said in capsys.readouterr().out
+
+
+def test_list(capsys):
+    import json
+
+    from opennpu import cli
+
+    assert cli.main(["ops", "--custom", "--json"]) in (0, None)
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 399 and sum(row["implemented"] for row in rows) >= 220

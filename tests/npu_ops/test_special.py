@@ -274,6 +274,34 @@ BAD = [
         "ERR01002",
     ),
     ("npu_iou", lambda: (rand(2, 3), rand(2, 4)), "bboxes has shape", "ERR01001"),
+    (
+        "npu_ffn",
+        lambda: (rand(2, 4), rand(4, 4), rand(4, 4), "tanh"),
+        "activation is tanh",
+        "ERR01003",
+    ),
+    (
+        "npu_scatter",
+        lambda: (rand(2, 3), torch.tensor([0]), rand(1, 1), 0),
+        "indices has shape",
+        "ERR01001",
+    ),
+    ("npu_indexing", lambda: (rand(2, 3), [0], [1, 2], [1]), "give as many", "ERR01001"),
+    ("npu_renorm_backward", lambda: (rand(2, 3), rand(2, 3), 2.0, 5, 1.0), "dim is 5", "ERR01003"),
+    ("kl_div_backward", lambda: (rand(2), rand(2), rand(2), 7), "reduction is 7", "ERR01003"),
+    (
+        "npu_moe_token_permute_grad_v2",
+        lambda: (rand(4, 2), torch.tensor([0, 1, 2]), 2, torch.float32, 2),
+        "sorted_indices has 3",
+        "ERR01001",
+    ),
+    (
+        "npu_masked_fill_range",
+        lambda: (rand(2, 3), torch.tensor([[0]]), torch.tensor([[1, 2]]), rand(1)),
+        "start has shape",
+        "ERR01001",
+    ),
+    ("img_to_tensor", lambda: (rand(2, 3),), "allowed: uint8", "ERR01001"),
 ]
 
 
