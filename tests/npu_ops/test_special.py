@@ -78,6 +78,52 @@ def test_rotary_changes_its_inputs():
     assert torch.equal(out[0], q) and torch.equal(out[1], k) and not torch.equal(before, q)
 
 
+@pytest.mark.parametrize("mode", ["half", "interleave", "quarter"])
+def test_rotary_turns_back(mode):
+    """Without gradients of cos and sin, backward is a turn the other way."""
+    x, grad = rand(2, 5, 3, 8), rand(2, 5, 3, 8)
+    cos, sin = rand(1, 5, 1, 8), rand(1, 5, 1, 8)
+    place = {
+        "half": [4, 5, 6, 7, 0, 1, 2, 3],
+        "interleave": [1, 0, 3, 2, 5, 4, 7, 6],
+        "quarter": [2, 3, 0, 1, 6, 7, 4, 5],
+    }[mode]
+    sign = torch.tensor([-1.0 if place[k] > k else 1.0 for k in range(8)], dtype=torch.float64)
+    leaf = x.clone().requires_grad_()
+    out = leaf * cos + leaf[..., place] * sign * sin
+    want = torch.autograd.grad(out, leaf, grad)[0]
+    mine = dev(x).requires_grad_()
+    got = torch_npu.npu_rotary_mul(mine, dev(cos), dev(sin), mode)
+    near(got.detach(), out.detach())
+    near(torch.autograd.grad(got, mine, dev(grad))[0], want)
+
+
+def test_gradients_of_gradients():
+    """The gradient's own kernel is left for a composition that autograd sees through."""
+    x, gamma = rand(3, 8), rand(8)
+
+    def double(x, gamma, norm):
+        leaf = x.requires_grad_()
+        first = torch.autograd.grad(norm(leaf, gamma).pow(3).sum(), leaf, create_graph=True)[0]
+        return torch.autograd.grad(first.pow(2).sum(), leaf)[0]
+
+    want = double(
+        x.clone(), gamma, lambda x, g: x / torch.sqrt((x**2).mean(-1, keepdim=True) + 1e-6) * g
+    )
+    zero = dev(torch.zeros_like(x))
+    for norm in (
+        lambda x, g: torch_npu.npu_rms_norm(x, g)[0],
+        lambda x, g: torch_npu.npu_add_rms_norm(x, zero, g)[0],
+    ):
+        near(double(dev(x), dev(gamma), norm), want, 1e-3)
+    q = rand(1, 1, 4, 8)
+    want = double(
+        q.clone(), None, lambda q, _: torch.softmax(q @ q.transpose(-1, -2) * 0.25, -1) @ q
+    )
+    attend = lambda q, _: torch_npu.npu_fusion_attention(q, q, q, 1, "BNSD", scale=0.25)[0]  # noqa: E731
+    near(double(dev(q), None, attend), want, 1e-3)
+
+
 def test_add_rms_norm_v2_changes_its_inputs():
     x1, x2, gamma = dev(rand(3, 8)), dev(rand(3, 8)), dev(rand(8))
     y, rstd, total = torch_npu.npu_add_rms_norm(x1, x2, gamma)

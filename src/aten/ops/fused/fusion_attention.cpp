@@ -14,6 +14,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <string>
 
@@ -403,6 +404,48 @@ constexpr Renamed kSame[] = {
     {"sparse_mode", "sparse_mode"},
 };
 
+// To be differentiated again: through the composition, where the row maximum
+// and sum depend on the inputs.
+variable_list attention_grads_again(
+    AutogradContext* ctx, const variable_list& saved, const at::Tensor& grad) {
+  const c10::OperatorHandle op = find_operator(kFusion);
+  // One tensor may be query, key and value: each gets a variable of its own.
+  variable_list own;
+  for (std::size_t i = 0; i < 3; ++i) {
+    own.push_back(saved[i].view_as(saved[i]));
+  }
+  torch::jit::Stack stack;
+  for (const c10::Argument& argument : op.schema().arguments()) {
+    c10::IValue value = argument.default_value().value_or(c10::IValue());
+    for (const Renamed& name : kSame) {
+      if (argument.name() == name.forward) {
+        value = ctx->saved_data[name.grad];
+      }
+    }
+    stack.push_back(
+        argument.name() == "query"   ? own[0]
+        : argument.name() == "key"   ? own[1]
+        : argument.name() == "value" ? own[2]
+                                     : std::move(value));
+  }
+  op.redispatchBoxed(kComposition, &stack);
+  variable_list inputs;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (own[i].requires_grad()) {
+      inputs.push_back(own[i]);
+      places.push_back(i);
+    }
+  }
+  const variable_list found = torch::autograd::grad(
+      {stack[0].toTensor()}, inputs, {grad}, true, /*create_graph=*/true);
+  variable_list all(4);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    all[places[i]] = found[i];
+  }
+  return all;
+}
+
 struct NpuFusionAttention : torch::autograd::Function<NpuFusionAttention> {
   // The rest of the arguments come as the stack of the call.
   static variable_list forward(
@@ -433,6 +476,9 @@ struct NpuFusionAttention : torch::autograd::Function<NpuFusionAttention> {
       AutogradContext* ctx, const variable_list& grads) {
     const c10::OperatorHandle op = find_operator(kFusionGrad);
     const variable_list saved = ctx->get_saved_variables();
+    if (at::GradMode::is_enabled()) {
+      return attention_grads_again(ctx, saved, grads[0]);
+    }
     torch::jit::Stack stack;
     for (const c10::Argument& argument : op.schema().arguments()) {
       const std::string& name = argument.name();

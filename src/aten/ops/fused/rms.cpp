@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // npu_rms_norm and npu_add_rms_norm on their kinds, forward and backward.
-#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "aten/ops/fused/fused.h"
 
@@ -73,6 +73,30 @@ Pair rms_backward(
   return op.redispatch(kComposition, grad, x, gamma, rstd);
 }
 
+// To be differentiated again: through the composition, where rstd depends on x.
+variable_list rms_grads_again(
+    const at::Tensor& x,
+    const at::Tensor& gamma,
+    double epsilon,
+    const at::Tensor& grad) {
+  static const auto op = typed<RmsFn>(kRms);
+  const at::Tensor y =
+      std::get<0>(op.redispatch(kComposition, x, gamma, epsilon));
+  variable_list inputs;
+  for (const at::Tensor& input : {x, gamma}) {
+    if (input.requires_grad()) {
+      inputs.push_back(input);
+    }
+  }
+  variable_list found = torch::autograd::grad(
+      {y}, inputs, {grad}, /*retain_graph=*/true, /*create_graph=*/true);
+  if (!x.requires_grad()) {
+    found.insert(found.begin(), at::Tensor());
+  }
+  found.resize(2);
+  return found;
+}
+
 struct NpuRmsNorm : torch::autograd::Function<NpuRmsNorm> {
   static variable_list forward(
       AutogradContext* ctx,
@@ -83,6 +107,7 @@ struct NpuRmsNorm : torch::autograd::Function<NpuRmsNorm> {
     const at::AutoDispatchBelowADInplaceOrView below;
     auto [out, rstd] = op.call(x, gamma, epsilon);
     ctx->save_for_backward({x, gamma, rstd});
+    ctx->saved_data["epsilon"] = epsilon;
     ctx->mark_non_differentiable({rstd});
     return {out, rstd};
   }
@@ -90,6 +115,11 @@ struct NpuRmsNorm : torch::autograd::Function<NpuRmsNorm> {
       AutogradContext* ctx, const variable_list& grads) {
     static const auto op = typed<RmsBackwardFn>(kRmsBackward);
     const variable_list saved = ctx->get_saved_variables();
+    if (at::GradMode::is_enabled()) {
+      variable_list found = rms_grads_again(
+          saved[0], saved[1], ctx->saved_data["epsilon"].toDouble(), grads[0]);
+      return {found[0], found[1], at::Tensor()};
+    }
     auto [dx, dgamma] = op.call(grads[0], saved[0], saved[1], saved[2]);
     return {dx, dgamma.to(saved[1].scalar_type()), at::Tensor()};
   }
@@ -146,6 +176,7 @@ struct NpuAddRmsNorm : torch::autograd::Function<NpuAddRmsNorm> {
     const at::AutoDispatchBelowADInplaceOrView below;
     auto [out, rstd, sum] = op.call(x1, x2, gamma, epsilon);
     ctx->save_for_backward({sum, gamma, rstd});
+    ctx->saved_data["epsilon"] = epsilon;
     ctx->mark_non_differentiable({rstd});
     return {out, rstd, sum};
   }
@@ -157,9 +188,21 @@ struct NpuAddRmsNorm : torch::autograd::Function<NpuAddRmsNorm> {
     at::Tensor dx = grads[2];
     at::Tensor dgamma;
     if (grads[0].defined()) {
-      auto [of_sum, of_gamma] = op.call(grads[0], saved[0], saved[1], saved[2]);
+      at::Tensor of_sum;
+      if (at::GradMode::is_enabled()) {
+        const variable_list found = rms_grads_again(
+            saved[0],
+            saved[1],
+            ctx->saved_data["epsilon"].toDouble(),
+            grads[0]);
+        of_sum = found[0];
+        dgamma = found[1];
+      } else {
+        std::tie(of_sum, dgamma) =
+            op.call(grads[0], saved[0], saved[1], saved[2]);
+        dgamma = dgamma.to(saved[1].scalar_type());
+      }
       dx = dx.defined() ? dx.add(of_sum) : of_sum;
-      dgamma = of_gamma.to(saved[1].scalar_type());
     }
     return {dx, dx, dgamma, at::Tensor()};
   }
