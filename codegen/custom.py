@@ -112,7 +112,8 @@ def implementations(folder: Path):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
             for call in getattr(node, "decorator_list", ()):
                 if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "implements":
-                    opaque = any(k.arg == "meta" for k in call.keywords)
+                    known = {k.arg for k in call.keywords}
+                    opaque = "meta" in known and "native" not in known
                     for arg in call.args:
                         namespace, _, name = arg.value.rpartition("::")
                         yield namespace or "npu", name, path.stem, opaque, f"{path}:{call.lineno}"

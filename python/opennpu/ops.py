@@ -12,6 +12,9 @@ from pathlib import Path
 
 # Overloads that the YAML lists and what was seen of them, made when the package was built.
 LIST = "data/operators.json"
+# Ascend's own operators, and those of them that are part of torch_npu itself, not of its operator library.
+CUSTOM = "data/custom_operators.json"
+IN_TREE = {"_npu_format_cast", "copy_memory_", "empty_with_swapped_memory"}
 DTYPES = (
     "bool u8 i8 i16 i32 i64 u16 u32 u64 f16 bf16 f32 f64 c32 c64 c128 "
     "f8_e4m3fn f8_e5m2 f8_e4m3fnuz f8_e5m2fnuz f8_e8m0fnu f4_e2m1fn_x2"
@@ -22,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pattern", nargs="?", help="part of a name (softmax), or a pattern (add*)")
     parser.add_argument("--driver", metavar="NAME", help="default: NPU_DRIVER, else host")
     parser.add_argument("--profile", metavar="NAME", help="also say what that device runs natively")
+    parser.add_argument(
+        "--custom", action="store_true", help="Ascend's own operators (npu_*) instead"
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
@@ -112,7 +118,31 @@ def show(found: dict) -> None:
     print(f", {found['seen']} seen to run there" if found["seen"] else "")
 
 
+def run_custom(options: argparse.Namespace) -> int:
+    """The 399 operators of Ascend's operator library: which are implemented, and where."""
+    import torch_npu
+
+    path = Path(torch_npu.__file__).parent / CUSTOM
+    rows = [
+        row
+        for row in json.loads(path.read_text(encoding="utf-8"))
+        if row["namespace"] == "npu"
+        and row["name"] not in IN_TREE
+        and matches(f"npu::{row['name']}", options.pattern)
+    ]
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    for row in rows:
+        state = f"torch_npu.ops.{row['module']}" if row["implemented"] else "not implemented"
+        print(f"{row['name']:56} {state:34} {row['doc']}")
+    print(f"{len(rows)} operators, {sum(row['implemented'] for row in rows)} implemented")
+    return 0
+
+
 def run(options: argparse.Namespace) -> int:
+    if options.custom:
+        return run_custom(options)
     # Before torch_npu is imported: both are read once.
     for variable, value in (("NPU_DRIVER", options.driver), ("NPU_PROFILE", options.profile)):
         if value:

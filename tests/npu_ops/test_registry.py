@@ -21,7 +21,7 @@ OTHERS = {
 def test_there_are_as_many_as_on_ascend():
     assert len(NPU) + len(OTHERS) == 409
     assert not OTHERS & set(NPU)
-    assert sum(bool(row[0]) for row in NPU.values()) >= 60
+    assert sum(bool(row[0]) for row in NPU.values()) >= 220
 
 
 @pytest.mark.parametrize("name", [*sorted(NPU), *sorted(OTHERS - {"npu_change_data_ptr"})])
@@ -88,3 +88,13 @@ def test_explain(capsys):
     ):
         assert cli.main(["explain", name, "--lang", "en"]) in (0, None)
         assert said in capsys.readouterr().out
+
+
+def test_list(capsys):
+    import json
+
+    from opennpu import cli
+
+    assert cli.main(["ops", "--custom", "--json"]) in (0, None)
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 399 and sum(row["implemented"] for row in rows) >= 220

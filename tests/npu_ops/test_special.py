@@ -78,11 +78,74 @@ def test_rotary_changes_its_inputs():
     assert torch.equal(out[0], q) and torch.equal(out[1], k) and not torch.equal(before, q)
 
 
+@pytest.mark.parametrize("mode", ["half", "interleave", "quarter"])
+def test_rotary_turns_back(mode):
+    """Without gradients of cos and sin, backward is a turn the other way."""
+    x, grad = rand(2, 5, 3, 8), rand(2, 5, 3, 8)
+    cos, sin = rand(1, 5, 1, 8), rand(1, 5, 1, 8)
+    place = {
+        "half": [4, 5, 6, 7, 0, 1, 2, 3],
+        "interleave": [1, 0, 3, 2, 5, 4, 7, 6],
+        "quarter": [2, 3, 0, 1, 6, 7, 4, 5],
+    }[mode]
+    sign = torch.tensor([-1.0 if place[k] > k else 1.0 for k in range(8)], dtype=torch.float64)
+    leaf = x.clone().requires_grad_()
+    out = leaf * cos + leaf[..., place] * sign * sin
+    want = torch.autograd.grad(out, leaf, grad)[0]
+    mine = dev(x).requires_grad_()
+    got = torch_npu.npu_rotary_mul(mine, dev(cos), dev(sin), mode)
+    near(got.detach(), out.detach())
+    near(torch.autograd.grad(got, mine, dev(grad))[0], want)
+
+
+def test_gradients_of_gradients():
+    """The gradient's own kernel is left for a composition that autograd sees through."""
+    x, gamma = rand(3, 8), rand(8)
+
+    def double(x, gamma, norm):
+        leaf = x.requires_grad_()
+        first = torch.autograd.grad(norm(leaf, gamma).pow(3).sum(), leaf, create_graph=True)[0]
+        return torch.autograd.grad(first.pow(2).sum(), leaf)[0]
+
+    want = double(
+        x.clone(), gamma, lambda x, g: x / torch.sqrt((x**2).mean(-1, keepdim=True) + 1e-6) * g
+    )
+    zero = dev(torch.zeros_like(x))
+    for norm in (
+        lambda x, g: torch_npu.npu_rms_norm(x, g)[0],
+        lambda x, g: torch_npu.npu_add_rms_norm(x, zero, g)[0],
+    ):
+        near(double(dev(x), dev(gamma), norm), want, 1e-3)
+    q = rand(1, 1, 4, 8)
+    want = double(
+        q.clone(), None, lambda q, _: torch.softmax(q @ q.transpose(-1, -2) * 0.25, -1) @ q
+    )
+    attend = lambda q, _: torch_npu.npu_fusion_attention(q, q, q, 1, "BNSD", scale=0.25)[0]  # noqa: E731
+    near(double(dev(q), None, attend), want, 1e-3)
+
+
 def test_add_rms_norm_v2_changes_its_inputs():
     x1, x2, gamma = dev(rand(3, 8)), dev(rand(3, 8)), dev(rand(8))
     y, rstd, total = torch_npu.npu_add_rms_norm(x1, x2, gamma)
-    assert torch.equal(torch_npu.npu_add_rms_norm_v2(x1, x2, gamma), rstd)
-    assert torch.equal(x1, y) and torch.equal(x2, total)
+    near(torch_npu.npu_add_rms_norm_v2(x1, x2, gamma), rstd.cpu())
+    near(x1, y.cpu())
+    near(x2, total.cpu())
+
+
+@pytest.mark.parametrize("size", [8, 7])
+def test_gradients_of_spectra(size):
+    x = rand(3, size).requires_grad_()
+    spectrum = torch.fft.rfft(x)
+    grad = torch.complex(rand(*spectrum.shape), rand(*spectrum.shape))
+    want = torch.autograd.grad(spectrum, x, grad)[0]
+    got = torch.ops.npu.fft_r2c_backward(grad.to(DEVICE), [1], 0, True, size)
+    near(got, want)
+    half = torch.complex(rand(*spectrum.shape), rand(*spectrum.shape)).requires_grad_()
+    back = torch.fft.irfft(half, size, norm="forward")
+    grad = rand(*back.shape)
+    want = torch.autograd.grad(back, half, grad)[0]
+    got = torch.ops.npu.fft_c2r_backward(grad.to(DEVICE), [1], 0)
+    torch.testing.assert_close(got.cpu(), want)
 
 
 def bits(mask, count):
@@ -106,6 +169,60 @@ def test_dropout_with_add_softmax():
     want = torch.softmax(x1.cpu().double() + 0.5 * x.cpu().double(), -1)
     near(s, want)
     near(d, want * bits(mask, 256).reshape(4, 64) / 0.75)
+
+
+def test_dropout_with_bytes():
+    x = dev(torch.rand(300) + 1)
+    y, mask = torch.ops.npu._dropout_with_byte_mask(x, 0.25)
+    assert mask.dtype == torch.uint8 and 0.6 < mask.double().mean() < 0.9
+    near(y, x.cpu() * mask.cpu() / 0.75)
+    near(torch.ops.npu._dropout_with_byte_mask_backward(x, mask, 0.25), y.cpu())
+    assert torch.equal(torch_npu.dropout_with_byte_mask(x, 0.25, False), x)
+    assert (torch_npu.dropout_with_byte_mask(x, 0.25, True) == 0).any()
+
+
+def test_gradient_of_dropout_with_add_softmax():
+    x, x1, grad = rand(4, 64), rand(4, 64), rand(4, 64)
+    mask, s, _ = torch_npu.npu_dropout_with_add_softmax(dev(x), dev(x1), 0.5, 0.25, -1)
+    got = torch.ops.npu.npu_dropout_with_add_softmax_backward(dev(grad), mask, s, 0.5, 0.25, -1)
+    leaves = x.requires_grad_(), x1.requires_grad_()
+    soft = torch.softmax(leaves[1] + 0.5 * leaves[0], -1)
+    want = torch.autograd.grad(soft * bits(mask, 256).reshape(4, 64) / 0.75, leaves, grad)
+    for a, b in zip(got, want):
+        near(a, b)
+
+
+def test_lists_are_written():
+    tensors = [dev(rand(2, 6, 4)), dev(rand(2, 5, 4))]
+    want = torch_npu.npu_scatter_list(
+        tensors, dev(torch.tensor([1, 3])), dev(rand(2, 2, 2, 4)) * 0 + 9
+    )
+    torch_npu.npu_scatter_list_(tensors, dev(torch.tensor([1, 3])), dev(rand(2, 2, 2, 4)) * 0 + 9)
+    assert all(torch.equal(a, b) for a, b in zip(tensors, want)) and (want[0] == 9).sum() == 16
+
+
+def test_outputs_of_attention_are_foreseen():
+    """The shapes promised before the call are those of its results."""
+    for layout, size in (("BNSD", (2, 2, 5, 8)), ("BSH", (2, 5, 16)), ("SBH", (5, 2, 16))):
+        q = dev(rand(*size))
+        real = torch_npu.npu_fusion_attention_v3(q, q, q, 2, layout)
+        empty = torch.ops.npu._npu_fusion_attention_v3_infer_output(q, q, q, 2, layout)
+        assert [(x.shape, x.dtype) for x in empty] == [(x.shape, x.dtype) for x in real[:3]]
+        grads = torch.ops.npu._npu_fusion_attention_grad_v3_infer_output(q, q, q)
+        assert [x.shape for x in grads] == [q.shape, q.shape, q.shape, (0,), (0,)]
+        for name in (
+            "fusion_attention_v3",
+            "fused_infer_attention_score",
+            "fused_infer_attention_score_v2",
+        ):
+            ask = getattr(torch.ops.npu, f"_npu_{name}_get_max_workspace")
+            assert ask(q, q, q, *((2, layout) if "v3" in name else ())).numel() == 0
+        assert (
+            torch.ops.npu._npu_fusion_attention_grad_v3_get_max_workspace(
+                q, q, q, q, 2, layout
+            ).numel()
+            == 0
+        )
 
 
 def test_attention_dropout_and_its_gradient():
@@ -203,6 +320,34 @@ BAD = [
         "ERR01002",
     ),
     ("npu_iou", lambda: (rand(2, 3), rand(2, 4)), "bboxes has shape", "ERR01001"),
+    (
+        "npu_ffn",
+        lambda: (rand(2, 4), rand(4, 4), rand(4, 4), "tanh"),
+        "activation is tanh",
+        "ERR01003",
+    ),
+    (
+        "npu_scatter",
+        lambda: (rand(2, 3), torch.tensor([0]), rand(1, 1), 0),
+        "indices has shape",
+        "ERR01001",
+    ),
+    ("npu_indexing", lambda: (rand(2, 3), [0], [1, 2], [1]), "give as many", "ERR01001"),
+    ("npu_renorm_backward", lambda: (rand(2, 3), rand(2, 3), 2.0, 5, 1.0), "dim is 5", "ERR01003"),
+    ("kl_div_backward", lambda: (rand(2), rand(2), rand(2), 7), "reduction is 7", "ERR01003"),
+    (
+        "npu_moe_token_permute_grad_v2",
+        lambda: (rand(4, 2), torch.tensor([0, 1, 2]), 2, torch.float32, 2),
+        "sorted_indices has 3",
+        "ERR01001",
+    ),
+    (
+        "npu_masked_fill_range",
+        lambda: (rand(2, 3), torch.tensor([[0]]), torch.tensor([[1, 2]]), rand(1)),
+        "start has shape",
+        "ERR01001",
+    ),
+    ("img_to_tensor", lambda: (rand(2, 3),), "allowed: uint8", "ERR01001"),
 ]
 
 

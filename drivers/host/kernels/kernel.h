@@ -34,6 +34,7 @@ extern const std::span<const KernelRow> kAttentionKernels;
 extern const std::span<const KernelRow> kColumnsKernels;
 extern const std::span<const KernelRow> kConvKernels;
 extern const std::span<const KernelRow> kEmbedKernels;
+extern const std::span<const KernelRow> kFusedKernels;
 extern const std::span<const KernelRow> kGemmKernels;
 extern const std::span<const KernelRow> kGridSampleKernels;
 extern const std::span<const KernelRow> kIndexKernels;

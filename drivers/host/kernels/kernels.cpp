@@ -13,13 +13,14 @@ namespace {
 // Pointers, because the tables may be initialised after this one.
 const std::span<const KernelRow>* const kFamilies[] = {
     &kArrangeKernels,    &kAttentionKernels,  &kColumnsKernels,
-    &kConvKernels,       &kEmbedKernels,      &kGemmKernels,
-    &kGridSampleKernels, &kIndexKernels,      &kIndexWriteKernels,
-    &kListKernels,       &kLossKernels,       &kMakeKernels,
-    &kMapKernels,        &kMoveKernels,       &kNormaliseKernels,
-    &kOrderKernels,      &kOrderCountKernels, &kPoolKernels,
-    &kRandomKernels,     &kRecurrentKernels,  &kReduceKernels,
-    &kResizeKernels,     &kScanKernels,       &kSelectKernels,
+    &kConvKernels,       &kEmbedKernels,      &kFusedKernels,
+    &kGemmKernels,       &kGridSampleKernels, &kIndexKernels,
+    &kIndexWriteKernels, &kListKernels,       &kLossKernels,
+    &kMakeKernels,       &kMapKernels,        &kMoveKernels,
+    &kNormaliseKernels,  &kOrderKernels,      &kOrderCountKernels,
+    &kPoolKernels,       &kRandomKernels,     &kRecurrentKernels,
+    &kReduceKernels,     &kResizeKernels,     &kScanKernels,
+    &kSelectKernels,
 };
 
 std::array<const KernelRow*, NPU_KIND_LIMIT> index_by_slot() {

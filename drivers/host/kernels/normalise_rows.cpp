@@ -2,7 +2,8 @@
 // Kinds that normalise rows: layer_norm, rms_norm, group_norm, and backward.
 //
 // Reference kernels: right in every case, not fast. The host device runs
-// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
+// PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all. Only rms_norm is
+// fast, of all but float64: fused_rms.cpp.
 //
 // All are one shape: rows of `length` elements, x^ = (x - mean) * rstd, out =
 // x^ * weight + bias. A row of layer_norm and rms_norm has a weight per
@@ -10,6 +11,7 @@
 // rms_norm has mean 0.
 #include <cmath>
 
+#include "kernels/fused.h"
 #include "kernels/normalise.h"
 
 namespace npu::host {
@@ -223,6 +225,11 @@ npu_status layer_norm_grad_run(const npu_call& call) {
 npu_status rms_norm_run(const npu_call& call) {
   const npu_rms_norm_args a = npu_rms_norm_unpack(&call);
   const double eps = a.attrs.eps;
+  const std::int64_t length = rows_of_axes(*a.in, a.attrs.axes).length;
+  if (a.in->dtype != NPU_F64) {
+    return rms_rows(
+        {a.out, a.rstd, nullptr, a.in, nullptr, a.weight, length, eps});
+  }
   return normalise(
       {a.out, nullptr, a.rstd, a.in, a.weight, nullptr, eps, false},
       rows_of_axes(*a.in, a.attrs.axes));
@@ -230,6 +237,18 @@ npu_status rms_norm_run(const npu_call& call) {
 
 npu_status rms_norm_grad_run(const npu_call& call) {
   const npu_rms_norm_grad_args a = npu_rms_norm_grad_unpack(&call);
+  const std::int64_t length = rows_of_axes(*a.in, a.attrs.axes).length;
+  if (a.in->dtype != NPU_F64) {
+    return rms_grad_rows(
+        {a.grad_in,
+         a.grad_weight,
+         a.grad_out,
+         nullptr,
+         a.in,
+         a.rstd,
+         a.weight,
+         length});
+  }
   return normalise_grad(
       {a.grad_in,
        a.grad_weight,

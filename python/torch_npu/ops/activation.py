@@ -30,13 +30,13 @@ def _gelu(x, approximate: str, name: str):
     return F.gelu(x, approximate=approximate)
 
 
-@implements("npu_swiglu")
+@implements("npu_swiglu", native=("npu_swiglu_backward",))
 def npu_swiglu(input, dim=-1):
     a, b = _halves(input, dim, "npu_swiglu")
     return (F.silu(wide(a)) * wide(b)).to(input.dtype)
 
 
-@implements("npu_swiglu_backward")
+@implements("npu_swiglu_backward", native=True)
 def npu_swiglu_backward(grad_output, input, dim=-1):
     a, b = _halves(input, dim, "npu_swiglu_backward")
     a, b, g = wide(a), wide(b), wide(grad_output)

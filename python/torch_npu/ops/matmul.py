@@ -226,7 +226,7 @@ def _grouped_meta(
     return [x[0].new_empty((x[0].size(0), columns), dtype=dtype)]
 
 
-@implements("npu_grouped_matmul", meta=_grouped_meta)
+@implements("npu_grouped_matmul", meta=_grouped_meta, native=True)
 def npu_grouped_matmul(
     x, weight, *, bias=None, scale=None, offset=None, antiquant_scale=None, antiquant_offset=None,
     per_token_scale=None, group_list=None, activation_input=None, activation_quant_scale=None,

@@ -15,7 +15,7 @@ def _rank(name, what, x, allowed) -> None:
     )
 
 
-@implements("npu_moe_token_permute")
+@implements("npu_moe_token_permute", native=("npu_moe_token_permute_grad_v2",))
 def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=False):
     name = "npu_moe_token_permute"
     _rank(name, "tokens", tokens, (2,))
@@ -37,7 +37,7 @@ def _inverse(order):
     )
 
 
-@implements("npu_moe_token_unpermute")
+@implements("npu_moe_token_unpermute", native=("npu_moe_token_unpermute_grad",))
 def npu_moe_token_unpermute(
     permuted_tokens, sorted_indices, probs=None, padded_mode=False, restore_shape=None
 ):
@@ -60,6 +60,93 @@ def npu_moe_token_unpermute(
     if probs is not None:
         gathered = gathered * wide(probs).unsqueeze(-1)
     return gathered.sum(1).to(permuted_tokens.dtype)
+
+
+def _rows_at(rows, places):
+    """rows[places] in wide dtype, zeros where a place is behind the last row."""
+    padded = torch.cat((wide(rows), wide(rows).new_zeros(1, rows.size(1))))
+    return padded.index_select(0, places.to(torch.int64).clamp(max=rows.size(0)))
+
+
+def _no_padding(name, padded_mode) -> None:
+    if padded_mode:
+        unsupported(f"{name}: padded_mode True is not supported here; allowed: False.")
+
+
+@implements("npu_moe_token_permute_grad")
+def npu_moe_token_permute_grad(
+    tokens, grad_permuted_tokens, indices, sorted_indices, padded_mode=False
+):
+    _no_padding("npu_moe_token_permute_grad", padded_mode)
+    choices = indices.size(1) if indices.dim() == 2 else 1
+    rows = _rows_at(grad_permuted_tokens, sorted_indices)
+    return rows.unflatten(0, (-1, choices)).sum(1).to(tokens.dtype)
+
+
+@implements("npu_moe_token_permute_grad_v2", native=True)
+def npu_moe_token_permute_grad_v2(
+    grad_permuted_tokens, sorted_indices, tokens_size_0, tokens_dtype, num_topK, padded_mode=False
+):
+    name = "npu_moe_token_permute_grad_v2"
+    _no_padding(name, padded_mode)
+    require(
+        num_topK > 0 and sorted_indices.numel() == tokens_size_0 * num_topK,
+        f"{name}: sorted_indices has {sorted_indices.numel()} elements; {tokens_size_0} tokens of "
+        f"num_topK {num_topK} need {tokens_size_0 * num_topK}.",
+    )
+    rows = _rows_at(grad_permuted_tokens, sorted_indices)
+    return rows.view(tokens_size_0, num_topK, rows.size(1)).sum(1).to(tokens_dtype)
+
+
+def _unpermute_grads(name, grad, places, rows, dtype, permuted, probs, padded_mode):
+    """(gradient of the rows, of the weights; that is empty without them)"""
+    _no_padding(name, padded_mode)
+    _rank(name, "grad_unpermuted_tokens", grad, (2,))
+    _rank(name, "sorted_indices", places, (1,))
+    choices = 1 if probs is None else probs.size(1)
+    spread = wide(grad).repeat_interleave(choices, 0)
+    weighted = spread if probs is None else spread * wide(probs).reshape(-1, 1)
+    at = places.to(torch.int64)
+    out = weighted.new_zeros(rows + 1, grad.size(1))
+    out = out.index_copy(0, at.clamp(max=rows), weighted)[:rows]
+    of_probs = grad.new_empty(0)
+    if probs is not None:
+        require(permuted is not None, f"{name}: permuted_tokens must be given with probs.")
+        of_probs = (spread * _rows_at(permuted, places)).sum(1).view_as(probs).to(probs.dtype)
+    return out.to(dtype), of_probs
+
+
+@implements("npu_moe_token_unpermute_grad", native=True)
+def npu_moe_token_unpermute_grad(
+    permuted_tokens, grad_unpermuted_tokens, sorted_indices, probs=None, padded_mode=False,
+    restore_shape=None,
+):  # fmt: skip
+    return _unpermute_grads(
+        "npu_moe_token_unpermute_grad", grad_unpermuted_tokens, sorted_indices,
+        permuted_tokens.size(0), permuted_tokens.dtype, permuted_tokens, probs, padded_mode,
+    )  # fmt: skip
+
+
+@implements("npu_moe_token_unpermute_grad_v2")
+def npu_moe_token_unpermute_grad_v2(
+    grad_unpermuted_tokens, sorted_indices, permuted_tokens_size_0, permuted_tokens_dtype,
+    probs=None, padded_mode=False, restore_shape=None, permuted_tokens=None,
+):  # fmt: skip
+    return _unpermute_grads(
+        "npu_moe_token_unpermute_grad_v2", grad_unpermuted_tokens, sorted_indices,
+        permuted_tokens_size_0, permuted_tokens_dtype, permuted_tokens, probs, padded_mode,
+    )  # fmt: skip
+
+
+@implements("_npu_moe_token_unpermute")
+def _npu_moe_token_unpermute(
+    permuted_tokens, sorted_indices, probs=None, padded_mode=False, restore_shape=None
+):
+    """Also the rows, which backward reads."""
+    out = npu_moe_token_unpermute(
+        permuted_tokens, sorted_indices, probs, padded_mode, restore_shape
+    )
+    return out, permuted_tokens.clone()
 
 
 def _pairs(by_row, count):
@@ -140,7 +227,7 @@ def _check_gate(name, x, k) -> None:
     require(0 <= k <= experts, f"{name}: The k should be in [0, {experts}], but got {k}.")
 
 
-@implements("npu_moe_gating_top_k_softmax")
+@implements("npu_moe_gating_top_k_softmax", native=True)
 def npu_moe_gating_top_k_softmax(x, finished=None, k=1):
     _check_gate("npu_moe_gating_top_k_softmax", x, k)
     y, experts = _top(torch.softmax(wide(x), -1), k)
@@ -218,6 +305,28 @@ def npu_moe_gating_top_k(
         chosen.to(torch.int32),
         norm.detach().float() if out_flag else norm.new_empty(0).float(),
     )
+
+
+@implements("npu_moe_gating_top_k_backward")
+def npu_moe_gating_top_k_backward(
+    x_norm, grad_y, expertIdx, *, renorm=0, norm_type=0, routed_scaling_factor=1.0, eps=1e-20
+):
+    """From the scores npu_moe_gating_top_k returned: the gradient of its logits"""
+    name = "npu_moe_gating_top_k_backward"
+    require(renorm == 0, f"{name}: renorm is {renorm}; allowed: 0.", "VALUE")
+    require(norm_type in (0, 1), f"{name}: norm_type is {norm_type}; allowed: 0, 1.", "VALUE")
+    norm, chosen = wide(x_norm), expertIdx.to(torch.int64)
+    grad = wide(grad_y) * routed_scaling_factor
+    if norm_type == 1:
+        y = norm.gather(-1, chosen)
+        whole = y.sum(-1, keepdim=True) + eps
+        grad = grad / whole - (grad * y).sum(-1, keepdim=True) / (whole * whole)
+    of_norm = torch.zeros_like(norm).scatter(-1, chosen, grad)
+    if norm_type == 1:
+        out = of_norm * norm * (1 - norm)
+    else:
+        out = norm * (of_norm - (of_norm * norm).sum(-1, keepdim=True))
+    return out.to(grad_y.dtype)
 
 
 @implements("npu_moe_init_routing")

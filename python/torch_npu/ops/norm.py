@@ -33,13 +33,13 @@ def _statistic(rstd):
     return rstd.detach().float()
 
 
-@implements("npu_rms_norm")
+@implements("npu_rms_norm", native=("npu_rms_norm_backward",))
 def npu_rms_norm(input, gamma, epsilon=1e-6):
     y, rstd = _rms(input, gamma, epsilon, "npu_rms_norm")
     return y.to(input.dtype), _statistic(rstd)
 
 
-@implements("npu_rms_norm_backward")
+@implements("npu_rms_norm_backward", native=True)
 def npu_rms_norm_backward(dy, input, gamma, rstd):
     dims = _dims(input, gamma, "npu_rms_norm_backward")
     x, g, r = wide(input), wide(dy) * wide(gamma), rstd.to(wide(input).dtype)
@@ -72,7 +72,7 @@ def _add_rms(x1, x2, gamma, epsilon, name):
     return y, _statistic(rstd), total
 
 
-@implements("npu_add_rms_norm")
+@implements("npu_add_rms_norm", native=("npu_rms_norm_backward",))
 def npu_add_rms_norm(x1, x2, gamma, epsilon=1e-6):
     y, rstd, total = _add_rms(x1, x2, gamma, epsilon, "npu_add_rms_norm")
     return y.to(x1.dtype), rstd, total

@@ -68,7 +68,7 @@ def _nonzero(x):
     return torch.where(x == 0, torch.ones_like(x), x)
 
 
-@implements("npu_dynamic_quant")
+@implements("npu_dynamic_quant", native=True)
 def npu_dynamic_quant(
     input,
     *,

@@ -45,6 +45,17 @@ void refuse(const c10::OperatorHandle& handle, torch::jit::Stack* /*unused*/) {
       ops_error(Code::kNotSupported));
 }
 
+// Static objects make the list, before anything is defined.
+Native* first_native = nullptr;
+
+void install_native(torch::Library& library, const std::string& overload) {
+  for (const Native* n = first_native; n != nullptr; n = n->next) {
+    if (overload == n->overload) {
+      n->install(library);
+    }
+  }
+}
+
 // Registrations live as long as the process.
 std::deque<torch::Library>& libraries() {
   static auto* const all = new std::deque<torch::Library>;
@@ -52,6 +63,11 @@ std::deque<torch::Library>& libraries() {
 }
 
 }  // namespace
+
+Native::Native(const char* name, void (*function)(torch::Library& library))
+    : overload(name), install(function), next(first_native) {
+  first_native = this;
+}
 
 const Operator* find(std::string_view ns, std::string_view name) {
   const auto key = std::make_pair(ns, name);
@@ -77,11 +93,12 @@ bool define(const Operator& op) {
   for (std::size_t i = 0; i < op.count; ++i) {
     const Overload& overload = op.overloads[i];
     library.def(overload.schema);
-    if (!overload.implemented) {
-      const c10::OperatorName name = name_of(op, overload);
-      const std::string whole =
-          op.name +
-          (name.overload_name.empty() ? "" : "." + name.overload_name);
+    const c10::OperatorName name = name_of(op, overload);
+    const std::string whole =
+        op.name + (name.overload_name.empty() ? "" : "." + name.overload_name);
+    if (overload.implemented) {
+      install_native(library, whole);
+    } else {
       library.impl(
           whole.c_str(),
           torch::dispatch(

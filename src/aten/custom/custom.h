@@ -5,6 +5,8 @@
 // import.
 #pragma once
 
+#include <torch/library.h>
+
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -33,5 +35,15 @@ const Operator* find(std::string_view ns, std::string_view name);
 // Defines the overloads; those without an implementation refuse with ERR01007.
 // False, and nothing is changed, where the name is already defined by others.
 bool define(const Operator& op);
+
+// What C++ has for an overload, beside the composition in Python that serves
+// every device: a static object for each, registered when the overload is
+// defined.
+struct Native {
+  Native(const char* overload, void (*install)(torch::Library& library));
+  const char* overload;  // "npu_slice.out", namespace npu
+  void (*install)(torch::Library& library);
+  Native* next;
+};
 
 }  // namespace npu::custom

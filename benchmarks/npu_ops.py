@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ascend's own operators on npu against the same made of PyTorch's operators on the CPU.
+
+python -m benchmarks.npu_ops [--clock cpu] [name ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from benchmarks import measure
+
+PAIRS = 15
+LIMITS = {
+    "attention": 1.0, "attention-causal": 1.0, "rms-norm": 0.7, "swiglu": 0.7, "rotary": 0.7,
+    "grouped-matmul": 1.0, "moe-permute": 0.8,
+}  # fmt: skip
+
+
+def _rand(device: str, *size: int, seed: int = 0, grad: bool = True) -> torch.Tensor:
+    x = torch.rand(size, generator=torch.Generator().manual_seed(seed)) - 0.5
+    return x.to(device).requires_grad_(grad)
+
+
+def _there_and_back(forward: Callable, *inputs: torch.Tensor) -> Callable[[], object]:
+    with torch.no_grad():
+        seed = torch.ones_like(forward(*inputs))
+    wanted = [x for x in inputs if x.requires_grad]
+    return lambda: torch.autograd.grad(forward(*inputs), wanted, seed)
+
+
+def _attention(causal: bool):
+    def make(device: str) -> Callable[[], object]:
+        q, k, v = (_rand(device, 2, 8, 512, 64, seed=i) for i in range(3))
+        if device == "cpu":
+            return _there_and_back(
+                lambda *x: F.scaled_dot_product_attention(*x, is_causal=causal), q, k, v
+            )
+        import torch_npu
+
+        mask = torch.ones(2048, 2048, dtype=torch.bool).triu(1).to(device) if causal else None
+        return _there_and_back(
+            lambda *x: torch_npu.npu_fusion_attention(
+                *x, 8, "BNSD", scale=0.125, atten_mask=mask, sparse_mode=2 if causal else 0
+            )[0],
+            q, k, v,
+        )  # fmt: skip
+
+    return make
+
+
+def _rms(device: str) -> Callable[[], object]:
+    x, gamma = _rand(device, 2, 512, 1024), _rand(device, 1024, seed=1)
+    if device == "cpu":
+        return _there_and_back(
+            lambda x, g: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * g, x, gamma
+        )
+    import torch_npu
+
+    return _there_and_back(lambda x, g: torch_npu.npu_rms_norm(x, g)[0], x, gamma)
+
+
+def _swiglu(device: str) -> Callable[[], object]:
+    def parts(x):
+        a, b = x.chunk(2, -1)
+        return F.silu(a) * b
+
+    x = _rand(device, 2, 512, 4096)
+    if device == "cpu":
+        return _there_and_back(parts, x)
+    import torch_npu
+
+    return _there_and_back(torch_npu.npu_swiglu, x)
+
+
+def _rotary(device: str) -> Callable[[], object]:
+    def parts(x, cos, sin):
+        a, b = x.chunk(2, -1)
+        return x * cos + torch.cat((-b, a), -1) * sin
+
+    x = _rand(device, 2, 512, 16, 64)
+    angles = [_rand(device, 1, 512, 1, 64, seed=i, grad=False) for i in (1, 2)]
+    if device == "cpu":
+        return _there_and_back(parts, x, *angles)
+    import torch_npu
+
+    return _there_and_back(torch_npu.npu_rotary_mul, x, *angles)
+
+
+def _grouped(device: str) -> Callable[[], object]:
+    x = _rand(device, 1024, 512, grad=False)
+    weight = _rand(device, 8, 512, 1024, seed=1, grad=False)
+    sizes = [128, 64, 192, 0, 256, 128, 100, 156]
+    if device == "cpu":
+        return lambda: torch.cat([a @ w for a, w in zip(x.split(sizes), weight)])
+    import torch_npu
+
+    counts = torch.tensor(sizes).to(device)
+    return lambda: torch_npu.npu_grouped_matmul(
+        [x], [weight], group_list=counts, split_item=3, group_type=0, group_list_type=1
+    )
+
+
+def _moe(device: str) -> Callable[[], object]:
+    tokens, probs = _rand(device, 1024, 1024), _rand(device, 1024, 2, seed=1)
+    chosen = torch.randint(0, 8, (1024, 2), generator=torch.Generator().manual_seed(2)).to(device)
+
+    def parts(tokens, probs):
+        order = torch.sort(chosen.flatten(), stable=True)[1]
+        rows = tokens.index_select(0, order // 2)
+        places = torch.argsort(order)
+        back = rows.index_select(0, places).unflatten(0, (-1, 2))
+        return (back * probs.unsqueeze(-1)).sum(1)
+
+    if device == "cpu":
+        return _there_and_back(parts, tokens, probs)
+    import torch_npu
+
+    def fused(tokens, probs):
+        rows, places = torch_npu.npu_moe_token_permute(tokens, chosen)
+        return torch_npu.npu_moe_token_unpermute(rows, places, probs)
+
+    return _there_and_back(fused, tokens, probs)
+
+
+STEPS: dict[str, Callable[[str], Callable[[], object]]] = {
+    "attention": _attention(False), "attention-causal": _attention(True), "rms-norm": _rms,
+    "swiglu": _swiglu, "rotary": _rotary, "grouped-matmul": _grouped, "moe-permute": _moe,
+}  # fmt: skip
+
+
+def step(name: str) -> dict:
+    ours, theirs, again = (STEPS[name](device) for device in ("npu", "cpu", "cpu"))
+    for fn in (ours, theirs, again):
+        measure.timed(fn, 3)
+    quiet, ratio = measure.compare(ours, theirs, again, PAIRS)
+    return {"aa": quiet.median, **vars(ratio)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clock", choices=measure.CLOCKS, default="wall")
+    parser.add_argument("names", nargs="*", choices=[*STEPS, []])
+    args = parser.parse_args()
+    measure.use_clock(args.clock)
+    torch.set_num_threads(2)
+    import torch_npu  # noqa: F401
+
+    missed = 0
+    for name in args.names or STEPS:
+        result = step(name)
+        aa = result.pop("aa")
+        ratio = measure.Ratio(**result)
+        met = ratio.meets(LIMITS[name])
+        missed += not met
+        print(f"{name:18} {ratio}  bar {LIMITS[name]}x {'met' if met else 'MISSED'}  A/A {aa:.3f}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the fast forms of Ascend's own operators are written with.
+//
+// Such an operator has three parts. A composition of PyTorch's operators in
+// Python (torch_npu.ops) is the kernel of every device, the fake kernel, and
+// has all checks and errors. A kernel here, on PrivateUse1, runs the usual
+// calls as one kind and gives the rest to the composition. A function on
+// Autograd records one node whose backward calls the operator of the gradient.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tuple>
+#include <utility>
+
+#include "aten/core/factories.h"
+#include "aten/custom/custom.h"
+#include "aten/ops/op.h"
+#include "driver/build_call.h"
+
+namespace npu::fused {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using Pair = std::tuple<at::Tensor, at::Tensor>;
+using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+// The composition serves CPU tensors, and by its operators those of any device.
+inline constexpr c10::DispatchKeySet kComposition{c10::DispatchKey::CPU};
+
+template <class Signature>
+auto typed(const char* overload) {
+  return find_operator(overload).typed<Signature>();
+}
+
+template <class... Tensors>
+bool needs_grad(const Tensors&... tensors) {
+  return at::GradMode::is_enabled() &&
+         ((tensors.defined() && tensors.requires_grad()) || ...);
+}
+
+// Inside torch.func, or with a forward gradient: seen through the composition.
+template <class... Tensors>
+bool is_transformed(const Tensors&... tensors) {
+  constexpr c10::DispatchKeySet kKeys(
+      {c10::DispatchKey::FuncTorchBatched,
+       c10::DispatchKey::FuncTorchGradWrapper});
+  return (
+      (tensors.defined() &&
+       (tensors.key_set().has_any(kKeys) || tensors._fw_grad(0).defined())) ||
+      ...);
+}
+
+// On Autograd, for operators whose gradient nobody wrote: recorded through the
+// composition, and only where a gradient is wanted.
+void record_parts(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack);
+
+inline at::Tensor empty_of(
+    const at::Tensor& like, at::IntArrayRef sizes, c10::ScalarType type) {
+  return make_empty(sizes, type, like.device().index());
+}
+
+// float16, bfloat16 and float32: what the fused kinds compute.
+inline bool is_narrow(const at::Tensor& tensor) {
+  return is_float(tensor) && tensor.scalar_type() != at::kDouble;
+}
+
+// m.impl of one key.
+template <class Function>
+void impl(
+    torch::Library& library,
+    const char* overload,
+    c10::DispatchKey key,
+    Function&& function) {
+  library.impl(
+      overload, torch::dispatch(key, std::forward<Function>(function)));
+}
+inline void impl_parts(torch::Library& library, const char* overload) {
+  library.impl(
+      overload,
+      torch::dispatch(
+          c10::DispatchKey::Autograd,
+          torch::CppFunction::makeFromBoxedFunction<&record_parts>()));
+}
+
+}  // namespace npu::fused
