@@ -22,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pattern", nargs="?", help="part of a name (softmax), or a pattern (add*)")
     parser.add_argument("--driver", metavar="NAME", help="default: NPU_DRIVER, else host")
     parser.add_argument("--profile", metavar="NAME", help="also say what that device runs natively")
+    parser.add_argument(
+        "--why", metavar="OPERATOR", help="which pack and kernel an operator gets, and why"
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
@@ -89,6 +92,7 @@ def collect(options: argparse.Namespace) -> dict:
         if options.profile:
             shown["profile"] = judged(row["overload"])
         rows.append(shown)
+    rows = with_packs(rows, options.pattern)
     return {
         "driver": info["name"],
         "profile": options.profile or "",
@@ -96,6 +100,25 @@ def collect(options: argparse.Namespace) -> dict:
         "seen": sum("seen" in row for row in rows),
         "operators": rows,
     }
+
+
+def with_packs(rows: list[dict], pattern: str | None) -> list[dict]:
+    """Operators that packs serve: their functions come before what is built in."""
+    from torch_npu import _packs
+
+    by_name = {
+        row["overload"]: pack.name
+        for pack in _packs.ALL
+        if pack.state == "loaded"
+        for row in pack.manifest["operators"]
+    }
+    rest = [row for row in rows if row["overload"] not in by_name]
+    ours = [
+        {"overload": overload, "calls": [f"pack:{name}"], "rung": 1, "dtypes": [], "pack": name}
+        for overload, name in by_name.items()
+        if matches(overload, pattern)
+    ]
+    return sorted(rest + ours, key=lambda row: row["overload"])
 
 
 def show(found: dict) -> None:
@@ -117,6 +140,12 @@ def run(options: argparse.Namespace) -> int:
     for variable, value in (("NPU_DRIVER", options.driver), ("NPU_PROFILE", options.profile)):
         if value:
             os.environ[variable] = value
+    if options.why:
+        from opennpu import why
+
+        code, lines = why.explain(options.why)
+        print("\n".join(lines), file=sys.stderr if code else sys.stdout)
+        return code
     # The list is about what the driver can do, not about what the host driver leaves to PyTorch.
     os.environ.setdefault("NPU_HOST_KERNELS", "all")
     try:
