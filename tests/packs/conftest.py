@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packs are built once, as a user builds them, and unpacked where a child process finds them."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -60,9 +61,16 @@ class Site:
 
 @pytest.fixture(scope="session")
 def guide_site(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("packs") / "guide"
-    shutil.copytree(HERE / "guide", folder)
-    return build(folder)
+    """One build for all workers of a session."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "packs"
+    shared.mkdir(exist_ok=True)
+    with open(shared / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "built").exists():
+            shutil.copytree(HERE / "guide", shared / "guide")
+            (shared / "built").write_text(str(build(shared / "guide")))
+    return Path((shared / "built").read_text())
 
 
 @pytest.fixture
