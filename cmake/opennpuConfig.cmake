@@ -7,3 +7,7 @@ if(NOT TARGET opennpu::contract)
   target_include_directories(opennpu::contract INTERFACE "${_opennpu_root}/include")
 endif()
 include("${CMAKE_CURRENT_LIST_DIR}/driver.cmake")
+# COMPONENTS pack: npu_add_pack, which needs PyTorch.
+if("pack" IN_LIST opennpu_FIND_COMPONENTS)
+  include("${CMAKE_CURRENT_LIST_DIR}/pack.cmake")
+endif()

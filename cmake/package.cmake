@@ -20,6 +20,7 @@ install(FILES
   ${CMAKE_SOURCE_DIR}/cmake/opennpuConfig.cmake
   ${CMAKE_SOURCE_DIR}/cmake/driver.cmake
   ${CMAKE_SOURCE_DIR}/cmake/driver_exports.map
+  ${CMAKE_SOURCE_DIR}/cmake/pack.cmake
   ${CMAKE_BINARY_DIR}/opennpuConfigVersion.cmake
   DESTINATION ${NPU_PACKAGE_DIR}/share/cmake/opennpu)
 
@@ -34,3 +35,12 @@ install(FILES
   DESTINATION ${NPU_PACKAGE_DIR}/docs)
 install(FILES ${CMAKE_SOURCE_DIR}/python/opennpu/skeleton/op.cpp
   DESTINATION opennpu/skeleton)
+
+# ---- for operator packs: headers, generator, `opennpu pack` ---------------------
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/torch_npu ${CMAKE_SOURCE_DIR}/include/op_plugin
+                  ${CMAKE_SOURCE_DIR}/include/third_party
+  DESTINATION ${NPU_PACKAGE_DIR}/include FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/codegen
+  DESTINATION ${NPU_PACKAGE_DIR}/share/opennpu FILES_MATCHING PATTERN "*.py"
+  PATTERN "__pycache__" EXCLUDE)
+install(FILES ${CMAKE_SOURCE_DIR}/ops/kinds.yaml DESTINATION ${NPU_PACKAGE_DIR}/share/opennpu/ops)

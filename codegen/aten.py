@@ -115,9 +115,9 @@ std::vector<ladder::UnboxedRows> native_rows() {{
 """
 
 
-def emit(pack: Pack, torch: TorchOps, adapters: bool) -> dict[str, str]:
+def emit(pack: Pack, torch: TorchOps, adapters: bool, name: str = "pack") -> dict[str, str]:
     """{path below --out: text}"""
-    made = aten_hand.emit(pack, torch) | aten_list.emit(pack, torch)
+    made = aten_hand.emit(pack, torch, "" if adapters else name) | aten_list.emit(pack, torch)
     return made | adapters_of(pack, torch) if adapters else made
 
 
@@ -146,6 +146,7 @@ def main() -> int:
     parser.add_argument(
         "--sources", type=Path, help="folder whose C++ has the functions of keys impl and attempt"
     )
+    parser.add_argument("--name", default="pack", help="of a user's pack")
     parser.add_argument("--seen", type=Path, help="ops/seen_host.txt, for the list of operators")
     parser.add_argument("--out", type=Path, required=True, help="folder for the generated files")
     parser.add_argument("--cache", type=Path, help="folder for parsed torch YAML (default: --out)")
@@ -162,7 +163,7 @@ def main() -> int:
     except (YamlError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    write_all(args.out, emit(pack, torch, args.adapters))
+    write_all(args.out, emit(pack, torch, args.adapters, args.name))
     return 0
 
 

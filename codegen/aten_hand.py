@@ -2,7 +2,8 @@
 """C++ for functions written by hand: their declarations, and their registration.
 
     torch_npu/csrc/aten/NPUNativeFunctions.h   struct NPUNativeFunctions of each cpp_namespace
-    RegisterNPU.cpp                            wrappers and TORCH_LIBRARY blocks
+    RegisterNPU.cpp                            wrappers, and for our own build TORCH_LIBRARY blocks; a pack
+                                               gets a function that the loader calls (pack.h)
     custom_ops.py                              Python side of new operators: Tensor methods
 
 The signatures are torchgen's for backends outside PyTorch's tree (the dispatcher's, with int64_t
@@ -147,6 +148,14 @@ def device_lines(function: NativeFunction) -> list[str]:
     return lines
 
 
+def noted_wrapper(operator: Operator) -> str:
+    """A wrapper of a pack's function counts its calls, so that one can ask whether it was called."""
+    head, brace, body = wrapper(operator).partition(" {\n")
+    function = operator.primary
+    note = f'  static npu::pack::CallNote note("{function.namespace}::{function.func.name}");\n  note();\n'
+    return head + brace + note + body
+
+
 @in_context
 def wrapper(operator: Operator) -> str:
     """The function that the dispatcher calls: device checks, then the one written by hand."""
@@ -169,6 +178,54 @@ def impl_lines(operators: list[Operator]) -> list[str]:
     return [
         f'm.impl("{o.primary.func.name}", TORCH_FN({wrapper_name(o.primary)}));' for o in operators
     ]
+
+
+def calls(operators: list[Operator], ns: str, key: str) -> list[str]:
+    """Lines of a pack's function that hand wrappers to the loader."""
+    return [
+        f"""all.implement(
+      "{ns}", "{o.primary.func.name}", c10::DispatchKey::{key},
+      torch::CppFunction(TORCH_FN({wrapper_name(o.primary)})), "{o.where.file.name}:{o.where.line}");"""
+        for o in operators
+    ]
+
+
+def pack_registration(operators: list[Operator], name: str) -> str:
+    """No static initialisers: a clash there would end the process."""
+    wrappers = "\n".join(noted_wrapper(o) for o in operators)
+    aten = [o for o in operators if not o.custom]
+    custom = [o for o in operators if o.custom]
+    lines = [
+        f'all.define("{o.primary.namespace}", {json.dumps(registered_schema(o.primary))}, '
+        f'"{o.where.file.name}:{o.where.line}");'
+        for o in custom
+    ]
+    lines += calls([o for o in aten if not o.autograd], "aten", "PrivateUse1")
+    lines += calls([o for o in aten if o.autograd], "aten", "AutogradPrivateUse1")
+    for o in custom:
+        # Without a tensor there is no device to dispatch by.
+        key = "PrivateUse1" if tensors(o.primary) else "CompositeExplicitAutograd"
+        lines += calls([o], o.primary.namespace, key)
+        lines += calls([o], o.primary.namespace, "AutogradPrivateUse1") if o.autograd else []
+    body = "".join(f"  {line}\n" for line in lines)
+    return f"""{MADE_BY}
+#include "{HEADER}"
+
+#include <ATen/DeviceGuard.h>
+#include <ATen/core/op_registration/adaption.h>
+
+#include "torch_npu/pack.h"
+
+namespace {{
+
+{wrappers}
+void add(npu::pack::Registrar& all) {{
+{body}}}
+
+}}  // namespace
+
+NPU_TORCH_PACK("{name}", add)
+"""
 
 
 def registration(operators: list[Operator]) -> str:
@@ -208,25 +265,29 @@ namespace {{
 """
 
 
-def custom_ops(operators: list[Operator]) -> str:
-    names = {
+def methods(operators: list[Operator]) -> set[str]:
+    return {
         str(o.primary.func.name.name)
         for o in operators
         if o.custom and Variant.method in o.primary.variants
     }
-    rows = "".join(f"    {name!r},\n" for name in sorted(names))
-    methods = f"(\n{rows})" if rows else "()"
+
+
+def custom_ops(operators: list[Operator]) -> str:
+    rows = "".join(f"    {name!r},\n" for name in sorted(methods(operators)))
+    names = f"(\n{rows})" if rows else "()"
     return f'''# Made by codegen/aten.py. Do not edit: change the operator YAML.
 """Operators of namespace npu that are also methods of Tensor."""
 
-METHODS = {methods}
+METHODS = {names}
 '''
 
 
-def emit(pack: Pack, torch: TorchOps) -> dict[str, str]:
+def emit(pack: Pack, torch: TorchOps, name: str = "") -> dict[str, str]:
+    """`name` of a user's pack."""
     by_hand = pack.declared()
     return {
         HEADER: header(by_hand),
-        "RegisterNPU.cpp": registration(by_hand),
+        "RegisterNPU.cpp": pack_registration(by_hand, name) if name else registration(by_hand),
         "custom_ops.py": custom_ops(by_hand),
     }

@@ -48,7 +48,7 @@ The format is the one of the API guide, with our additions:
         optional: true               # not every torch has it
     autograd:                        # the same names, forward and backward written by hand
       - dropout
-    custom:                          # new operators of namespace npu, by full schema
+    custom:                          # new operators by full schema, of namespace npu or of one's own
       - func: npu_dtype_cast(Tensor self, ScalarType dtype) -> Tensor
         variants: function, method
     custom_autograd:
@@ -373,12 +373,19 @@ class PackReader(Reader):
             )
             return
         space, _, rest = text.partition("(")[0].rpartition("::")
-        if space not in ("", "npu"):
+        if space == "aten" or (space and not IDENTIFIER.fullmatch(space)):
             self.problem(
-                node, f"{what}: namespace '{space}' is not ours. Leave it out, or write npu::."
+                node,
+                f"{what}: namespace '{space}' is not yours. Leave it out (npu), or write one word of "
+                "your own.",
             )
             return
-        entry = {"func": "npu::" + text.removeprefix("npu::")}
+        if space not in ("", "npu") and "variants" in fields:
+            self.problem(
+                fields["variants"][0], f"{what}: key 'variants' is for operators of namespace npu."
+            )
+            return
+        entry = {"func": text if space else "npu::" + text}
         if "variants" in fields:
             entry["variants"] = self.text(fields["variants"][1], f"{what}: key 'variants'")
             for word in re.split(r"\s*,\s*", entry["variants"]):

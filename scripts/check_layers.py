@@ -25,7 +25,10 @@ ALLOWED = {
         "ATen/core/", "ATen/detail/", "ATen/Parallel.h", "ATen/EmptyTensor.h",
         "torch/csrc/autograd/engine.h",  # autograd_threads.cpp alone, see its Note
     ),
-    "src/aten": ("npu/", "driver/", "compose/", "graph/", "runtime/", "aten/", "c10/", "ATen/", "torch/"),
+    "src/aten": (
+        "npu/", "driver/", "compose/", "graph/", "runtime/", "aten/", "torch_npu/", "c10/", "ATen/", "torch/",
+    ),
+    "include/torch_npu": ("npu/", "torch_npu/", "c10/", "ATen/", "torch/"),
     "src/python": ("npu/", "driver/", "compose/", "runtime/", "aten/", "python/", *TORCH),
     "optools/src": ("core/", "judge/", "tools/", "python/", *TORCH),
     "tests/conformance": ("npu/", "driver/", "gtest/", "gmock/"),
@@ -35,7 +38,7 @@ ALLOWED = {
 HEAVY = ("ATen/ATen.h", "torch/extension.h", "torch/torch.h")
 # Folders that are rows of rooms: each sees those before it and itself. Headers are named from PREFIX.
 ROOMS = {
-    "src/aten": ("profile", "core", "ladder", "random", "formats", "custom", "ops", "graph"),
+    "src/aten": ("profile", "core", "ladder", "random", "formats", "custom", "ops", "packs", "graph"),
     "optools/src": ("core", "judge", "tools", "python"),
 }
 PREFIX = {"src/aten": "aten/", "optools/src": ""}

@@ -21,3 +21,12 @@ install "${TORCH_SPEC:-torch==2.13.0}" "$dist"/opennpu_tools-*.whl
 install --no-deps "$dist"/opennpu-*.whl "$dist"/torch_npu-*.whl
 "$place/venv/bin/opennpu" doctor
 "$python" -m op_tools.selftest
+
+# An operator pack against nothing but what is installed; from here on offline.
+install pyyaml
+export PATH=$place/venv/bin:$PATH
+opennpu pack new my_ops
+cd my_ops
+opennpu pack build
+"$python" -m pip install -q --disable-pip-version-check --no-index --no-deps dist/*.whl
+"$python" tests/test_my_ops.py

@@ -13,6 +13,7 @@ COMMANDS = {
     "doctor": ("opennpu.doctor", "check torch, driver, devices, autoload, variables, one operator"),
     "ops": ("opennpu.ops", "which operators reach the driver, by which kind, on which rung"),
     "driver": ("opennpu.driver", "begin a driver of your own, and test it"),
+    "pack": ("opennpu.pack", "begin an operator pack of your own, build it, check it"),
     "conformance": ("opennpu.conformance", "the same as `driver check`"),
     "graph-report": (
         "opennpu.graph_report",

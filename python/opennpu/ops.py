@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--custom", action="store_true", help="Ascend's own operators (npu_*) instead"
     )
+    parser.add_argument(
+        "--why", metavar="OPERATOR", help="which pack and kernel an operator gets, and why"
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
@@ -95,6 +98,7 @@ def collect(options: argparse.Namespace) -> dict:
         if options.profile:
             shown["profile"] = judged(row["overload"])
         rows.append(shown)
+    rows = with_packs(rows, options.pattern)
     return {
         "driver": info["name"],
         "profile": options.profile or "",
@@ -102,6 +106,25 @@ def collect(options: argparse.Namespace) -> dict:
         "seen": sum("seen" in row for row in rows),
         "operators": rows,
     }
+
+
+def with_packs(rows: list[dict], pattern: str | None) -> list[dict]:
+    """Operators that packs serve: their functions come before what is built in."""
+    from torch_npu import _packs
+
+    by_name = {
+        row["overload"]: pack.name
+        for pack in _packs.ALL
+        if pack.state == "loaded"
+        for row in pack.manifest["operators"]
+    }
+    rest = [row for row in rows if row["overload"] not in by_name]
+    ours = [
+        {"overload": overload, "calls": [f"pack:{name}"], "rung": 1, "dtypes": [], "pack": name}
+        for overload, name in by_name.items()
+        if matches(overload, pattern)
+    ]
+    return sorted(rest + ours, key=lambda row: row["overload"])
 
 
 def show(found: dict) -> None:
@@ -147,6 +170,12 @@ def run(options: argparse.Namespace) -> int:
     for variable, value in (("NPU_DRIVER", options.driver), ("NPU_PROFILE", options.profile)):
         if value:
             os.environ[variable] = value
+    if options.why:
+        from opennpu import why
+
+        code, lines = why.explain(options.why)
+        print("\n".join(lines), file=sys.stderr if code else sys.stdout)
+        return code
     # The list is about what the driver can do, not about what the host driver leaves to PyTorch.
     os.environ.setdefault("NPU_HOST_KERNELS", "all")
     try:

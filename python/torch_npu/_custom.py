@@ -27,12 +27,25 @@ class _Namespace(_OpNamespace):
         # A pack that defined the name first keeps it.
         if _C._define_custom(self.name, name) and module:
             sys.modules["torch_npu.ops"].register(self.name, name)
+            if self.name == "npu":
+                register_symbolic(name)
         packet = super().__getattr__(name)
         packet.__doc__ = describe(self.name, name, module, doc, nearest)
         return packet
 
     def __dir__(self):
         return sorted({*super().__dir__(), *_C._custom_operators(self.name)})
+
+
+def register_symbolic(name: str) -> None:
+    """torch.onnx's TorchScript exporter asks for symbolics by name; the module is read at the first export."""
+
+    def symbolic(g, *values):
+        from torch_npu.onnx.torchscript import symbolic
+
+        return symbolic(g, *values)
+
+    torch.onnx.register_custom_op_symbolic(f"npu::{name}", symbolic, 9)
 
 
 def describe(namespace: str, name: str, module: str, doc: str, nearest: str) -> str:
@@ -48,3 +61,5 @@ def describe(namespace: str, name: str, module: str, doc: str, nearest: str) -> 
 def install() -> None:
     for name in ("npu", "atb"):
         setattr(torch.ops, name, _Namespace(name))
+        # torch.export asks the namespaces listed here which composite operators it may keep.
+        torch.ops._dir.append(name)

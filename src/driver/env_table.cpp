@@ -22,6 +22,8 @@ constexpr Variable kTable[] = {
      "Where drivers are looked for by name, before the package's own folder."},
     {"NPU_OP_PACKS", Type::kList, Group::kCore, "paths of .so files, separated by ':'", "none",
      "Operator packs loaded after the driver; one that is wrong is left out with a message."},
+    {"NPU_PACKS", Type::kFlag, Group::kCore, kFlagValues, "1",
+     "0: operator packs that are installed are not loaded."},
     {"NPU_DISABLE_KIND", Type::kList, Group::kCore, "names of kinds, separated by ','", "none",
      "Kinds the driver is not asked for, so that other rungs serve them."},
     {"NPU_FALLBACK", Type::kChoice, Group::kCore, "warn, silent, error", "warn",

@@ -2,11 +2,13 @@
 // Operator packs: loads and checks them, and sends calls to their rows.
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "driver/driver.h"
 #include "driver/env.h"
 #include "driver/library_file.h"
+#include "driver/packs.h"
 #include "driver/services.h"
 #include "driver/status.h"
 #include "driver/words.h"
@@ -293,9 +295,33 @@ void Driver::release_plan(std::uint32_t slot, void* plan) const noexcept {
   }
 }
 
+namespace {
+
+std::mutex& files_mutex() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+std::vector<std::string>& installed_files() {
+  static auto* const files = new std::vector<std::string>;
+  return *files;
+}
+
+}  // namespace
+
+void add_pack_file(const std::string& path) {
+  const std::lock_guard<std::mutex> lock(files_mutex());
+  installed_files().push_back(path);
+}
+
 void load_packs(Driver& driver) {
-  for (const std::string& path :
-       split(env::text("NPU_OP_PACKS").value_or(""), ':')) {
+  std::vector<std::string> paths =
+      split(env::text("NPU_OP_PACKS").value_or(""), ':');
+  {
+    const std::lock_guard<std::mutex> lock(files_mutex());
+    paths.insert(
+        paths.end(), installed_files().begin(), installed_files().end());
+  }
+  for (const std::string& path : paths) {
     try {
       if (!driver.add_pack(path) && log_enabled(NPU_LOG_INFO)) {
         log(NPU_LOG_INFO,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the generator and the compiler as a user with an operator pack does."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 TORCH = Path(torch.__file__).parent
+PLUGIN = Path(importlib.util.find_spec("torch_npu").origin).parent
 
 
 def generate(out: Path, *ops: Path) -> subprocess.CompletedProcess:
@@ -29,13 +31,14 @@ def compile_pack(out: Path, *sources: Path, link: bool = True) -> subprocess.Com
     whole.write_text("".join(f'#include "{source}"\n' for source in sources), encoding="utf-8")
     command = [
         "g++", "-std=c++20", "-O0", "-fPIC", "-DAT_PER_OPERATOR_HEADERS", f"-I{out}",
-        "-isystem", str(TORCH / "include"),
+        f"-I{PLUGIN / 'include'}", "-isystem", str(TORCH / "include"),
         "-isystem", str(TORCH / "include/torch/csrc/api/include"),
         str(whole),
     ]  # fmt: skip
     if link:
         command += ["-shared", "-Wl,--no-undefined", f"-L{TORCH / 'lib'}", *standard_library()]
-        command += ["-ltorch_cpu", "-lc10", "-o", str(out / "libpack.so")]
+        command += ["-ltorch_cpu", "-lc10", str(PLUGIN / "lib/libtorch_npu.so")]
+        command += ["-o", str(out / "libpack.so")]
     else:
         command += ["-fsyntax-only"]
     return subprocess.run(command, capture_output=True, text=True, env=english())

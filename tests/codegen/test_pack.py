@@ -16,7 +16,7 @@ import sys
 import torch, torch_npu
 from torch_npu import _custom_ops
 
-torch.ops.load_library(sys.argv[1])
+torch_npu._C._load_pack(sys.argv[1])
 sys.path.insert(0, sys.argv[2])
 import custom_ops
 _custom_ops.add_methods(custom_ops.METHODS)

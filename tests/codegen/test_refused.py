@@ -114,9 +114,13 @@ ONE_FILE = {
         "custom:\n  - func: npu_x(Tensr self) -> Tensor\n",
         [(4, "not a schema", "Tensr")],
     ),
-    "custom operator of another namespace": (
-        "custom:\n  - func: mine::x(Tensor self) -> Tensor\n",
-        [(4, "namespace 'mine' is not ours")],
+    "custom operator of PyTorch's namespace": (
+        "custom:\n  - func: aten::x(Tensor self) -> Tensor\n",
+        [(4, "namespace 'aten' is not yours")],
+    ),
+    "method of another namespace": (
+        "custom:\n  - func: mine::x(Tensor self) -> Tensor\n    variants: method\n",
+        [(5, "key 'variants' is for operators of namespace npu")],
     ),
     "method without self": (
         "custom:\n  - func: npu_x(Tensor input) -> Tensor\n    variants: function, method\n",

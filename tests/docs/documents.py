@@ -120,7 +120,11 @@ class Session:
         self.work, tools, site = folder / "work", folder / "bin", folder / "site"
         self.work.mkdir()
         tools.mkdir()
-        for name, module in (("python", ""), ("op-tools", "-m op_tools")):
+        for name, module in (
+            ("python", ""),
+            ("op-tools", "-m op_tools"),
+            ("opennpu", "-m opennpu"),
+        ):
             (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
             (tools / name).chmod(0o755)
         ours = ("OP_", "NPU_", "DITORCH_", "AUTOCOMPARE_", "PYTHON", "TORCH_", "RANK")

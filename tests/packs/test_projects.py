@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""opennpu pack new, check, build: what a project is, what is refused, and in which words."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Site, build, opennpu
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def new(folder, name="my_ops", kind="cpp"):
+    done = opennpu("pack", "new", name, "--kind", kind, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / name
+
+
+@pytest.mark.parametrize("kind", ["cpp", "stable", "python"])
+def test_a_new_project_builds_and_passes_its_test(kind, tmp_path):
+    """Offline: nothing is fetched, only what is installed is used."""
+    project = new(tmp_path, kind=kind)
+    site = Site(build(project), tmp_path)
+    code = (project / "tests/test_my_ops.py").read_text()
+    done = site.run(code)
+    assert done.returncode == 0 and "OK" in done.stderr, done.stderr
+    done = site.run("""
+import torch, torch_npu
+x = torch.ones(2).npu()
+f = torch.compile(lambda a: torch.ops.my_ops.scaled_add(a, a, 2.0), backend="aot_eager", fullgraph=True)
+assert f(x).tolist() == [3, 3]
+""")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_pip_builds_it_too(tmp_path):
+    project = new(tmp_path, kind="python")
+    done = subprocess.run(
+        [sys.executable, "-c", "from opennpu import pack_backend as b; print(b.build_wheel('out'))"],
+        cwd=project, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "my_ops-0.1.0-py3-none-any.whl", done.stderr
+    text = (project / "pyproject.toml").read_text()
+    assert 'build-backend = "opennpu.pack_backend"' in text and "requires = []" in text
+
+
+@pytest.mark.parametrize("name", ["My-Ops", "x", "torch_npu", "1st", "../up"])
+def test_names_that_are_refused(name, tmp_path):
+    done = opennpu("pack", "new", name, cwd=tmp_path)
+    assert done.returncode == 2 and "is no name for a pack" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_check_names_file_line_and_nearest(tmp_path):
+    """The guide's own slips: a list without dashes, add.Scaler."""
+    project = new(tmp_path)
+    (project / "ops.yaml").write_text(
+        "backend: NPU\ncpp_namespace: at_npu::native\nsupported:\n"
+        "  add.Tensor\n  add_.Tensor\n  add.out\n  add.Scaler\n  add_.Scaler\n"
+    )
+    done = opennpu("pack", "check", cwd=project)
+    assert done.returncode == 1
+    assert "ops.yaml:4: key 'supported': expected a list, found text" in done.stderr
+    assert "ops.yaml:7:" in done.stderr and "did you mean 'add.Scalar'?" in done.stderr
+    assert "ops.yaml:8:" in done.stderr and "did you mean 'add_.Scalar'?" in done.stderr
+    done = opennpu("pack", "build", cwd=project)
+    assert done.returncode == 1 and "did you mean 'add.Scalar'?" in done.stderr
+    assert opennpu("pack", "check", cwd=tmp_path).returncode == 1
+
+
+def test_check_lists_what_is_right(tmp_path):
+    done = opennpu("pack", "check", cwd=new(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert (
+        "custom: my_ops::scaled_add" in done.stdout and "1 operators, nothing wrong" in done.stdout
+    )
+
+
+def test_a_python_pack_without_its_function(tmp_path):
+    project = new(tmp_path, kind="python")
+    (project / "my_ops/functions.py").write_text("def other():\n    pass\n")
+    site = Site(build(project), tmp_path)
+    done = site.run("import torch, torch_npu; print((torch.ones(1).npu() + 1).item())")
+    assert done.stdout.strip() == "2.0"
+    assert "ops.yaml:7: my_ops::scaled_add: no function 'scaled_add' in" in done.stderr, done.stderr
+
+
+# What g++ and ld print, and what is said to it.
+OUTPUTS = {
+    "ld returned 1": (
+        "functions.o: in function `add':\nRegisterNPU.cpp:(.text+0x1c): undefined reference to "
+        "`at_npu::native::NPUNativeFunctions::binary_cross_entropy(at::Tensor const&, long)'\n"
+        "collect2: error: ld returned 1 exit status\n",
+        ("no source defines with these types", "binary_cross_entropy(at::Tensor const&, long)", "int64_t"),
+    ),
+    "other parameters": (
+        "a.cpp:3:12: error: no declaration matches 'at::Tensor at_npu::native::NPUNativeFunctions::x(int)'\n"
+        "b.h:9:3: note: candidate is: 'x(int64_t)'\n",
+        ("other parameters than the operator", "int64_t", "scalar_by_value"),
+    ),
+    "call of overload": (
+        "a.cpp:30:9: error: call of overloaded 'NPUAttrDesc(const char [4], int&)' is ambiguous\n",
+        ("fits several functions", "NPUAttrDesc(const char [4], int&)", "int64_t(…)"),
+    ),
+    "no header": (
+        "a.cpp:1:10: fatal error: torch_npu/csrc/secret.h: No such file or directory\n",
+        ("a header is not there: torch_npu/csrc/secret.h",),
+    ),
+    "only ld": ("collect2: error: ld returned 1 exit status\n", ("linking failed",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_build_errors_are_recognised(name):
+    from opennpu import pack_build
+
+    output, words = OUTPUTS[name]
+    said = pack_build.explain(output)
+    assert said.startswith("cause: ") and all(word in said for word in words), said
+    assert pack_build.explain("all is well") == ""
+
+
+def test_a_real_build_error_is_recognised(tmp_path):
+    """The guide's FAQ: int where the operator has int64_t. The stable headers compile quickly."""
+    project = new(tmp_path, kind="stable")
+    source = project / "csrc/functions.cpp"
+    source.write_text("int missing(int);\nint here() { return missing(1); }\n" + source.read_text())
+    done = opennpu("pack", "build", cwd=project)
+    assert done.returncode == 1 and "cause: linking failed" in done.stderr, done.stderr
+    assert "missing" in done.stderr
+
+
+def test_the_guides_build_command():
+    """ci/build.sh calls `make wheel`; bad arguments are refused. The wheels themselves: make test-wheel."""
+    script = ROOT / "ci/build.sh"
+    for argument in ("--pyton=3.11", "--python=2.7"):
+        done = subprocess.run(["bash", script, argument], capture_output=True, text=True)
+        assert done.returncode == 2 and argument in done.stderr
+    done = subprocess.run(["bash", script, "--python=3.99"], capture_output=True, text=True)
+    assert done.returncode == 2 and "python3.99 is not installed here" in done.stderr
+    env = {**os.environ, "MAKEFLAGS": "-n"}
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", script, f"--python={version}"], capture_output=True, text=True,
+        env={**env, "PATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0 and "pip wheel" in done.stdout and "-w dist" in done.stdout, (
+        done.stderr
+    )
