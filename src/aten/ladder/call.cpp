@@ -44,10 +44,17 @@ bool same_numbers(c10::IntArrayRef a, c10::IntArrayRef b) {
 }
 
 // A wrapper that was used before often has the geometry already.
+//
+// PyTorch reads sizes()[0] of tensors without dimensions (linalg.vector_norm
+// with dim=0 takes another formula where it finds a 1), and a tensor keeps the
+// sizes it had there. A new one has 0.
 void take_geometry(c10::TensorImpl& wrapper, const c10::TensorImpl& from) {
   const std::int64_t offset = from.storage_offset();
   if (!same_numbers(wrapper.sizes(), from.sizes()) ||
       !same_numbers(wrapper.strides(), from.strides())) {
+    if (from.dim() == 0 && wrapper.dim() != 0) {
+      wrapper.set_sizes_contiguous({0});
+    }
     wrapper.set_sizes_and_strides(from.sizes(), from.strides(), offset);
   } else if (wrapper.storage_offset() != offset) {
     wrapper.set_storage_offset(offset);
