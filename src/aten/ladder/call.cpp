@@ -278,13 +278,13 @@ c10::TensorImpl* CpuCall::wrap_dense(c10::TensorImpl& from, const Arg& arg) {
   TensorImplPtr wrapper;
   std::uint32_t index = known;
   if (C10_LIKELY(!maps)) {
-    wrapper = WrapperPool::here().take(from.dtype());
+    wrapper = WrapperPool::here().take(from);
     read_bytes_of(
         *wrapper->unsafe_storage().unsafeGetStorageImpl(),
         *storage.unsafeGetStorageImpl());
     index = kUnmapped;
   } else if (C10_LIKELY(known == kNone)) {
-    wrapper = WrapperPool::here().take(from.dtype());
+    wrapper = WrapperPool::here().take(from);
     index = map_storage(
         storage.unsafeGetStorageImpl(),
         wrapper->unsafe_storage().unsafeGetStorageImpl(),
@@ -307,9 +307,8 @@ c10::TensorImpl* CpuCall::wrap_dense(c10::TensorImpl& from, const Arg& arg) {
   }
   // Some kernels prepare for their backward only when they see this. Setting it
   // allocates, so a wrapper keeps the place for it from call to call.
-  const bool needs_grad = from.autograd_meta() != nullptr &&
-                          c10::GradMode::is_enabled() && from.requires_grad();
-  if (needs_grad || wrapper->autograd_meta() != nullptr) {
+  const bool needs_grad = from.requires_grad() && c10::GradMode::is_enabled();
+  if (C10_UNLIKELY(needs_grad != wrapper->requires_grad())) {
     wrapper->set_requires_grad(needs_grad);
   }
   if (C10_LIKELY(!copies_)) {  // rung 5 counts what it copies
