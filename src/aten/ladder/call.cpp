@@ -64,10 +64,15 @@ void take_geometry(c10::TensorImpl& wrapper, const c10::TensorImpl& from) {
 // See Note [Unmapped].
 void read_bytes_of(c10::StorageImpl& cpu, const c10::StorageImpl& original) {
   void* const data = const_cast<void*>(original.data());
-  if (cpu._mutable_data_ptr_no_checks().get() != data) {
+  c10::DataPtr& pointer = cpu._mutable_data_ptr_no_checks();
+  // A pointer that owns nothing is replaced in place.
+  if (pointer.get() != data &&
+      C10_UNLIKELY(!pointer.unsafe_reset_data_and_ctx(data))) {
     cpu.set_data_ptr_noswap(c10::DataPtr(data, kCpu));
   }
-  cpu.set_nbytes(original.nbytes());
+  if (cpu.nbytes() != original.nbytes()) {
+    cpu.set_nbytes(original.nbytes());
+  }
 }
 
 }  // namespace

@@ -48,7 +48,8 @@ void WrapperPool::give(TensorImplPtr wrapper) {
     return;
   }
   c10::StorageImpl& bytes = *storage.unsafeGetStorageImpl();
-  if (C10_UNLIKELY(bytes.data_ptr().get_context() != nullptr)) {
+  if (C10_UNLIKELY(
+          bytes.data_ptr().get_deleter() != &c10::detail::deleteNothing)) {
     bytes.set_data_ptr_noswap(
         c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)));
   }

@@ -38,14 +38,11 @@ class WrapperPool {
   // A wrapper has two places, by its geometry: setting sizes and strides costs
   // more than all else that wrapping does.
   static std::size_t slot_of(const c10::TensorImpl& tensor) {
-    const auto sizes = tensor.sizes();
-    auto mixed = static_cast<std::uint64_t>(tensor.numel());
-    if (C10_LIKELY(!sizes.empty())) {
-      const auto strides = tensor.strides();
-      mixed = mixed * 5 + static_cast<std::uint64_t>(sizes.back());
-      mixed = mixed * 9 + static_cast<std::uint64_t>(strides.front());
-      mixed = mixed * 3 + static_cast<std::uint64_t>(strides.back());
-      mixed = mixed * 5 + sizes.size();
+    const auto strides = tensor.strides();
+    auto mixed = static_cast<std::uint64_t>(tensor.numel()) * 5;
+    if (C10_LIKELY(!strides.empty())) {
+      mixed += static_cast<std::uint64_t>(strides.front());
+      mixed = mixed * 3 + strides.size();
     }
     return (mixed ^ mixed >> 6 ^ mixed >> 12) % kSlots;
   }
