@@ -24,9 +24,11 @@ static_assert(
 #if NPU_TORCH_AT_LEAST(2, 13)
 #define NPU_NAMES_PARAM
 #define NPU_NAMES_ARG
+#define NPU_HAS_NAMES(tensor) false
 #else
 #define NPU_NAMES_PARAM , at::DimnameList names
 #define NPU_NAMES_ARG , names
+#define NPU_HAS_NAMES(tensor) (tensor).has_names()
 #endif
 
 // Operators that a later torch added, known by their header.

@@ -218,6 +218,17 @@ def test_conj_and_neg_bits_both_ways():
     same(v[0], w)
 
 
+def test_a_tensor_without_dimensions_shows_no_size_of_an_earlier_argument():
+    # PyTorch reads the first size of these, which no tensor has: 1 there is another formula.
+    numbers = [complex(-8.4784, -1.7658), complex(0.3, 7.1), complex(2.5, -0.7)]
+    for number in numbers:
+        cpu = torch.tensor(number, dtype=torch.complex64)
+        one = torch.ones(1).to("npu")
+        torch.hypot(one, torch.fmax(one, one))  # arguments of one element before it
+        got = torch.linalg.vector_norm(cpu.to("npu"), ord=6, dim=0)
+        same(torch.linalg.vector_norm(cpu, ord=6, dim=0), got)
+
+
 def test_cloning_a_conj_tensor_ends():
     z = npu(3, dtype=torch.complex64)
     same(z[0].conj().clone(), z[1].conj().clone())

@@ -105,3 +105,57 @@ def test_autograd_goes_through_views():
         return x.grad.cpu()
 
     assert grad("npu").equal(grad("cpu"))
+
+
+def shapes():
+    """Tensors of many geometries: contiguous, transposed, expanded, empty, without dimensions."""
+    base = torch.arange(120.0)
+    yield from (base, base[7], base[:0], base[3:4], base.view(2, 3, 4, 5), base.view(120, 1))
+    yield from (base.view(2, 60).t(), base.view(2, 3, 20)[:, 1:, ::3], base[:6].expand(4, 6))
+    yield from (base.as_strided((4, 1), (1, 7)), base.as_strided((1, 4), (99, 1), 5))
+    yield base.view(2, 3, 4, 5)[:, :0]
+
+
+NUMBERS = (-7, -2, -1, 0, 1, 3, 9)
+SIZES = ((), (-1,), (1,), (0,), (2, -1), (-1, -1), (4, 6), (-1, 1, 4), (3, 5, 8), (-2, 60), (0, -1))
+CALLS = {
+    "t": [()],
+    "transpose": [(a, b) for a in NUMBERS for b in NUMBERS],
+    "permute": [((0,),), ((),), ((1, 0),), ((0, 0),), ((-1, 0, 2, 1),), ((2, 0, 1),), ((5, 0),)],
+    "view": [(size,) for size in SIZES],
+    "expand": [(size,) for size in (*SIZES, (7, -1), (2, 3, 4, 5), (4, 4), (5, 1, 4, 6))],
+    "unsqueeze": [(dim,) for dim in NUMBERS],
+    "select": [(dim, index) for dim in NUMBERS for index in NUMBERS],
+    "split": [(size, dim) for dim in NUMBERS for size in (*NUMBERS, 2**62, 120)],
+    "slice": [
+        (dim, start, end, step)
+        for dim in (-5, -1, 0, 2)
+        for start in (None, -200, -2, 0, 1, 500)
+        for end in (None, -200, -1, 0, 2, 2**63 - 1)
+        for step in (0, 1, 3)
+    ],
+}
+
+
+def geometry(call, tensor):
+    try:
+        views = call(tensor)
+    except Exception as error:
+        text = str(error).split("\n")[0].replace("npuFloatType", "torch.FloatTensor")
+        return type(error), text
+    views = views if isinstance(views, (list, tuple)) else [views]
+    return [(v.shape, v.stride(), v.storage_offset(), v.is_contiguous()) for v in views]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_geometry_and_errors_are_the_cpus(name):
+    function = torch.ops.aten.slice.Tensor if name == "slice" else getattr(torch.Tensor, name)
+    storage = torch.arange(120.0).npu()
+    for cpu in shapes():
+        npu = storage.as_strided(cpu.shape, cpu.stride(), cpu.storage_offset())
+        for arguments in CALLS[name]:
+
+            def call(tensor, arguments=arguments):
+                return function(tensor, *arguments)
+
+            assert geometry(call, npu) == geometry(call, cpu), (cpu.shape, arguments)

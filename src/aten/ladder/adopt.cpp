@@ -328,12 +328,8 @@ void CpuCall::finish() {
     }
     keep_arguments(tensors_, storages_, kNone);
   }
-  // Backwards: the pool hands out the wrapper it got last, so that the next
-  // call's first argument finds the one this call's first argument used, which
-  // often has the right geometry.
   WrapperPool& pool = WrapperPool::here();
-  for (std::size_t i = tensors_.size(); i-- > 0;) {
-    Wrapped& wrapped = tensors_[i];
+  for (Wrapped& wrapped : tensors_) {
     if (wrapped.storage == kNone) {
       continue;
     }

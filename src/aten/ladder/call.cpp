@@ -45,10 +45,17 @@ bool same_numbers(c10::IntArrayRef a, c10::IntArrayRef b) {
 }
 
 // A wrapper that was used before often has the geometry already.
+//
+// PyTorch reads sizes()[0] of tensors without dimensions (linalg.vector_norm
+// with dim=0 takes another formula where it finds a 1), and a tensor keeps the
+// sizes it had there. A new one has 0.
 void take_geometry(c10::TensorImpl& wrapper, const c10::TensorImpl& from) {
   const std::int64_t offset = from.storage_offset();
   if (!same_numbers(wrapper.sizes(), from.sizes()) ||
       !same_numbers(wrapper.strides(), from.strides())) {
+    if (from.dim() == 0 && wrapper.dim() != 0) {
+      wrapper.set_sizes_contiguous({0});
+    }
     wrapper.set_sizes_and_strides(from.sizes(), from.strides(), offset);
   } else if (wrapper.storage_offset() != offset) {
     wrapper.set_storage_offset(offset);
@@ -58,10 +65,15 @@ void take_geometry(c10::TensorImpl& wrapper, const c10::TensorImpl& from) {
 // See Note [Unmapped].
 void read_bytes_of(c10::StorageImpl& cpu, const c10::StorageImpl& original) {
   void* const data = const_cast<void*>(original.data());
-  if (cpu._mutable_data_ptr_no_checks().get() != data) {
+  c10::DataPtr& pointer = cpu._mutable_data_ptr_no_checks();
+  // A pointer that owns nothing is replaced in place.
+  if (pointer.get() != data &&
+      C10_UNLIKELY(!pointer.unsafe_reset_data_and_ctx(data))) {
     cpu.set_data_ptr_noswap(c10::DataPtr(data, kCpu));
   }
-  cpu.set_nbytes(original.nbytes());
+  if (cpu.nbytes() != original.nbytes()) {
+    cpu.set_nbytes(original.nbytes());
+  }
 }
 
 }  // namespace
@@ -275,13 +287,13 @@ c10::TensorImpl* CpuCall::wrap_dense(c10::TensorImpl& from, const Arg& arg) {
   TensorImplPtr wrapper;
   std::uint32_t index = known;
   if (C10_LIKELY(!maps)) {
-    wrapper = WrapperPool::here().take(from.dtype());
+    wrapper = WrapperPool::here().take(from);
     read_bytes_of(
         *wrapper->unsafe_storage().unsafeGetStorageImpl(),
         *storage.unsafeGetStorageImpl());
     index = kUnmapped;
   } else if (C10_LIKELY(known == kNone)) {
-    wrapper = WrapperPool::here().take(from.dtype());
+    wrapper = WrapperPool::here().take(from);
     index = map_storage(
         storage.unsafeGetStorageImpl(),
         wrapper->unsafe_storage().unsafeGetStorageImpl(),
@@ -304,9 +316,8 @@ c10::TensorImpl* CpuCall::wrap_dense(c10::TensorImpl& from, const Arg& arg) {
   }
   // Some kernels prepare for their backward only when they see this. Setting it
   // allocates, so a wrapper keeps the place for it from call to call.
-  const bool needs_grad = from.autograd_meta() != nullptr &&
-                          c10::GradMode::is_enabled() && from.requires_grad();
-  if (needs_grad || wrapper->autograd_meta() != nullptr) {
+  const bool needs_grad = from.requires_grad() && c10::GradMode::is_enabled();
+  if (C10_UNLIKELY(needs_grad != wrapper->requires_grad())) {
     wrapper->set_requires_grad(needs_grad);
   }
   if (C10_LIKELY(!copies_)) {  // rung 5 counts what it copies

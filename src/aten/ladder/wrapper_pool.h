@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 namespace npu::ladder {
 
@@ -24,17 +25,28 @@ class WrapperPool {
     return *known;
   }
 
-  // A CPU tensor with a storage of its own that holds no bytes.
-  TensorImplPtr take(caffe2::TypeMeta dtype);
+  // A CPU tensor of `from`'s dtype, with a storage of its own that holds no
+  // bytes: one that had the same geometry last time, where there is one.
+  TensorImplPtr take(const c10::TensorImpl& from);
   // Takes it back if nobody else saw it; its storage lets go of the bytes.
   void give(TensorImplPtr wrapper);
 
  private:
   static WrapperPool& own();
 
-  static constexpr std::size_t kMost = 16;
-  std::array<TensorImplPtr, kMost> free_;
-  std::size_t n_ = 0;
+  static constexpr std::size_t kSlots = 64;
+  // A wrapper has two places, by its geometry: setting sizes and strides costs
+  // more than all else that wrapping does.
+  static std::size_t slot_of(const c10::TensorImpl& tensor) {
+    const auto strides = tensor.strides();
+    auto mixed = static_cast<std::uint64_t>(tensor.numel()) * 5;
+    if (C10_LIKELY(!strides.empty())) {
+      mixed += static_cast<std::uint64_t>(strides.front());
+      mixed = mixed * 3 + strides.size();
+    }
+    return (mixed ^ mixed >> 6 ^ mixed >> 12) % kSlots;
+  }
+  std::array<TensorImplPtr, kSlots> free_;
 };
 
 }  // namespace npu::ladder

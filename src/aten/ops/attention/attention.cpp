@@ -62,6 +62,13 @@ at::Tensor saved_word(std::uint64_t word) {
       static_cast<std::int64_t>(word), c10::kLong, c10::kCPU);
 }
 
+// The same where nothing is drawn: nobody reads it, so all share one storage.
+at::Tensor unused_word() {
+  static const at::Tensor zero = saved_word(0);
+  return at::Tensor(zero.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
+}
+
 std::uint64_t word_of(const at::Tensor& saved) {
   return static_cast<std::uint64_t>(saved.item<std::int64_t>());
 }
@@ -300,8 +307,8 @@ Forward attention(
       at::Tensor(),
       query.sym_size(2),
       key.sym_size(2),
-      saved_word(call.rng.seed),
-      saved_word(call.rng.offset),
+      dropout == 0 ? unused_word() : saved_word(call.rng.seed),
+      dropout == 0 ? unused_word() : saved_word(call.rng.offset),
       at::Tensor()};
 }
 
