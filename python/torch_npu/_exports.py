@@ -3,13 +3,12 @@
 
 import importlib
 
-_SUBMODULES = {"contrib", "ops", "optim", "testing", "utils"}
+_SUBMODULES = {"contrib", "distributed", "ops", "optim", "testing", "utils"}
 
 # Known names of torch_npu that come with later parts of the product.
 _LATER = {
     "profiler": "the profiler",
     "dynamo": "graph mode",
-    "distributed": "distributed training",
     "onnx": "ONNX export",
     "jit": "jit optimisation",
     "op_plugin": "npu operators",
