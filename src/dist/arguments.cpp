@@ -21,8 +21,7 @@ std::size_t Arguments::add(const at::Tensor& tensor, bool reads, bool writes) {
       "hccl: a conjugate or negative view cannot be written by a collective. "
       "Give it tensor.resolve_conj().resolve_neg().");
   Argument argument;
-  argument.tensor =
-      writes ? tensor : tensor.resolve_conj().resolve_neg();
+  argument.tensor = writes ? tensor : tensor.resolve_conj().resolve_neg();
   argument.reads = reads;
   argument.writes = writes;
   all_.push_back(std::move(argument));
@@ -66,11 +65,11 @@ void Arguments::fetch() {
   for (auto& argument : all_) {
     if (in_place_) {
       // A copy only where the elements have gaps.
-      argument.host = argument.alias.is_contiguous() ? argument.alias
-                      : argument.reads ? argument.alias.contiguous()
-                                       : at::empty(
-                                             argument.alias.sizes(),
-                                             argument.alias.options());
+      argument.host =
+          argument.alias.is_contiguous() ? argument.alias
+          : argument.reads
+              ? argument.alias.contiguous()
+              : at::empty(argument.alias.sizes(), argument.alias.options());
     }
   }
 }

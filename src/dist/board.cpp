@@ -22,7 +22,7 @@ namespace npu::dist {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x6f70656e6e707531;  // also says the layout
-constexpr std::uint64_t kKept = 4;  // calls a slot remembers
+constexpr std::uint64_t kKept = 4;                    // calls a slot remembers
 
 struct Entry {
   std::atomic<std::uint64_t> call;  // 0 while it is being written
@@ -71,10 +71,19 @@ std::string machine() {
          std::to_string(space.st_ino);
 }
 
-void futex(const std::atomic<std::uint32_t>& word, int what, unsigned value,
-           const timespec* most) {
-  ::syscall(SYS_futex, reinterpret_cast<const std::uint32_t*>(&word), what,
-            value, most, nullptr, 0);
+void futex(
+    const std::atomic<std::uint32_t>& word,
+    int what,
+    unsigned value,
+    const timespec* most) {
+  ::syscall(
+      SYS_futex,
+      reinterpret_cast<const std::uint32_t*>(&word),
+      what,
+      value,
+      most,
+      nullptr,
+      0);
 }
 
 }  // namespace
@@ -189,8 +198,7 @@ Board::Peer Board::look(int rank, std::uint64_t call) const {
   peer.pid = theirs.pid.load();
   peer.call = theirs.last.load();
   peer.here = peer.call >= call;
-  const Entry& entry =
-      theirs.entries[(peer.here ? call : peer.call) % kKept];
+  const Entry& entry = theirs.entries[(peer.here ? call : peer.call) % kKept];
   char text[kText];
   std::memcpy(text, entry.text, kText);
   text[kText - 1] = 0;
@@ -211,8 +219,7 @@ std::uint32_t Board::changes() const {
 }
 
 void Board::wait(std::uint32_t seen, std::chrono::milliseconds most) const {
-  const timespec limit{
-      most.count() / 1000, (most.count() % 1000) * 1'000'000};
+  const timespec limit{most.count() / 1000, (most.count() % 1000) * 1'000'000};
   page_->sleepers.fetch_add(1);
   futex(page_->changes, FUTEX_WAIT, seen, &limit);
   page_->sleepers.fetch_sub(1);

@@ -38,9 +38,9 @@ class Board {
   void arrive(int rank, std::uint64_t call, const std::string& text);
 
   struct Peer {
-    bool here = false;   // at that call, or past it
-    bool alive = true;   // its process runs
-    bool stopped = false;  // by SIGSTOP or a debugger
+    bool here = false;       // at that call, or past it
+    bool alive = true;       // its process runs
+    bool stopped = false;    // by SIGSTOP or a debugger
     std::uint64_t call = 0;  // where it is; 0: nowhere yet
     std::string text;        // of that call
     std::int64_t pid = 0;

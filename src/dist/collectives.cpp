@@ -22,38 +22,64 @@ std::string text_of(const std::string& name, const at::Tensor& tensor) {
 at::Tensor& only(Tensors& tensors, const char* name) {
   TORCH_CHECK_VALUE(
       tensors.size() == 1,
-      "hccl: ", name, " takes one tensor per process, got ", tensors.size(),
+      "hccl: ",
+      name,
+      " takes one tensor per process, got ",
+      tensors.size(),
       ".");
   TORCH_CHECK_VALUE(
       tensors[0].layout() == c10::kStrided,
-      "hccl: ", name, " takes dense tensors, got one with layout ",
-      tensors[0].layout(), ". Convert it with to_dense().");
+      "hccl: ",
+      name,
+      " takes dense tensors, got one with layout ",
+      tensors[0].layout(),
+      ". Convert it with to_dense().");
   return tensors[0];
 }
 
 void check_root(int64_t root, int size, const char* name) {
   TORCH_CHECK_VALUE(
       root >= 0 && root < size,
-      "hccl: ", name, ": rank ", root, " is not in the group, which has ranks 0 to ",
-      size - 1, ".");
+      "hccl: ",
+      name,
+      ": rank ",
+      root,
+      " is not in the group, which has ranks 0 to ",
+      size - 1,
+      ".");
 }
 
 void check_same(
     const at::Tensor& one, const at::Tensor& other, const char* name) {
   TORCH_CHECK_TYPE(
       one.scalar_type() == other.scalar_type(),
-      "hccl: ", name, ": input is ", one.scalar_type(), " and output ",
-      other.scalar_type(), "; they must have one dtype.");
+      "hccl: ",
+      name,
+      ": input is ",
+      one.scalar_type(),
+      " and output ",
+      other.scalar_type(),
+      "; they must have one dtype.");
   TORCH_CHECK_VALUE(
       one.device() == other.device(),
-      "hccl: ", name, ": input is on ", one.device(), " and output on ",
-      other.device(), ".");
+      "hccl: ",
+      name,
+      ": input is on ",
+      one.device(),
+      " and output on ",
+      other.device(),
+      ".");
 }
 
 void check_count(std::size_t count, int size, const char* name) {
   TORCH_CHECK_VALUE(
       count == static_cast<std::size_t>(size),
-      "hccl: ", name, " needs one tensor per rank: ", size, ", got ", count,
+      "hccl: ",
+      name,
+      " needs one tensor per rank: ",
+      size,
+      ", got ",
+      count,
       ".");
 }
 
@@ -84,11 +110,11 @@ WorkPtr ProcessGroupHccl::broadcast(
     Tensors& tensors, const c10d::BroadcastOptions& o) {
   const at::Tensor& tensor = only(tensors, "broadcast");
   check_root(o.rootRank, size_, "broadcast");
-  const auto made = job(
-      OpType::BROADCAST,
-      text_of(c10::str("broadcast from rank ", o.rootRank), tensor),
-      tensor,
-      o.timeout);
+  const auto made =
+      job(OpType::BROADCAST,
+          text_of(c10::str("broadcast from rank ", o.rootRank), tensor),
+          tensor,
+          o.timeout);
   const auto mine = rank_ == o.rootRank ? made->arguments.read(tensor)
                                         : made->arguments.write(tensor);
   made->body = [gloo = shared_->gloo, mine, root = o.rootRank](Job& job) {
@@ -144,11 +170,11 @@ WorkPtr ProcessGroupHccl::allreduce(
     Tensors& tensors, const c10d::AllreduceOptions& o) {
   const at::Tensor& tensor = only(tensors, "all_reduce");
   const Reduction reduction(o.reduceOp, tensor.scalar_type(), size_);
-  const auto made = job(
-      OpType::ALLREDUCE,
-      text_of("all_reduce " + reduction.name(), tensor),
-      tensor,
-      o.timeout);
+  const auto made =
+      job(OpType::ALLREDUCE,
+          text_of("all_reduce " + reduction.name(), tensor),
+          tensor,
+          o.timeout);
   const auto mine = made->arguments.update(tensor);
   made->body = [gloo = shared_->gloo, mine, reduction](Job& job) {
     gloo_allreduce(*gloo, reduction, job.arguments.host(mine), job.deadline);
@@ -173,8 +199,7 @@ WorkPtr ProcessGroupHccl::allreduce_coalesced(
   }
   made->body = [gloo = shared_->gloo, reductions](Job& job) {
     for (std::size_t i = 0; i < reductions.size(); ++i) {
-      gloo_allreduce(
-          *gloo, reductions[i], job.arguments.host(i), job.deadline);
+      gloo_allreduce(*gloo, reductions[i], job.arguments.host(i), job.deadline);
     }
   };
   return start(made, tensors);
@@ -185,13 +210,13 @@ WorkPtr ProcessGroupHccl::reduce(
   const at::Tensor& tensor = only(tensors, "reduce");
   check_root(o.rootRank, size_, "reduce");
   const Reduction reduction(o.reduceOp, tensor.scalar_type(), size_);
-  const auto made = job(
-      OpType::REDUCE,
-      text_of(
-          c10::str("reduce ", reduction.name(), " to rank ", o.rootRank),
-          tensor),
-      tensor,
-      o.timeout);
+  const auto made =
+      job(OpType::REDUCE,
+          text_of(
+              c10::str("reduce ", reduction.name(), " to rank ", o.rootRank),
+              tensor),
+          tensor,
+          o.timeout);
   const bool here = rank_ == o.rootRank;
   const auto mine =
       here ? made->arguments.update(tensor) : made->arguments.read(tensor);
@@ -223,40 +248,46 @@ WorkPtr ProcessGroupHccl::allgather(
   }
   TORCH_CHECK_VALUE(
       input.numel() == outputs[0][rank_].numel(),
-      "hccl: all_gather: this rank gives ", input.numel(),
-      " elements, but output ", rank_, " has room for ",
-      outputs[0][rank_].numel(), ".");
+      "hccl: all_gather: this rank gives ",
+      input.numel(),
+      " elements, but output ",
+      rank_,
+      " has room for ",
+      outputs[0][rank_].numel(),
+      ".");
   const auto made = job(OpType::ALLGATHER, text, input, o.timeout);
   const auto from = made->arguments.read(input);
   const auto to = from + 1;
   for (const auto& output : outputs[0]) {
     made->arguments.write(output);
   }
-  made->body = [gloo = shared_->gloo, from, to, even, rank = rank_, size = size_](
-                   Job& job) {
-    auto& arguments = job.arguments;
-    const at::Tensor input = arguments.bytes(from);
-    if (!even) {  // Gloo's has one size for all
-      for (int r = 0; r < size; ++r) {
-        at::Tensor part = arguments.bytes(to + static_cast<std::size_t>(r));
-        if (r == rank) {
-          part.copy_(input);
+  made->body =
+      [gloo = shared_->gloo, from, to, even, rank = rank_, size = size_](
+          Job& job) {
+        auto& arguments = job.arguments;
+        const at::Tensor input = arguments.bytes(from);
+        if (!even) {  // Gloo's has one size for all
+          for (int r = 0; r < size; ++r) {
+            at::Tensor part = arguments.bytes(to + static_cast<std::size_t>(r));
+            if (r == rank) {
+              part.copy_(input);
+            }
+            gloo_broadcast(*gloo, part, r, job.deadline);
+          }
+          return;
         }
-        gloo_broadcast(*gloo, part, r, job.deadline);
-      }
-      return;
-    }
-    if (input.numel() == 0) {
-      return;
-    }
-    std::vector<Tensors> all(1);
-    for (int r = 0; r < size; ++r) {
-      all[0].push_back(arguments.bytes(to + static_cast<std::size_t>(r)));
-    }
-    Tensors one{input};
-    gloo->allgather(all, one, options_for<c10d::AllgatherOptions>(job.deadline))
-        ->wait();
-  };
+        if (input.numel() == 0) {
+          return;
+        }
+        std::vector<Tensors> all(1);
+        for (int r = 0; r < size; ++r) {
+          all[0].push_back(arguments.bytes(to + static_cast<std::size_t>(r)));
+        }
+        Tensors one{input};
+        gloo->allgather(
+                all, one, options_for<c10d::AllgatherOptions>(job.deadline))
+            ->wait();
+      };
   return start(made, outputs[0]);
 }
 
@@ -273,8 +304,11 @@ WorkPtr ProcessGroupHccl::allgather_coalesced(
     for (auto& of_rank : outputs) {
       TORCH_CHECK_VALUE(
           of_rank.size() == inputs.size(),
-          "hccl: all_gather_coalesced: ", inputs.size(), " inputs, but ",
-          of_rank.size(), " outputs of one rank.");
+          "hccl: all_gather_coalesced: ",
+          inputs.size(),
+          " inputs, but ",
+          of_rank.size(),
+          " outputs of one rank.");
       each[0].push_back(of_rank[i]);
     }
     Tensors one{inputs[i]};
@@ -294,19 +328,26 @@ WorkPtr ProcessGroupHccl::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& o) {
   TORCH_CHECK_VALUE(
       !inputs.empty() && inputs.size() == outputs.size(),
-      "hccl: all_gather_into_tensor: ", inputs.size(), " inputs and ",
-      outputs.size(), " outputs.");
+      "hccl: all_gather_into_tensor: ",
+      inputs.size(),
+      " inputs and ",
+      outputs.size(),
+      " outputs.");
   std::string text = "all_gather_into_tensor";
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check_same(inputs[i], outputs[i], "all_gather_into_tensor");
     TORCH_CHECK_VALUE(
         outputs[i].numel() == inputs[i].numel() * size_,
-        "hccl: all_gather_into_tensor: ", inputs[i].numel(), " elements from ",
-        size_, " ranks do not fill an output of ", outputs[i].numel(), ".");
+        "hccl: all_gather_into_tensor: ",
+        inputs[i].numel(),
+        " elements from ",
+        size_,
+        " ranks do not fill an output of ",
+        outputs[i].numel(),
+        ".");
     text = text_of(text, inputs[i]);
   }
-  const auto made =
-      job(OpType::_ALLGATHER_BASE, text, inputs[0], o.timeout);
+  const auto made = job(OpType::_ALLGATHER_BASE, text, inputs[0], o.timeout);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     made->arguments.read(inputs[i]);
     made->arguments.write(outputs[i]);
@@ -334,13 +375,19 @@ WorkPtr ProcessGroupHccl::gather(
   const bool here = rank_ == o.rootRank;
   TORCH_CHECK_VALUE(
       here ? outputs.size() == 1 : outputs.empty(),
-      "hccl: gather: rank ", o.rootRank, " gives one list of outputs, the "
-      "others none; rank ", rank_, " gave ", outputs.size(), ".");
-  const auto made = job(
-      OpType::GATHER,
-      text_of(c10::str("gather to rank ", o.rootRank), input),
-      input,
-      o.timeout);
+      "hccl: gather: rank ",
+      o.rootRank,
+      " gives one list of outputs, the "
+      "others none; rank ",
+      rank_,
+      " gave ",
+      outputs.size(),
+      ".");
+  const auto made =
+      job(OpType::GATHER,
+          text_of(c10::str("gather to rank ", o.rootRank), input),
+          input,
+          o.timeout);
   const auto from = made->arguments.read(input);
   if (here) {
     check_count(outputs[0].size(), size_, "gather");
@@ -348,29 +395,33 @@ WorkPtr ProcessGroupHccl::gather(
       check_same(input, output, "gather");
       TORCH_CHECK_VALUE(
           output.numel() == input.numel(),
-          "hccl: gather: an output has ", output.numel(),
-          " elements, the input ", input.numel(), ".");
+          "hccl: gather: an output has ",
+          output.numel(),
+          " elements, the input ",
+          input.numel(),
+          ".");
       made->arguments.write(output);
     }
   }
-  made->body = [gloo = shared_->gloo, from, here, root = o.rootRank,
-                size = size_](Job& job) {
-    Tensors one{job.arguments.bytes(from)};
-    if (one[0].numel() == 0) {
-      return;
-    }
-    std::vector<Tensors> all;
-    if (here) {
-      all.emplace_back();
-      for (int r = 0; r < size; ++r) {
-        all[0].push_back(
-            job.arguments.bytes(from + 1 + static_cast<std::size_t>(r)));
-      }
-    }
-    auto options = options_for<c10d::GatherOptions>(job.deadline);
-    options.rootRank = root;
-    gloo->gather(all, one, options)->wait();
-  };
+  made->body =
+      [gloo = shared_->gloo, from, here, root = o.rootRank, size = size_](
+          Job& job) {
+        Tensors one{job.arguments.bytes(from)};
+        if (one[0].numel() == 0) {
+          return;
+        }
+        std::vector<Tensors> all;
+        if (here) {
+          all.emplace_back();
+          for (int r = 0; r < size; ++r) {
+            all[0].push_back(
+                job.arguments.bytes(from + 1 + static_cast<std::size_t>(r)));
+          }
+        }
+        auto options = options_for<c10d::GatherOptions>(job.deadline);
+        options.rootRank = root;
+        gloo->gather(all, one, options)->wait();
+      };
   return start(made, here ? outputs[0] : Tensors{});
 }
 
@@ -383,13 +434,19 @@ WorkPtr ProcessGroupHccl::scatter(
   const bool here = rank_ == o.rootRank;
   TORCH_CHECK_VALUE(
       here ? inputs.size() == 1 : inputs.empty(),
-      "hccl: scatter: rank ", o.rootRank, " gives one list of inputs, the "
-      "others none; rank ", rank_, " gave ", inputs.size(), ".");
-  const auto made = job(
-      OpType::SCATTER,
-      text_of(c10::str("scatter from rank ", o.rootRank), output),
-      output,
-      o.timeout);
+      "hccl: scatter: rank ",
+      o.rootRank,
+      " gives one list of inputs, the "
+      "others none; rank ",
+      rank_,
+      " gave ",
+      inputs.size(),
+      ".");
+  const auto made =
+      job(OpType::SCATTER,
+          text_of(c10::str("scatter from rank ", o.rootRank), output),
+          output,
+          o.timeout);
   const auto to = made->arguments.write(output);
   if (here) {
     check_count(inputs[0].size(), size_, "scatter");
@@ -397,29 +454,33 @@ WorkPtr ProcessGroupHccl::scatter(
       check_same(input, output, "scatter");
       TORCH_CHECK_VALUE(
           output.numel() == input.numel(),
-          "hccl: scatter: an input has ", input.numel(),
-          " elements, the output ", output.numel(), ".");
+          "hccl: scatter: an input has ",
+          input.numel(),
+          " elements, the output ",
+          output.numel(),
+          ".");
       made->arguments.read(input);
     }
   }
-  made->body = [gloo = shared_->gloo, to, here, root = o.rootRank,
-                size = size_](Job& job) {
-    Tensors one{job.arguments.bytes(to)};
-    if (one[0].numel() == 0) {
-      return;
-    }
-    std::vector<Tensors> all;
-    if (here) {
-      all.emplace_back();
-      for (int r = 0; r < size; ++r) {
-        all[0].push_back(
-            job.arguments.bytes(to + 1 + static_cast<std::size_t>(r)));
-      }
-    }
-    auto options = options_for<c10d::ScatterOptions>(job.deadline);
-    options.rootRank = root;
-    gloo->scatter(one, all, options)->wait();
-  };
+  made->body =
+      [gloo = shared_->gloo, to, here, root = o.rootRank, size = size_](
+          Job& job) {
+        Tensors one{job.arguments.bytes(to)};
+        if (one[0].numel() == 0) {
+          return;
+        }
+        std::vector<Tensors> all;
+        if (here) {
+          all.emplace_back();
+          for (int r = 0; r < size; ++r) {
+            all[0].push_back(
+                job.arguments.bytes(to + 1 + static_cast<std::size_t>(r)));
+          }
+        }
+        auto options = options_for<c10d::ScatterOptions>(job.deadline);
+        options.rootRank = root;
+        gloo->scatter(one, all, options)->wait();
+      };
   return start(made, {output});
 }
 
@@ -442,25 +503,31 @@ WorkPtr ProcessGroupHccl::reduce_scatter(
   }
   TORCH_CHECK_VALUE(
       inputs[0][rank_].numel() == output.numel(),
-      "hccl: reduce_scatter: input ", rank_, " has ", inputs[0][rank_].numel(),
-      " elements, the output ", output.numel(), ".");
+      "hccl: reduce_scatter: input ",
+      rank_,
+      " has ",
+      inputs[0][rank_].numel(),
+      " elements, the output ",
+      output.numel(),
+      ".");
   const auto made = job(OpType::REDUCE_SCATTER, text, output, o.timeout);
   const auto to = made->arguments.write(output);
   for (const auto& input : inputs[0]) {
     made->arguments.read(input);
   }
-  made->body = [gloo = shared_->gloo, to, reduction, rank = rank_,
-                size = size_](Job& job) {
-    for (int r = 0; r < size; ++r) {
-      gloo_reduce(
-          *gloo,
-          reduction,
-          job.arguments.host(to + 1 + static_cast<std::size_t>(r)),
-          r == rank ? &job.arguments.host(to) : nullptr,
-          r,
-          job.deadline);
-    }
-  };
+  made->body =
+      [gloo = shared_->gloo, to, reduction, rank = rank_, size = size_](
+          Job& job) {
+        for (int r = 0; r < size; ++r) {
+          gloo_reduce(
+              *gloo,
+              reduction,
+              job.arguments.host(to + 1 + static_cast<std::size_t>(r)),
+              r == rank ? &job.arguments.host(to) : nullptr,
+              r,
+              job.deadline);
+        }
+      };
   return start(made, {output});
 }
 
@@ -474,22 +541,27 @@ WorkPtr ProcessGroupHccl::_reduce_scatter_base(
 }
 
 WorkPtr ProcessGroupHccl::reduce_scatter_tensor_coalesced(
-    Tensors& outputs,
-    Tensors& inputs,
-    const c10d::ReduceScatterOptions& o) {
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& o) {
   TORCH_CHECK_VALUE(
       !inputs.empty() && inputs.size() == outputs.size(),
-      "hccl: reduce_scatter_tensor: ", inputs.size(), " inputs and ",
-      outputs.size(), " outputs.");
+      "hccl: reduce_scatter_tensor: ",
+      inputs.size(),
+      " inputs and ",
+      outputs.size(),
+      " outputs.");
   std::string text = "reduce_scatter_tensor";
   std::vector<Reduction> reductions;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check_same(inputs[i], outputs[i], "reduce_scatter_tensor");
     TORCH_CHECK_VALUE(
         inputs[i].numel() == outputs[i].numel() * size_,
-        "hccl: reduce_scatter_tensor: an input of ", inputs[i].numel(),
-        " elements does not fall into ", size_, " outputs of ",
-        outputs[i].numel(), ".");
+        "hccl: reduce_scatter_tensor: an input of ",
+        inputs[i].numel(),
+        " elements does not fall into ",
+        size_,
+        " outputs of ",
+        outputs[i].numel(),
+        ".");
     reductions.emplace_back(o.reduceOp, inputs[i].scalar_type(), size_);
     text = text_of(text + " " + reductions.back().name(), outputs[i]);
   }
@@ -533,19 +605,28 @@ std::vector<int64_t> byte_splits(
   if (found.empty()) {
     TORCH_CHECK_VALUE(
         rows % size == 0,
-        "hccl: all_to_all_single: ", which, " has ", rows,
-        " rows, which do not fall into ", size,
+        "hccl: all_to_all_single: ",
+        which,
+        " has ",
+        rows,
+        " rows, which do not fall into ",
+        size,
         " equal parts. Give the split sizes.");
     found.assign(static_cast<std::size_t>(size), rows / size);
   }
   check_count(found.size(), size, "all_to_all_single");
   const int64_t sum = std::accumulate(found.begin(), found.end(), int64_t{0});
   TORCH_CHECK_VALUE(
-      sum == rows && std::all_of(found.begin(), found.end(), [](int64_t n) {
-        return n >= 0;
-      }),
-      "hccl: all_to_all_single: the split sizes of the ", which,
-      " sum to ", sum, ", it has ", rows, " rows.");
+      sum == rows &&
+          std::all_of(
+              found.begin(), found.end(), [](int64_t n) { return n >= 0; }),
+      "hccl: all_to_all_single: the split sizes of the ",
+      which,
+      " sum to ",
+      sum,
+      ", it has ",
+      rows,
+      " rows.");
   const int64_t row =
       rows == 0 ? 0 : static_cast<int64_t>(tensor.nbytes()) / rows;
   for (auto& n : found) {
@@ -565,18 +646,22 @@ WorkPtr ProcessGroupHccl::alltoall_base(
   check_same(input, output, "all_to_all_single");
   auto out = byte_splits(output, output_splits, size_, "output");
   auto in = byte_splits(input, input_splits, size_, "input");
-  const auto made = job(
-      OpType::ALLTOALL_BASE,
-      c10::str("all_to_all_single ", input.scalar_type()),
-      input,
-      o.timeout);
+  const auto made =
+      job(OpType::ALLTOALL_BASE,
+          c10::str("all_to_all_single ", input.scalar_type()),
+          input,
+          o.timeout);
   const auto from = made->arguments.read(input);
   const auto to = made->arguments.write(output);
   made->body = [gloo = shared_->gloo, from, to, out, in](Job& job) mutable {
     at::Tensor sent = job.arguments.bytes(from);
     at::Tensor got = job.arguments.bytes(to);
     gloo->alltoall_base(
-            got, sent, out, in, options_for<c10d::AllToAllOptions>(job.deadline))
+            got,
+            sent,
+            out,
+            in,
+            options_for<c10d::AllToAllOptions>(job.deadline))
         ->wait();
   };
   return start(made, {output});
@@ -586,11 +671,11 @@ WorkPtr ProcessGroupHccl::alltoall(
     Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& o) {
   check_count(outputs.size(), size_, "all_to_all");
   check_count(inputs.size(), size_, "all_to_all");
-  const auto made = job(
-      OpType::ALLTOALL,
-      c10::str("all_to_all ", inputs[0].scalar_type()),
-      inputs[0],
-      o.timeout);
+  const auto made =
+      job(OpType::ALLTOALL,
+          c10::str("all_to_all ", inputs[0].scalar_type()),
+          inputs[0],
+          o.timeout);
   std::vector<int64_t> in, out;
   for (std::size_t r = 0; r < inputs.size(); ++r) {
     check_same(inputs[r], outputs[r], "all_to_all");
@@ -600,7 +685,7 @@ WorkPtr ProcessGroupHccl::alltoall(
     made->arguments.read(inputs[r]);
     made->arguments.write(outputs[r]);
   }
-  made->body = [gloo = shared_->gloo, in, out](Job& job) mutable {
+  made->body = [gloo = shared_->gloo, in, out](Job& job) {
     Tensors parts;
     for (std::size_t r = 0; r < in.size(); ++r) {
       parts.push_back(job.arguments.bytes(2 * r));
@@ -608,13 +693,19 @@ WorkPtr ProcessGroupHccl::alltoall(
     at::Tensor sent = at::cat(parts);
     at::Tensor got = at::empty(
         {std::accumulate(out.begin(), out.end(), int64_t{0})}, at::kByte);
+    auto counts_out = out;  // Gloo takes them away
+    auto counts_in = in;
     gloo->alltoall_base(
-            got, sent, out, in, options_for<c10d::AllToAllOptions>(job.deadline))
+            got,
+            sent,
+            counts_out,
+            counts_in,
+            options_for<c10d::AllToAllOptions>(job.deadline))
         ->wait();
-    int64_t at = 0;
+    int64_t first = 0;
     for (std::size_t r = 0; r < out.size(); ++r) {
-      job.arguments.bytes(2 * r + 1).copy_(got.narrow(0, at, out[r]));
-      at += out[r];
+      job.arguments.bytes(2 * r + 1).copy_(got.narrow(0, first, out[r]));
+      first += out[r];
     }
   };
   return start(made, outputs);

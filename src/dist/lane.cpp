@@ -21,17 +21,32 @@ Lane::~Lane() {
   state_->changed.notify_all();
 }
 
+void Lane::add(std::function<void()> job) {
+  state_->jobs.push_back(std::move(job));
+  if (!state_->started) {
+    state_->started = true;
+    std::thread([state = state_, name = name_] { work(state, name); }).detach();
+  }
+}
+
 void Lane::submit(std::function<void()> job) {
   {
     const std::lock_guard lock(state_->mutex);
-    state_->jobs.push_back(std::move(job));
-    if (!state_->started) {
-      state_->started = true;
-      std::thread([state = state_, name = name_] { work(state, name); })
-          .detach();
-    }
+    add(std::move(job));
   }
   state_->changed.notify_all();
+}
+
+bool Lane::submit_if_idle(const std::function<void()>& job) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->busy || !state_->jobs.empty()) {
+      return false;
+    }
+    add(job);
+  }
+  state_->changed.notify_all();
+  return true;
 }
 
 bool Lane::drain(double seconds) const {

@@ -23,6 +23,8 @@ class Lane {
 
   // A job does not throw.
   void submit(std::function<void()> job);
+  // False when the thread has something to do already.
+  bool submit_if_idle(const std::function<void()>& job);
   // True when no job is left within that time.
   bool drain(double seconds) const;
 
@@ -35,7 +37,9 @@ class Lane {
     bool ended = false;
     bool started = false;
   };
-  static void work(const std::shared_ptr<State>& state, const std::string& name);
+  void add(std::function<void()> job);  // with the lock held
+  static void work(
+      const std::shared_ptr<State>& state, const std::string& name);
 
   std::string name_;
   std::shared_ptr<State> state_;

@@ -16,7 +16,11 @@ using c10d::OpType;
 at::Tensor& single(Tensors& tensors, const char* name) {
   TORCH_CHECK_VALUE(
       tensors.size() == 1,
-      "hccl: ", name, " takes one tensor, got ", tensors.size(), ".");
+      "hccl: ",
+      name,
+      " takes one tensor, got ",
+      tensors.size(),
+      ".");
   return tensors[0];
 }
 
@@ -29,12 +33,20 @@ std::string message_text(
 void check_partner(int other, int rank, int size, const char* name) {
   TORCH_CHECK_VALUE(
       other >= 0 && other < size && other != rank,
-      "hccl: ", name, ": rank ", other, " is no partner of rank ", rank,
-      " in a group of ", size, ".");
+      "hccl: ",
+      name,
+      ": rank ",
+      other,
+      " is no partner of rank ",
+      rank,
+      " in a group of ",
+      size,
+      ".");
 }
 
 // Gloo has no time-out of a call here, only of the wait.
-bool await(const WorkPtr& work, std::chrono::steady_clock::time_point deadline) {
+bool await(
+    const WorkPtr& work, std::chrono::steady_clock::time_point deadline) {
   return work->wait(time_left(deadline));
 }
 
@@ -43,11 +55,11 @@ bool await(const WorkPtr& work, std::chrono::steady_clock::time_point deadline) 
 WorkPtr ProcessGroupHccl::send(Tensors& tensors, int to, int tag) {
   const at::Tensor& tensor = single(tensors, "send");
   check_partner(to, rank_, size_, "send");
-  const auto made = job(
-      OpType::SEND,
-      message_text(c10::str("send to rank ", to), tensor, tag),
-      tensor,
-      c10d::kUnsetTimeout);
+  const auto made =
+      job(OpType::SEND,
+          message_text(c10::str("send to rank ", to), tensor, tag),
+          tensor,
+          c10d::kUnsetTimeout);
   const auto from = made->arguments.read(tensor);
   made->body = [gloo = shared_->gloo, from, to, tag](Job& job) {
     at::Tensor data = job.arguments.bytes(from);
@@ -58,21 +70,20 @@ WorkPtr ProcessGroupHccl::send(Tensors& tensors, int to, int tag) {
       await(gloo->send(one, to, tag), job.deadline);
     }
   };
-  return start_on(
-      lane_of(c10::str("s", to, ".", tag)), made, {tensor}, false);
+  return start_on(lane_of(c10::str("s", to, ".", tag)), made, {tensor}, false);
 }
 
 WorkPtr ProcessGroupHccl::receive(Tensors& tensors, int from, int tag) {
   const at::Tensor& tensor = single(tensors, "recv");
-  const auto made = job(
-      from < 0 ? OpType::RECVANYSOURCE : OpType::RECV,
-      message_text(
-          from < 0 ? std::string("recv from any rank")
-                   : c10::str("recv from rank ", from),
+  const auto made =
+      job(from < 0 ? OpType::RECVANYSOURCE : OpType::RECV,
+          message_text(
+              from < 0 ? std::string("recv from any rank")
+                       : c10::str("recv from rank ", from),
+              tensor,
+              tag),
           tensor,
-          tag),
-      tensor,
-      c10d::kUnsetTimeout);
+          c10d::kUnsetTimeout);
   const auto to = made->arguments.write(tensor);
   made->body = [gloo = shared_->gloo, to, from, tag](Job& job) {
     Tensors size{at::zeros({1}, at::kLong)};
@@ -93,8 +104,15 @@ WorkPtr ProcessGroupHccl::receive(Tensors& tensors, int from, int tag) {
     }
     if (sent != room.numel()) {
       throw_disagreement(c10::str(
-          "hccl: ", job.text, " has room for ", room.numel(), " bytes, but rank ",
-          source, " sent ", sent, ". The message was dropped."));
+          "hccl: ",
+          job.text,
+          " has room for ",
+          room.numel(),
+          " bytes, but rank ",
+          source,
+          " sent ",
+          sent,
+          ". The message was dropped."));
     }
   };
   return start_on(

@@ -21,8 +21,7 @@ ProcessGroupHccl::GlooFactory& gloo_factory() {
 
 // Rank 0 makes the board; all use it or none, since both sides of a meeting
 // must be the same.
-std::unique_ptr<Board> shared_board(
-    const StorePtr& store, int rank, int size) {
+std::unique_ptr<Board> shared_board(const StorePtr& store, int rank, int size) {
   if (size == 1) {
     return nullptr;
   }
@@ -41,7 +40,8 @@ std::unique_ptr<Board> shared_board(
   if (asked == size) {
     // The last one sees how many have it.
     const auto all = store->add("npu/board/opened", 0);
-    store->set("npu/board/all", all == size ? std::string("yes") : std::string("no"));
+    store->set(
+        "npu/board/all", all == size ? std::string("yes") : std::string("no"));
   }
   static_cast<void>(opened);
   return store->get_to_str("npu/board/all") == "yes" ? std::move(board)
@@ -69,7 +69,6 @@ ProcessGroupHccl::ProcessGroupHccl(
                                                 : options_->group_name;
   shared_->gloo = gloo_factory()(store, rank, size, options_);
   shared_->board = shared_board(store, rank, size);
-  shared_->callbacks = std::make_unique<Lane>("npu-then");
 }
 
 ProcessGroupHccl::~ProcessGroupHccl() = default;
@@ -81,20 +80,23 @@ ProcessGroupHccl::JobPtr ProcessGroupHccl::job(
     Milliseconds timeout) const {
   TORCH_CHECK_VALUE(
       example.device().type() == kDeviceType,
-      "hccl: ", text, " got a tensor on ", example.device(),
+      "hccl: ",
+      text,
+      " got a tensor on ",
+      example.device(),
       "; this backend moves npu tensors. For cpu tensors make the group with "
       "backend \"cpu:gloo,npu:hccl\".");
   const auto limit = options_->op_timeout != 0
                          ? Milliseconds(options_->op_timeout * 1000)
                          : options_->timeout;
-  return std::make_shared<Job>(Job{
-      type,
-      std::move(text),
-      Arguments(example.device().index()),
-      {},
-      timeout > Milliseconds(0) ? timeout : limit,
-      nullptr,
-      nullptr});
+  return std::make_shared<Job>(
+      Job{type,
+          std::move(text),
+          Arguments(example.device().index()),
+          {},
+          timeout > Milliseconds(0) ? timeout : limit,
+          nullptr,
+          nullptr});
 }
 
 WorkPtr ProcessGroupHccl::start_on(
@@ -106,7 +108,9 @@ WorkPtr ProcessGroupHccl::start_on(
   TORCH_CHECK_WITH(
       DistBackendError,
       !shared_->aborted.load(),
-      "hccl: ", job->text, " was asked of a group that was aborted or "
+      "hccl: ",
+      job->text,
+      " was asked of a group that was aborted or "
       "destroyed. Make a new one with init_process_group or new_group.");
   job->arguments.queue();
   HcclWork::About about;
@@ -115,8 +119,8 @@ WorkPtr ProcessGroupHccl::start_on(
   about.text = job->text;
   about.device = job->arguments.device();
   // After a barrier the host itself goes on.
-  about.stream_waits = !active_driver().runs_inline() &&
-                       job->type != c10d::OpType::BARRIER;
+  about.stream_waits =
+      !active_driver().runs_inline() && job->type != c10d::OpType::BARRIER;
   const std::lock_guard lock(mutex_);
   about.number = meet ? ++calls_ : calls_;
   job->work =
@@ -236,8 +240,7 @@ void ProcessGroupHccl::abort() {
 }
 
 void ProcessGroupHccl::waitForPendingWorks() {
-  const double limit =
-      std::chrono::duration<double>(options_->timeout).count();
+  const double limit = std::chrono::duration<double>(options_->timeout).count();
   collectives_->drain(limit);
   const std::lock_guard lock(mutex_);
   for (const auto& [key, lane] : lanes_) {

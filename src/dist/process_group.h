@@ -47,7 +47,8 @@ class ProcessGroupHccl : public c10d::Backend {
       const StorePtr& store, int rank, int size, const OptionsPtr& options)>;
   static void set_gloo_factory(GlooFactory factory);
 
-  ProcessGroupHccl(const StorePtr& store, int rank, int size, OptionsPtr options);
+  ProcessGroupHccl(
+      const StorePtr& store, int rank, int size, OptionsPtr options);
   ~ProcessGroupHccl() override;
 
   const std::string getBackendName() const override {

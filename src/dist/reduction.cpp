@@ -64,15 +64,19 @@ void check(const ReduceOp& op, at::ScalarType dtype) {
   const bool complex = c10::isComplexType(dtype);
   const bool sums = op.op_ == ReduceOp::SUM || op.op_ == ReduceOp::AVG ||
                     op.op_ == ReduceOp::PREMUL_SUM;
-  const bool fits = is_bitwise(op)               ? whole
-                    : complex                    ? sums
-                    : dtype == at::kBool         ? op.op_ != ReduceOp::AVG &&
+  const bool fits = is_bitwise(op)       ? whole
+                    : complex            ? sums
+                    : dtype == at::kBool ? op.op_ != ReduceOp::AVG &&
                                                op.op_ != ReduceOp::PREMUL_SUM
                     : op.op_ == ReduceOp::PREMUL_SUM ? !whole
                                                      : true;
   TORCH_CHECK_VALUE(
-      fits, "hccl: ReduceOp.", name_of(op), " is not defined for ",
-      c10::toString(dtype), " tensors.");
+      fits,
+      "hccl: ReduceOp.",
+      name_of(op),
+      " is not defined for ",
+      c10::toString(dtype),
+      " tensors.");
 }
 
 }  // namespace

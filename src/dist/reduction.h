@@ -35,7 +35,8 @@ class Reduction {
   at::ScalarType dtype_;
   at::ScalarType wide_;
   int size_;
-  bool flipped_ = false;  // the sign bit, so that unsigned order is signed order
+  bool flipped_ =
+      false;  // the sign bit, so that unsigned order is signed order
 };
 
 }  // namespace npu::dist

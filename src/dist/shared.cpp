@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "driver/services.h"
+
 namespace npu::dist {
 
 using std::chrono::duration_cast;
@@ -96,7 +98,8 @@ void ProcessGroupHccl::Shared::meet_on_board(const Job& job) const {
     const auto seen = board->changes();
     const auto peer = board->look(other, call);
     if (peer.here) {
-      if (!peer.text.empty() && peer.text != job.text.substr(0, Board::kText - 1)) {
+      if (!peer.text.empty() &&
+          peer.text != job.text.substr(0, Board::kText - 1)) {
         throw_disagreement(
             "hccl: the ranks of group " + group + " disagree on call " +
             std::to_string(call) + ": rank " + std::to_string(rank) +
@@ -118,8 +121,8 @@ void ProcessGroupHccl::Shared::meet_on_board(const Job& job) const {
     if (steady_clock::now() >= job.deadline) {
       throw_backend_error(
           "hccl: " + job.named() + " of group " + group + " timed out after " +
-          std::to_string(job.timeout.count()) + " ms: " +
-          who_is_missing(call) + ".");
+          std::to_string(job.timeout.count()) + " ms: " + who_is_missing(call) +
+          ".");
     }
     // Short: a process that ends wakes nobody.
     board->wait(seen, std::min(time_left(job.deadline), Milliseconds(50)));
@@ -133,7 +136,8 @@ void ProcessGroupHccl::Shared::meet_by_gloo(const Job& job) const {
       mine.data_ptr(),
       job.text.data(),
       std::min<std::size_t>(job.text.size(), Board::kText - 1));
-  at::Tensor all = at::zeros({size * static_cast<int64_t>(Board::kText)}, at::kByte);
+  at::Tensor all =
+      at::zeros({size * static_cast<int64_t>(Board::kText)}, at::kByte);
   c10d::AllgatherOptions options;
   options.timeout = time_left(job.deadline);
   gloo->_allgather_base(all, mine, options)->wait();
@@ -180,10 +184,30 @@ std::string ProcessGroupHccl::Shared::explained(
          " The group cannot be used any more: destroy it and make a new one.";
 }
 
+void ProcessGroupHccl::Shared::call_back(
+    const c10::intrusive_ptr<HcclWork>& work) {
+  const auto job = [work] {
+    try {
+      work->finish_futures();
+    } catch (const std::exception& error) {
+      log(NPU_LOG_ERROR,
+          std::string("npu: hccl: a callback failed: ") + error.what());
+    }
+  };
+  const std::lock_guard lock(mutex_);
+  for (const auto& lane : callbacks_) {
+    if (lane->submit_if_idle(job)) {
+      return;
+    }
+  }
+  callbacks_.push_back(std::make_unique<Lane>("npu-then"));
+  callbacks_.back()->submit(job);
+}
+
 void ProcessGroupHccl::Shared::finish(Job& job, std::exception_ptr error) {
   const auto work = job.work;
   if (work->finish_waiting(std::move(error))) {
-    callbacks->submit([work] { work->finish_futures(); });
+    call_back(work);
   }
   const std::lock_guard lock(mutex_);
   pending_.erase(work);

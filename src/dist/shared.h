@@ -15,7 +15,6 @@ struct ProcessGroupHccl::Shared {
   std::string group;  // for messages
   BackendPtr gloo;
   std::unique_ptr<Board> board;  // nullptr: ranks are on several machines
-  std::unique_ptr<Lane> callbacks;
   std::atomic<bool> aborted{false};
 
   // Waits until every rank is at this call and has said the same of it.
@@ -35,10 +34,13 @@ struct ProcessGroupHccl::Shared {
   std::string explained(const Job& job, const std::string& error) const;
   std::string who_is_missing(std::uint64_t call) const;
   void finish(Job& job, std::exception_ptr error);
+  // On a thread of its own: what follows a future may wait for another one.
+  void call_back(const c10::intrusive_ptr<HcclWork>& work);
 
   mutable std::mutex mutex_;
   std::string failure_;
   std::set<c10::intrusive_ptr<HcclWork>> pending_;
+  std::vector<std::unique_ptr<Lane>> callbacks_;
 };
 
 // Ranks want different things: an error of the call, not the end of the group.

@@ -81,11 +81,17 @@ bool HcclWork::wait(std::chrono::milliseconds timeout) {
     if (timeout == kNoTimeout) {
       cv_.wait(lock, [&] { return completed_; });
     } else {
-      const bool done =
-          cv_.wait_for(lock, timeout, [&] { return completed_; });
+      const bool done = cv_.wait_for(lock, timeout, [&] { return completed_; });
       TORCH_CHECK_WITH(
-          DistBackendError, done, "hccl: wait(", timeout.count(), " ms) ended while ",
-          about_.text, " (call ", about_.number, ") was still under way.");
+          DistBackendError,
+          done,
+          "hccl: wait(",
+          timeout.count(),
+          " ms) ended while ",
+          about_.text,
+          " (call ",
+          about_.number,
+          ") was still under way.");
     }
   }
   rethrow();
@@ -128,8 +134,10 @@ c10::intrusive_ptr<c10::ivalue::Future> HcclWork::getFuture() {
 
 int HcclWork::sourceRank() const {
   TORCH_CHECK(
-      source_ >= 0, "hccl: only a finished receive has a source rank, not ",
-      about_.text, ".");
+      source_ >= 0,
+      "hccl: only a finished receive has a source rank, not ",
+      about_.text,
+      ".");
   return source_;
 }
 

@@ -77,9 +77,7 @@ def register() -> None:
     _C._set_gloo_factory(_make_gloo)
     for name in ("hccl", "lccl"):
         if name not in dist.Backend.backend_list:
-            dist.Backend.register_backend(
-                name, _create(name), extended_api=True, devices=["npu"]
-            )
+            dist.Backend.register_backend(name, _create(name), extended_api=True, devices=["npu"])
     c10d.Backend.default_device_backend_map["npu"] = "hccl"
     # Groups of "gloo" under a default group that is bound to an npu.
     gloo = c10d.Backend.backend_capability["gloo"]
