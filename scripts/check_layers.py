@@ -25,11 +25,14 @@ ALLOWED = {
         "ATen/core/", "ATen/detail/", "ATen/Parallel.h", "ATen/EmptyTensor.h",
         "torch/csrc/autograd/engine.h",  # autograd_threads.cpp alone, see its Note
     ),
+    "src/dist": ("npu/", "driver/", "runtime/", "dist/", "c10/", "ATen/", "torch/csrc/distributed/"),
     "src/aten": (
         "npu/", "driver/", "compose/", "graph/", "runtime/", "aten/", "torch_npu/", "c10/", "ATen/", "torch/",
     ),
     "include/torch_npu": ("npu/", "torch_npu/", "c10/", "ATen/", "torch/"),
-    "src/python": ("npu/", "driver/", "compose/", "runtime/", "aten/", "python/", *TORCH),
+    "src/python": (
+        "npu/", "driver/", "compose/", "runtime/", "aten/", "dist/", "python/", *TORCH
+    ),
     "optools/src": ("core/", "judge/", "tools/", "python/", *TORCH),
     "tests/conformance": ("npu/", "driver/", "gtest/", "gmock/"),
     "tests/drivers": ("npu/", "driver/slots.h"),

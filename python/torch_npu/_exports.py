@@ -3,12 +3,11 @@
 
 import importlib
 
-_SUBMODULES = {"contrib", "dynamo", "onnx", "ops", "optim", "testing", "utils"}
+_SUBMODULES = {"contrib", "distributed", "dynamo", "onnx", "ops", "optim", "testing", "utils"}
 
 # Known names of torch_npu that come with later parts of the product.
 _LATER = {
     "profiler": "the profiler",
-    "distributed": "distributed training",
     "jit": "jit optimisation",
     "op_plugin": "npu operators",
     "HiFloat8Tensor": "npu operators",

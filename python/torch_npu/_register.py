@@ -21,3 +21,7 @@ def register() -> None:
         unsupported_dtype=unsupported_dtype,
     )
     _patches.apply()
+    if torch.distributed.is_available():
+        from torch_npu import distributed
+
+        distributed.register()

@@ -9,6 +9,7 @@ namespace npu {
 
 void bind_affinity(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
+void bind_distributed(pybind11::module_& m);
 void bind_error(pybind11::module_& m);
 void bind_fallback(pybind11::module_& m);
 void bind_graph(pybind11::module_& m);

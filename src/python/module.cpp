@@ -45,6 +45,7 @@ PYBIND11_MODULE(_C, m) {
   py::register_local_exception_translator(&npu::translate);
   npu::bind_affinity(m);
   npu::bind_device(m);
+  npu::bind_distributed(m);
   npu::bind_error(m);
   npu::bind_fallback(m);
   npu::bind_graph(m);

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors of a collective, as CPU tensors for Gloo.
+#include "dist/arguments.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+
+#include "runtime/device.h"
+#include "runtime/stream.h"
+
+namespace npu::dist {
+
+Arguments::Arguments(c10::DeviceIndex device)
+    : device_(device),
+      in_place_(host_accessible(device) && !needs_host_open(device)) {}
+
+std::size_t Arguments::add(const at::Tensor& tensor, bool reads, bool writes) {
+  TORCH_CHECK_VALUE(
+      !writes || !(tensor.is_conj() || tensor.is_neg()),
+      "hccl: a conjugate or negative view cannot be written by a collective. "
+      "Give it tensor.resolve_conj().resolve_neg().");
+  Argument argument;
+  argument.tensor = writes ? tensor : tensor.resolve_conj().resolve_neg();
+  argument.reads = reads;
+  argument.writes = writes;
+  all_.push_back(std::move(argument));
+  return all_.size() - 1;
+}
+
+std::size_t Arguments::read(const at::Tensor& tensor) {
+  return add(tensor, true, false);
+}
+
+std::size_t Arguments::write(const at::Tensor& tensor) {
+  return add(tensor, false, true);
+}
+
+std::size_t Arguments::update(const at::Tensor& tensor) {
+  return add(tensor, true, true);
+}
+
+void Arguments::queue() {
+  for (auto& argument : all_) {
+    const auto options = argument.tensor.options().device(c10::kCPU);
+    if (in_place_) {
+      argument.alias = at::from_blob(
+          argument.tensor.data_ptr(),
+          argument.tensor.sizes(),
+          argument.tensor.strides(),
+          options);
+      continue;
+    }
+    argument.host =
+        at::empty(argument.tensor.sizes(), options.pinned_memory(true));
+    if (argument.reads) {
+      argument.host.copy_(argument.tensor, true);
+    }
+  }
+  queued_.record(current_stream(device_));
+}
+
+void Arguments::fetch() {
+  queued_.synchronize();
+  for (auto& argument : all_) {
+    if (in_place_) {
+      // A copy only where the elements have gaps.
+      argument.host =
+          argument.alias.is_contiguous() ? argument.alias
+          : argument.reads
+              ? argument.alias.contiguous()
+              : at::empty(argument.alias.sizes(), argument.alias.options());
+    }
+  }
+}
+
+at::Tensor Arguments::bytes(std::size_t number) {
+  at::Tensor& host = all_[number].host;
+  return at::from_blob(
+      host.data_ptr(),
+      {static_cast<int64_t>(host.nbytes())},
+      at::TensorOptions().dtype(at::kByte));
+}
+
+void Arguments::store() {
+  if (in_place_) {
+    for (auto& argument : all_) {
+      if (argument.writes && !argument.host.is_same(argument.alias)) {
+        argument.alias.copy_(argument.host);
+      }
+    }
+    return;
+  }
+  const c10::DeviceGuard device(c10::Device(kDeviceType, device_));
+  const c10::Stream lane = stream_from_pool(0, device_);
+  const c10::StreamGuard stream(lane);
+  for (auto& argument : all_) {
+    if (argument.writes) {
+      argument.tensor.copy_(argument.host, true);
+    }
+  }
+  synchronize_stream(lane);
+}
+
+}  // namespace npu::dist

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors of a collective, as CPU tensors for Gloo.
+//
+// Memory the host can read is used where it lies. Other memory goes through
+// pinned buffers: down on the caller's stream, up on a stream of the lane's.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "runtime/event.h"
+
+namespace npu::dist {
+
+class Arguments {
+ public:
+  explicit Arguments(c10::DeviceIndex device);
+
+  // On the caller's thread. The number to ask for it.
+  std::size_t read(const at::Tensor& tensor);
+  std::size_t write(const at::Tensor& tensor);
+  std::size_t update(const at::Tensor& tensor);  // read, then written
+  // Queues what must come first; after it the caller's stream may go on.
+  void queue();
+
+  // On the lane's thread: waits for the stream, and has the values.
+  void fetch();
+  // A contiguous CPU tensor with the values, or to be written.
+  at::Tensor& host(std::size_t number) {
+    return all_[number].host;
+  }
+  // Its bytes, whatever its dtype.
+  at::Tensor bytes(std::size_t number);
+  // Results go back to the device.
+  void store();
+
+  c10::DeviceIndex device() const {
+    return device_;
+  }
+
+ private:
+  struct Argument {
+    at::Tensor tensor;
+    bool reads = false;
+    bool writes = false;
+    at::Tensor alias;  // the same bytes, where the host can read them
+    at::Tensor host;
+  };
+  std::size_t add(const at::Tensor& tensor, bool reads, bool writes);
+
+  const c10::DeviceIndex device_;
+  const bool in_place_;  // the host can read the device's memory
+  std::vector<Argument> all_;
+  Event queued_;
+};
+
+}  // namespace npu::dist

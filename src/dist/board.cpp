@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// The board: one page of a memory file, a slot per rank.
+#include "dist/board.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+namespace npu::dist {
+
+namespace {
+
+constexpr std::uint64_t kMagic = 0x6f70656e6e707531;  // also says the layout
+constexpr std::uint64_t kKept = 4;                    // calls a slot remembers
+
+struct Entry {
+  std::atomic<std::uint64_t> call;  // 0 while it is being written
+  char text[Board::kText];
+};
+
+// Fields of /proc/<pid>/stat after the name, which may hold anything.
+struct Process {
+  char state = 0;
+  std::uint64_t started = 0;
+};
+
+std::optional<Process> process(std::int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  if (!std::getline(file, line)) {
+    return std::nullopt;
+  }
+  const auto end = line.rfind(')');
+  if (end == std::string::npos) {
+    return std::nullopt;
+  }
+  std::istringstream fields(line.substr(end + 1));
+  Process found;
+  fields >> found.state;
+  std::string skipped;
+  for (int i = 0; i < 18; ++i) {
+    fields >> skipped;
+  }
+  fields >> found.started;
+  return found;
+}
+
+std::string first_line_of(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// Processes that can see each other's /proc: one boot, one namespace of them.
+std::string machine() {
+  struct stat space {};
+  ::stat("/proc/self/ns/pid", &space);
+  return first_line_of("/proc/sys/kernel/random/boot_id") + ":" +
+         std::to_string(space.st_ino);
+}
+
+void futex(
+    const std::atomic<std::uint32_t>& word,
+    int what,
+    unsigned value,
+    const timespec* most) {
+  ::syscall(
+      SYS_futex,
+      reinterpret_cast<const std::uint32_t*>(&word),
+      what,
+      value,
+      most,
+      nullptr,
+      0);
+}
+
+}  // namespace
+
+struct Board::Slot {
+  std::atomic<std::int64_t> pid;
+  std::atomic<std::uint64_t> started;
+  std::atomic<std::uint64_t> last;  // call it arrived at last
+  Entry entries[kKept];
+};
+
+struct Board::Page {
+  std::atomic<std::uint64_t> magic;
+  std::atomic<std::uint32_t> changes;
+  std::atomic<std::uint32_t> sleepers;
+};
+
+Board::Board(int descriptor, void* memory, std::size_t bytes, int size)
+    : descriptor_(descriptor),
+      page_(static_cast<Page*>(memory)),
+      bytes_(bytes),
+      size_(size) {}
+
+Board::~Board() {
+  ::munmap(page_, bytes_);
+  ::close(descriptor_);
+}
+
+Board::Slot& Board::slot(int rank) const {
+  static_assert(sizeof(Page) <= 64);
+  return reinterpret_cast<Slot*>(reinterpret_cast<char*>(page_) + 64)[rank];
+}
+
+std::unique_ptr<Board> Board::make(int size) {
+  const std::size_t bytes = 64 + sizeof(Slot) * static_cast<std::size_t>(size);
+  const int descriptor = ::memfd_create("npu-group", MFD_CLOEXEC);
+  if (descriptor < 0) {
+    return nullptr;
+  }
+  void* memory = MAP_FAILED;
+  if (::ftruncate(descriptor, static_cast<off_t>(bytes)) == 0) {
+    memory = ::mmap(
+        nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  }
+  if (memory == MAP_FAILED) {
+    ::close(descriptor);
+    return nullptr;
+  }
+  std::unique_ptr<Board> board(new Board(descriptor, memory, bytes, size));
+  board->page_->magic.store(kMagic);
+  return board;
+}
+
+std::string Board::address() const {
+  return machine() + " " + std::to_string(::getpid()) + " " +
+         std::to_string(descriptor_);
+}
+
+std::unique_ptr<Board> Board::open(const std::string& address, int size) {
+  std::istringstream words(address);
+  std::string where, pid, number;
+  words >> where >> pid >> number;
+  if (where != machine()) {
+    return nullptr;
+  }
+  const std::string path = "/proc/" + pid + "/fd/" + number;
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) {
+    return nullptr;
+  }
+  const std::size_t bytes = 64 + sizeof(Slot) * static_cast<std::size_t>(size);
+  struct stat known {};
+  void* memory = MAP_FAILED;
+  if (::fstat(descriptor, &known) == 0 &&
+      static_cast<std::size_t>(known.st_size) == bytes) {
+    memory = ::mmap(
+        nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  }
+  if (memory == MAP_FAILED) {
+    ::close(descriptor);
+    return nullptr;
+  }
+  std::unique_ptr<Board> board(new Board(descriptor, memory, bytes, size));
+  return board->page_->magic.load() == kMagic ? std::move(board) : nullptr;
+}
+
+void Board::join(int rank) {
+  Slot& mine = slot(rank);
+  const auto self = process(::getpid());
+  mine.started.store(self ? self->started : 0);
+  mine.pid.store(::getpid());
+}
+
+void Board::arrive(int rank, std::uint64_t call, const std::string& text) {
+  Slot& mine = slot(rank);
+  Entry& entry = mine.entries[call % kKept];
+  entry.call.store(0);
+  const std::size_t n = std::min(text.size(), kText - 1);
+  std::memcpy(entry.text, text.data(), n);
+  entry.text[n] = 0;
+  entry.call.store(call);
+  mine.last.store(call);
+  page_->changes.fetch_add(1);
+  if (page_->sleepers.load() != 0) {
+    futex(page_->changes, FUTEX_WAKE, INT_MAX, nullptr);
+  }
+}
+
+Board::Peer Board::look(int rank, std::uint64_t call) const {
+  const Slot& theirs = slot(rank);
+  Peer peer;
+  peer.pid = theirs.pid.load();
+  peer.call = theirs.last.load();
+  peer.here = peer.call >= call;
+  const Entry& entry = theirs.entries[(peer.here ? call : peer.call) % kKept];
+  char text[kText];
+  std::memcpy(text, entry.text, kText);
+  text[kText - 1] = 0;
+  if (entry.call.load() == (peer.here ? call : peer.call)) {
+    peer.text = text;
+  }
+  if (!peer.here && peer.pid != 0) {
+    const auto found = process(peer.pid);
+    peer.alive = found && found->state != 'Z' && found->state != 'X' &&
+                 found->started == theirs.started.load();
+    peer.stopped = found && (found->state == 'T' || found->state == 't');
+  }
+  return peer;
+}
+
+std::uint32_t Board::changes() const {
+  return page_->changes.load();
+}
+
+void Board::wait(std::uint32_t seen, std::chrono::milliseconds most) const {
+  const timespec limit{most.count() / 1000, (most.count() % 1000) * 1'000'000};
+  page_->sleepers.fetch_add(1);
+  futex(page_->changes, FUTEX_WAIT, seen, &limit);
+  page_->sleepers.fetch_sub(1);
+}
+
+}  // namespace npu::dist

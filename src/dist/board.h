@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory in which the ranks of a group on one machine write what they
+// are about to do, before any of them does it.
+//
+// Gloo ends the process when ranks bring different sizes to one collective, and
+// names no rank when one is missing. With the board each rank knows first which
+// call the others are at, and which process of theirs is gone.
+//
+// The memory has no name in any file system, so nothing is left behind however
+// the processes end: rank 0 makes it, the others open it through /proc.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace npu::dist {
+
+class Board {
+ public:
+  static constexpr std::size_t kText = 240;
+
+  // On rank 0; nullptr when the system refuses.
+  static std::unique_ptr<Board> make(int size);
+  // What others need to open it.
+  std::string address() const;
+  // nullptr on another machine, or where /proc does not show the process.
+  static std::unique_ptr<Board> open(const std::string& address, int size);
+  ~Board();
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  // Once per rank, before anything else: which process it is.
+  void join(int rank);
+  // Says that `rank` is at call number `call`, which is `text`.
+  void arrive(int rank, std::uint64_t call, const std::string& text);
+
+  struct Peer {
+    bool here = false;       // at that call, or past it
+    bool alive = true;       // its process runs
+    bool stopped = false;    // by SIGSTOP or a debugger
+    std::uint64_t call = 0;  // where it is; 0: nowhere yet
+    std::string text;        // of that call
+    std::int64_t pid = 0;
+  };
+  Peer look(int rank, std::uint64_t call) const;
+  // Sleeps until a rank arrives somewhere, at most so long.
+  void wait(std::uint32_t seen, std::chrono::milliseconds most) const;
+  // A number that changes when a rank arrives.
+  std::uint32_t changes() const;
+
+ private:
+  struct Slot;
+  struct Page;
+  Board(int descriptor, void* memory, std::size_t bytes, int size);
+  Slot& slot(int rank) const;
+
+  int descriptor_;
+  Page* page_;
+  std::size_t bytes_;
+  int size_;
+};
+
+}  // namespace npu::dist

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the lanes of a group share: Gloo, the board, and how the group failed.
+#pragma once
+
+#include <atomic>
+#include <set>
+
+#include "dist/process_group.h"
+
+namespace npu::dist {
+
+struct ProcessGroupHccl::Shared {
+  int rank = 0;
+  int size = 1;
+  std::string group;  // for messages
+  BackendPtr gloo;
+  std::unique_ptr<Board> board;  // nullptr: ranks are on several machines
+  std::atomic<bool> aborted{false};
+
+  // Waits until every rank is at this call and has said the same of it.
+  void meet(const Job& job) const;
+  // On a lane: everything of the job, and its end.
+  void run(Job& job, bool meeting);
+
+  std::string failure() const;
+  void fail(const std::string& why);
+
+  void note(const c10::intrusive_ptr<HcclWork>& work);
+  std::vector<c10::intrusive_ptr<HcclWork>> pending() const;
+
+ private:
+  void meet_on_board(const Job& job) const;
+  void meet_by_gloo(const Job& job) const;
+  std::string explained(const Job& job, const std::string& error) const;
+  std::string who_is_missing(std::uint64_t call) const;
+  void finish(Job& job, std::exception_ptr error);
+  // On a thread of its own: what follows a future may wait for another one.
+  void call_back(const c10::intrusive_ptr<HcclWork>& work);
+
+  mutable std::mutex mutex_;
+  std::string failure_;
+  std::set<c10::intrusive_ptr<HcclWork>> pending_;
+  std::vector<std::unique_ptr<Lane>> callbacks_;
+};
+
+// Ranks want different things: an error of the call, not the end of the group.
+struct Disagreement : c10::DistBackendError {
+  using c10::DistBackendError::DistBackendError;
+};
+[[noreturn]] void throw_disagreement(const std::string& message);
+// The exception torch.distributed documents.
+[[noreturn]] void throw_backend_error(const std::string& message);
+// Without it Gloo would wait for the group's own time-out.
+Milliseconds time_left(std::chrono::steady_clock::time_point deadline);
+
+}  // namespace npu::dist
