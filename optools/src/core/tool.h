@@ -108,13 +108,6 @@ class Tool {
     return failed_.load(std::memory_order_relaxed);
   }
   std::string failure() const;
-  // The next call it acts on fails: tests see what happens then. Threads find
-  // their locals to be somebody else's and come to add_local(), which throws;
-  // until then it costs nothing.
-  void break_next() {
-    broken_ = true;
-    id_ = 0;
-  }
 
  protected:
   // A tool's exception never reaches user code: the tool says why, once, and
@@ -136,9 +129,8 @@ class Tool {
   template <class Local>
   Local& local(Call& call) {
     auto& slot = call.thread.slots[slot_];
-    const uint64_t id = id_.load(std::memory_order_relaxed);
-    if (slot.tool != id || id == 0) [[unlikely]] {
-      slot = {id, add_local(std::make_unique<Local>(call.thread))};
+    if (slot.tool != id_) [[unlikely]] {
+      slot = {id_, add_local(std::make_unique<Local>(call.thread))};
     }
     return static_cast<Local&>(*slot.local);
   }
@@ -150,10 +142,9 @@ class Tool {
   friend class Engine;
   ToolLocal* add_local(std::unique_ptr<ToolLocal> local);
 
-  std::atomic<uint64_t> id_;  // 0: broken
+  const uint64_t id_;
   int slot_ = -1;
   std::atomic<bool> failed_{false};
-  std::atomic<bool> broken_{false};
   mutable std::mutex mutex_;
   std::string failure_;
   std::vector<std::unique_ptr<ToolLocal>> locals_;

@@ -323,6 +323,24 @@ void weigh_own(Judging& judging, size_t i) {
   }
 }
 
+// Of a product that passed, what it is really off: with |ref| for a majorant
+// that cannot be seen.
+void tell_real_error(Judging& judging) {
+  constexpr double kWorthIt = 0x1p-6;
+  auto& found = judging.found[0];
+  const auto& got = judging.call.results[0].got;
+  if (found.verdict != Verdict::kPass || found.tally.e < kWorthIt ||
+      judging.truths[0].is_complex()) {
+    return;
+  }
+  const auto terms =
+      terms_of(judging.call.rule, judging.call.inputs, got.numel());
+  if (const auto worst = worst_by_majorant(
+          judging.call, got, judging.truths[0], terms, found.tally.e / 8)) {
+    set_worst(found, got, judging.truths[0], worst->at, worst->e);
+  }
+}
+
 // Results that did not pass with |ref| for a majorant, with the real one.
 void judge_again(Judging& judging) {
   auto& call = judging.call;
@@ -352,6 +370,9 @@ void judge_again(Judging& judging) {
   }
   for (size_t i = 0; i < judging.found.size(); ++i) {
     weigh_own(judging, i);
+  }
+  if (is_matrix_product(call)) {
+    tell_real_error(judging);
   }
 }
 

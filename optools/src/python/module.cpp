@@ -4,6 +4,7 @@
 
 #include "core/engine.h"
 #include "core/taps.h"
+#include "core/thread_names.h"
 #include "python/bindings.h"
 
 namespace optools {
@@ -100,7 +101,6 @@ void bind_tool(py::module_& m) {
           })
       .def_readwrite("wants_sites", &Tool::wants_sites)
       .def_readwrite("label", &Tool::label)
-      .def("break_next", &Tool::break_next)
       .def(
           "start",
           [](const std::shared_ptr<Tool>& tool) { Engine::get().start(tool); },
@@ -134,6 +134,13 @@ void bind_state(py::module_& m) {
   m.def("step", [] { return Engine::get().step(); });
   m.def("set_step", [](int64_t step) { Engine::get().set_step(step); });
   m.def("thread_number", [] { return this_thread().id; });
+  m.def("threads", [] {
+    py::list all;
+    for (const auto& t : thread_names()) {
+      all.append(py::make_tuple(t.number, t.system, t.name));
+    }
+    return all;
+  });
   // What Python code of ours computes is no call of the user's.
   m.def(
       "quiet", [] { return std::exchange(this_thread().busy, ~ToolMask{0}); });
