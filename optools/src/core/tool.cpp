@@ -78,6 +78,17 @@ void Tool::fail(const char* why) noexcept {
   failed_ = true;
 }
 
+void Tool::first_call() {
+  saw_ = true;
+  end_blindness();
+}
+
+void Tool::end_blindness() {
+  if (blind_.exchange(false)) {
+    drop_blind_tool();
+  }
+}
+
 ToolLocal* Tool::add_local(std::unique_ptr<ToolLocal> local) {
   std::lock_guard lock(mutex_);
   locals_.push_back(std::move(local));

@@ -14,6 +14,7 @@
 #include "core/operators.h"
 #include "core/selection.h"
 #include "core/thread.h"
+#include "core/unseen.h"
 
 namespace optools {
 
@@ -104,6 +105,22 @@ class Tool {
   std::string label = "a tool";  // in messages
   bool wants_sites = false;
 
+  // Called by taps before they hand it a call.
+  void note_call() {
+    if (!saw()) [[unlikely]] {
+      first_call();
+    }
+  }
+  // Has it been around any call since it started?
+  bool saw() const {
+    return saw_.load(std::memory_order_relaxed);
+  }
+  // Where operators ran while it saw none; after it stopped. See
+  // core/unseen.h.
+  const CallsByDevice& unseen() const {
+    return unseen_;
+  }
+
   bool failed() const {
     return failed_.load(std::memory_order_relaxed);
   }
@@ -140,11 +157,16 @@ class Tool {
 
  private:
   friend class Engine;
+  void first_call();
+  void end_blindness();
   ToolLocal* add_local(std::unique_ptr<ToolLocal> local);
 
   const uint64_t id_;
   int slot_ = -1;
   std::atomic<bool> failed_{false};
+  std::atomic<bool> saw_{false};
+  std::atomic<bool> blind_{false};  // one of those add_blind_tool() counts
+  CallsByDevice unseen_{};          // while it runs: counted before it started
   mutable std::mutex mutex_;
   std::string failure_;
   std::vector<std::unique_ptr<ToolLocal>> locals_;
@@ -175,6 +197,11 @@ inline bool holds_tensor(const c10::IValue& value) {
   bool found = false;
   each_tensor(value, [&](const at::Tensor&) { found = true; });
   return found;
+}
+
+// The memory of a tensor that has_storage().
+inline c10::StorageImpl* storage_of(const at::Tensor& t) {
+  return t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
 // How often it was written; 0 where that is not counted.

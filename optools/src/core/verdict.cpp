@@ -177,11 +177,12 @@ c10::complex<double> element(const at::Tensor& t, c10::IntArrayRef index) {
 
 void note_worst(
     Judgement& j, const at::Tensor& got, const at::Tensor& reference) {
-  if (j.tally.worst < 0) {
+  int64_t rest =
+      j.verdict == Verdict::kOverflow ? j.tally.overflow_at : j.tally.worst;
+  if (rest < 0) {
     return;
   }
   j.worst.resize(got.dim());
-  int64_t rest = j.tally.worst;
   for (int64_t d = got.dim() - 1; d >= 0; --d) {
     j.worst[d] = rest % got.size(d);
     rest /= got.size(d);

@@ -90,6 +90,7 @@ CallPlace place_of(const Call& call) {
       call.thread.id,
       call.number,
       call.step,
+      0,
       call.origin};
 }
 
@@ -169,16 +170,17 @@ bool Compare::is_due(Local& mine, const Call& call) const {
   return fresh || options_.every <= 1 || ++mine.calls % options_.every == 0;
 }
 
-std::unique_ptr<Compare::Job> Compare::before(Call& call) {
+std::unique_ptr<Compare::Job> Compare::before(
+    Call& call, const char*& why_not) {
   auto& mine = local<Local>(call);
   const Profile& profile = mine.profile(call.op);
-  if (const char* why = profile.obstacle(call)) {
-    mine.counts.add(call.op.index, why);
+  why_not = profile.obstacle(call);
+  if (why_not != nullptr) {
     return nullptr;
   }
   const size_t known = mine.classes.size();
   if (!is_due(mine, call)) {
-    mine.counts.add(call.op.index, "not its turn: one in several is compared");
+    why_not = "not its turn: one in several is compared";
     return nullptr;
   }
   auto job = std::make_unique<Job>();
@@ -205,15 +207,23 @@ std::unique_ptr<Compare::Job> Compare::before(Call& call) {
 
 void Compare::around(Call& call, Chain& chain) {
   std::unique_ptr<Job> job;
+  const char* why_not = nullptr;
   attempt([&] {
     Quiet quiet;
     at::AutoDispatchBelowADInplaceOrView below;
-    job = before(call);
+    job = before(call, why_not);
   });
+  const int64_t start = now_ns();
   chain.run();
+  const int64_t took = now_ns() - start;
   if (job == nullptr) {
+    if (why_not != nullptr) {
+      attempt(
+          [&] { local<Local>(call).counts.add(call.op.index, why_not, took); });
+    }
     return;
   }
+  job->place.took_ns = took;
   attempt([&] {
     Quiet quiet;
     at::AutoDispatchBelowADInplaceOrView below;
@@ -365,7 +375,7 @@ void Compare::after(Call& call, Job& job) {
 void Compare::judge_view(Call& call, Job& job) {
   if (job.call.complaints.empty()) {
     const char* why = job.skip != nullptr ? job.skip : "";
-    local<Local>(call).counts.add(call.op.index, why);
+    local<Local>(call).counts.add(call.op.index, why, job.place.took_ns);
   } else {
     judge(job);
   }
@@ -412,8 +422,9 @@ void Compare::note(const CallPlace& place, CallJudgement&& judgement) {
   std::lock_guard lock(results_mutex_);
   auto& sum = sums_[place.op];
   ++sum.calls[static_cast<size_t>(judgement.verdict)];
+  sum.ns += place.took_ns;
   if (judgement.verdict == Verdict::kSkip) {
-    ++skips_[{place.op, judgement.reason}];
+    skips_[{place.op, judgement.reason}].add({1, place.took_ns});
     return;
   }
   for (const auto& [result, each] : judgement.each) {
@@ -470,9 +481,11 @@ std::map<uint32_t, Compare::Sum> Compare::sums() const {
   const auto more = counted();
   std::lock_guard lock(results_mutex_);
   auto sums = sums_;
-  for (const auto& [key, count] : more) {
+  for (const auto& [key, share] : more) {
     const auto verdict = key.second.empty() ? Verdict::kPass : Verdict::kSkip;
-    sums[key.first].calls[static_cast<size_t>(verdict)] += count;
+    auto& each = sums[key.first];
+    each.calls[static_cast<size_t>(verdict)] += share.calls;
+    each.ns += share.ns;
   }
   return sums;
 }
@@ -482,8 +495,8 @@ ReasonCounts::Sum Compare::skips() const {
   std::erase_if(
       sum, [](const auto& each) { return each.first.second.empty(); });
   std::lock_guard lock(results_mutex_);
-  for (const auto& [key, count] : skips_) {
-    sum[key] += count;
+  for (const auto& [key, share] : skips_) {
+    sum[key].add(share);
   }
   return sum;
 }

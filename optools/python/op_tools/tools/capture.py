@@ -31,6 +31,18 @@ class OpCapture(OpTool):
 
     family = "CAPTURE"
     feature = "op_capture"
+    variables = (
+        "DIR",
+        "FORMAT",
+        "CONTENT",
+        "MAX_MB",
+        "MAX_TENSOR_MB",
+        "MAX_CALLS",
+        "MIN_FREE_MB",
+        "VIEWS",
+        "QUEUE_MB",
+        "PACK_MB",
+    )
 
     def __init__(self) -> None:
         super().__init__()

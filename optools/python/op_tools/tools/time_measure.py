@@ -43,6 +43,7 @@ class Sample(NamedTuple):
 class OpTimeMeasure(OpTool):
     family = "TIME_MEASURE"
     feature = "measure_op_time"
+    variables = ("LIMIT",)
 
     def make_core(self) -> _C.Timing:
         return _C.Timing(options.number("OP_TIME_MEASURE_LIMIT", 1_000_000))
