@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "core/host_memory.h"
 #include "core/names.h"
@@ -110,21 +109,6 @@ uint64_t shape_class(const Call& call) {
     });
   }
   return hash;
-}
-
-// Same bytes, in a tensor that kept its layout.
-bool unchanged(const at::Tensor& now, const at::Tensor& copy) {
-  if (now.strides() != copy.strides() || !now.is_non_overlapping_and_dense() ||
-      now.numel() == 0) {
-    return true;
-  }
-  // The copy of a conjugate or negative view has its bits resolved.
-  const bool as_it_is = host_readable(now) && !now.is_conj() && !now.is_neg();
-  const at::Tensor here = as_it_is ? now : host_copy(now);
-  return std::memcmp(
-             here.const_data_ptr(),
-             copy.const_data_ptr(),
-             static_cast<size_t>(now.numel()) * now.element_size()) == 0;
 }
 
 }  // namespace
@@ -449,24 +433,26 @@ void Compare::finish() {
   release_pool();
 }
 
+namespace {
+
+template <class List>
+List in_call_order(List list) {
+  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) {
+    return a.place.number < b.place.number;
+  });
+  return list;
+}
+
+}  // namespace
+
 std::vector<Compare::Row> Compare::rows() const {
   std::lock_guard lock(results_mutex_);
-  auto sorted = rows_;
-  std::stable_sort(
-      sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-        return a.place.number < b.place.number;
-      });
-  return sorted;
+  return in_call_order(rows_);
 }
 
 std::vector<Compare::Finding> Compare::findings() const {
   std::lock_guard lock(results_mutex_);
-  auto sorted = findings_;
-  std::stable_sort(
-      sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-        return a.place.number < b.place.number;
-      });
-  return sorted;
+  return in_call_order(findings_);
 }
 
 ReasonCounts::Sum Compare::counted() const {
