@@ -81,6 +81,14 @@ const char* Compare::Profile::obstacle(const Call& call) const {
 
 namespace {
 
+template <class List>
+List in_call_order(List list) {
+  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) {
+    return a.place.number < b.place.number;
+  });
+  return list;
+}
+
 CallPlace place_of(const Call& call) {
   return {
       call.op.index,
@@ -198,16 +206,24 @@ void Compare::around(Call& call, Chain& chain) {
     job = before(call, why_not);
   });
   const int64_t start = now_ns();
-  chain.run();
-  const int64_t took = now_ns() - start;
-  if (job == nullptr) {
+  const auto count_skipped = [&] {
     if (why_not != nullptr) {
-      attempt(
-          [&] { local<Local>(call).counts.add(call.op.index, why_not, took); });
+      attempt([&] {
+        local<Local>(call).counts.add(call.op.index, why_not, now_ns() - start);
+      });
     }
+  };
+  try {
+    chain.run();
+  } catch (...) {
+    count_skipped();
+    throw;
+  }
+  if (job == nullptr) {
+    count_skipped();
     return;
   }
-  job->place.took_ns = took;
+  job->place.took_ns = now_ns() - start;
   attempt([&] {
     Quiet quiet;
     at::AutoDispatchBelowADInplaceOrView below;
@@ -432,18 +448,6 @@ void Compare::finish() {
   queue_.drain();
   release_pool();
 }
-
-namespace {
-
-template <class List>
-List in_call_order(List list) {
-  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) {
-    return a.place.number < b.place.number;
-  });
-  return list;
-}
-
-}  // namespace
 
 std::vector<Compare::Row> Compare::rows() const {
   std::lock_guard lock(results_mutex_);
