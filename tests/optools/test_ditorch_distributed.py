@@ -52,6 +52,23 @@ x = [None, None]; dist.all_gather_object(x, {"rank": rank}); assert x == [{"rank
 x = made(rank + 1); work = dist.all_reduce(x, async_op=True); work.wait(); holds(x, 3, 3, 3, 3)
 x = made(rank + 1); work = dist.all_reduce(x, dist.ReduceOp.AVG, async_op=True)
 work.wait(); work.wait(); holds(x, 1.5, 1.5, 1.5, 1.5)
+import time
+from datetime import timedelta
+def later(kind, finish):
+    x = made(rank + 1)
+    if kind == "all_reduce": work = dist.all_reduce(x, dist.ReduceOp.AVG, async_op=True)
+    else:
+        x = made(0); work = dist.reduce_scatter_tensor(x, made(rank + 1, 8), dist.ReduceOp.AVG, async_op=True)
+    finish(work); holds(x, 1.5, 1.5, 1.5, 1.5)
+    finish(work); holds(x, 1.5, 1.5, 1.5, 1.5)
+def poll(work):
+    while not work.is_completed(): time.sleep(0.001)
+for kind in ("all_reduce", "reduce_scatter_tensor"):
+    later(kind, poll)
+    later(kind, lambda work: work.get_future().wait())
+    later(kind, lambda work: work.wait(timedelta(seconds=60)))
+    later(kind, lambda work: work.get_future().then(lambda done: done.value()).wait())
+    later(kind, lambda work: (work.wait(), poll(work), work.synchronize()))
 # Both send first: neither may wait for the other to receive.
 sent, got = made(rank, 1 << 20), made(9, 1 << 20)
 works = [dist.isend(sent, other), dist.irecv(got, other)]
@@ -105,6 +122,32 @@ def test_nccl_in_two_processes(target, tmp_path):
     ]
     said = [rank.communicate(timeout=240)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
+
+
+HCCL = """
+import torch, torch.distributed as dist, ditorch, os
+place = "file://" + os.path.abspath("meeting")
+for ask in (lambda: dist.init_process_group("hccl", init_method=place, rank=0, world_size=1),
+            lambda: dist.init_process_group(backend="cpu:gloo,npu:hccl", init_method=place, rank=0, world_size=1)):
+    try:
+        ask()
+        assert dist.is_backend_available("hccl")
+        dist.destroy_process_group()
+    except ValueError as error:
+        assert not dist.is_backend_available("hccl")
+        for word in ("hccl", "no such backend", 'backend="nccl"'):
+            assert word in str(error), error
+dist.init_process_group("nccl", init_method=place, rank=0, world_size=1)
+try:
+    dist.new_group([0], backend="hccl")
+except ValueError as error:
+    assert "no such backend" in str(error)
+"""
+
+
+def test_a_backend_that_is_not_there_is_said(target):
+    """ditorch's own script asks for hccl by name: until there is one, it says what to do."""
+    run(target, HCCL)
 
 
 ALONE = """

@@ -91,6 +91,25 @@ there(torch.arange(3, device="cuda")); there(torch.as_tensor([1.0], device="cuda
 there(torch.nn.utils.rnn.pack_sequence([torch.ones(2)]).cuda().data)
 there(torch.cuda.FloatTensor([1, 2])); there(torch.ones(2).type("torch.cuda.HalfTensor")); there(torch.ones(2).type(torch.cuda.HalfTensor))
 assert isinstance(torch.ones(2, device="cuda"), torch.cuda.FloatTensor)
+assert torch.ones(2).type() == "torch.FloatTensor"
+if target != "cpu":
+    assert torch.ones(2, device="cuda").type() == "torch.cuda.FloatTensor"
+    assert torch.ones(2, device="cuda").half().type() == "torch.cuda.HalfTensor"
+# errors, and what profilers call
+for kind in ("OutOfMemoryError", "CudaError", "DeferredCudaCallError"):
+    try:
+        raise torch.OutOfMemoryError("as a device says it")
+    except getattr(torch.cuda, kind):
+        assert kind == "OutOfMemoryError"
+    except torch.OutOfMemoryError:
+        assert kind != "OutOfMemoryError"
+torch.cuda.profiler.start(); torch.cuda.profiler.stop()
+with torch.cuda.profiler.profile():
+    torch.ones(2, device="cuda")
+runtime = torch.cuda.cudart()
+assert int(runtime.cudaProfilerStart()) == int(runtime.cudaProfilerStop()) == int(runtime.cudaError.success) == 0
+torch.cuda.check_error(runtime.cudaProfilerStart())
+assert torch.cuda.cudart().cudaMemGetInfo(0)[1] == torch.cuda.mem_get_info()[1]
 with torch.device("cuda"):
     there(torch.ones(2))
 torch.set_default_device("cuda"); there(torch.ones(2)); torch.set_default_device(None)
@@ -103,6 +122,8 @@ try:
 except RuntimeError as error:
     assert "Invalid device" in str(error)
 # streams, events, memory, random numbers
+assert isinstance(torch.cuda.current_stream().cuda_stream, int)
+assert isinstance(torch.cuda.Stream().cuda_stream, int)
 stream = torch.cuda.Stream(device="cuda:0"); begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 begin.record()
 with torch.cuda.stream(stream):

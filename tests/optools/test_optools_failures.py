@@ -49,7 +49,7 @@ def test_wrong_results_are_raised_also_without_a_disk(monkeypatch):
                 return getattr(core, name)
 
             def sums(self):
-                return [{"op": "aten::sin", **error, "error": 1, "e": 9.0}]
+                return [{"op": "aten::sin", **error, "error": 1, "e": 9.0, "ns": 0}]
 
         tool._core = Sums()
 

@@ -2,11 +2,14 @@
 """OpTimeMeasure: counts, phases, files. No test asserts a time, but that there is one."""
 
 import csv
+import itertools
 import json
+import threading
 import time
 
 import op_tools
 import torch
+from op_tools import _C
 from torch.nn import functional as F
 
 
@@ -69,15 +72,56 @@ def test_rows_are_api_calls_where_names_are_asked_for(device, monkeypatch):
 
 
 def test_chrome_trace(device, tmp_path):
+    x = torch.ones(3, device=device)
+    thread = threading.Thread(target=x.cos, name="loader 7")
     tool = op_tools.OpTimeMeasure()
     with tool:
-        torch.ones(3, device=device).sin()
+        x.sin()
+        thread.start()
+        thread.join()
+        x.exp().t()
     tool.save_trace(str(tmp_path / "trace.json"))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert "aten::sin" in [e["name"] for e in events]
-    assert all(e["ph"] == "X" and e["dur"] > 0 for e in events)
-    begins = [e["ts"] for e in events]
+    lanes = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert lanes[_C.thread_number()] == "main"
+    ran = [e for e in events if e["ph"] == "X"]
+    launches = [e for e in ran if lanes[e["tid"]] != "device"]
+    assert {"aten::sin", "aten::cos", "aten::exp", "aten::t"} <= {e["name"] for e in launches}
+    assert all(e["dur"] > 0 for e in ran)
+    begins = [e["ts"] for e in launches]
     assert begins == sorted(begins) and len(set(begins)) == len(begins)
+    assert ("device" in lanes.values()) == (device != "cpu")
+    if device != "cpu":
+        kernels = [e for e in ran if lanes[e["tid"]] == "device"]
+        launched = {e["args"]["number"]: e["ts"] for e in launches}
+        assert {e["name"] for e in kernels} >= {"aten::sin", "aten::cos", "aten::exp"}
+        assert all(e["ts"] >= launched[e["args"]["number"]] for e in kernels)
+        for one, two in itertools.pairwise(kernels):
+            assert two["ts"] >= one["ts"] + one["dur"] - 1e-3
+        flows = [(e["ph"], e["id"]) for e in events if e["name"] == "launch"]
+        assert sorted(flows) == sorted((ph, e["args"]["number"]) for e in kernels for ph in "sf")
+
+
+def test_threads_have_names(device):
+    """Those that live by Python's name, PyTorch's own by the system's."""
+    x, done = torch.ones(3, device=device), threading.Event()
+    begun = threading.Event()
+
+    def work():
+        x.cos()
+        begun.set()
+        done.wait(10)
+
+    thread = threading.Thread(target=work, name="loader 7")
+    tool = op_tools.OpTimeMeasure()
+    with tool:
+        x.sin()
+        thread.start()
+        begun.wait(10)
+    done.set()
+    thread.join()
+    by_op = {s.op: tool.threads[s.thread] for s in tool.samples()}
+    assert by_op["aten::sin"] == "main" and by_op["aten::cos"] == "loader 7"
 
 
 def test_more_calls_than_events_in_the_pool(device):

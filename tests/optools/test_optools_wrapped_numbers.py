@@ -8,6 +8,7 @@ from op_tools import captures
 from op_tools.captures import judging, replaying, reproducer
 from op_tools.captures.replaying import Settings
 from op_tools.captures.values import leaves
+from op_tools.core import containers
 from op_tools.run_op_from_data import cases
 from optools_helpers import output, quiet
 
@@ -40,7 +41,7 @@ def test_a_number_comes_back_as_one(captured):
         (ref,) = [ref for _, ref in leaves(record.args, "") if ref.is_number]
         one = torch.ones(1, dtype=torch.float16)
         assert (one * ref.load()).dtype == torch.float16
-        assert (one * op_tools.containers.copy_tensor(ref.load(), "cpu")).dtype == torch.float16
+        assert (one * containers.copy_tensor(ref.load(), "cpu")).dtype == torch.float16
 
 
 def test_judged_as_it_ran(captured):

@@ -70,7 +70,7 @@ def test_a_tool_that_changes_results_is_found(check, monkeypatch):
 
 def test_a_tool_that_makes_the_script_fail_is_found(check, monkeypatch):
     monkeypatch.setenv("OP_TOOLS_DEVICE", "cpu")
-    tail = "\nimport op_tools.tool\nassert not op_tools.tool._running, 'not alone'\n"
+    tail = "\nfrom op_tools.core import op_tool\nassert not op_tool._running, 'not alone'\n"
     code, text = check(SCRIPT + tail, "--tool", "OpObserve", "--", "cpu")
     assert code == 1 and "ended with code 1: AssertionError: not alone" in text.out
 

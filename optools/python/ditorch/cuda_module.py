@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable
 from types import ModuleType
 
 import torch
 import torch.cuda.nccl
 import torch.cuda.nvtx
+import torch.cuda.profiler
 
 from ditorch import devices, host, showing
 from ditorch.functions import by_any, proxy
@@ -37,6 +39,8 @@ def patch(patches: Patches) -> None:
     _types(patches)
     _submodules(patches, theirs)
     _private(patches)
+    _handles(patches, theirs)
+    _runtime(patches)
     if theirs is not None and hasattr(theirs, "default_generators"):
         patches.set(torch.cuda, "default_generators", theirs.default_generators)
 
@@ -51,6 +55,23 @@ def _accelerator(patches: Patches) -> None:
             "current_accelerator",
             lambda original: lambda check_available=False: None,
         )
+
+
+def _handles(patches: Patches, theirs: ModuleType | None) -> None:
+    """`stream.cuda_stream`, which extensions pass on: the device's own handle."""
+    for kind, name in (("Stream", "stream"), ("Event", "event")):
+        real = getattr(theirs, kind, None)
+        own = f"{devices.target}_{name}"
+        if real is not None and hasattr(real, own) and not hasattr(real, f"cuda_{name}"):
+            handle = property(operator.attrgetter(own), doc=f"What `{own}` is.")
+            patches.set(real, f"cuda_{name}", handle)
+
+
+def _runtime(patches: Patches) -> None:
+    """torch.cuda.cudart() and what torch.cuda.profiler does with it."""
+    for owner in (torch.cuda, torch.cuda.profiler):
+        patches.set(owner, "cudart", host.cudart)
+    patches.set(torch.cuda, "_cudart", host.cudart())  # check_error() compares with its codes
 
 
 def _private(patches: Patches) -> None:
@@ -80,7 +101,8 @@ def _answer(theirs: ModuleType | None, name: str) -> object | None:
     if found is None:
         return None
     if inspect.isclass(found):
-        return proxy(found, "torch.cuda")
+        # `except` takes classes of exceptions only, and these need no device.
+        return found if issubclass(found, BaseException) else proxy(found, "torch.cuda")
     if name == "get_device_properties":
         found = _properties(found)
     # A function of its own for each name: torch.compile keeps its rules by function.

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import inspect
+import math
+import threading
+import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import torch
 from torch import distributed as dist
@@ -32,6 +36,18 @@ def to_backend(name: object) -> object:
     return ",".join(dict.fromkeys(parts))
 
 
+def _check_backend(function: str, name: object) -> None:
+    """PyTorch says of an unknown backend that it is unknown; a script for another chip needs more."""
+    for part in name.split(",") if isinstance(name, str) else ():
+        kind = part.rpartition(":")[2].lower()
+        if kind and kind not in dist.Backend.backend_list:
+            raise ValueError(
+                f"torch.distributed.{function}(backend={name!r}): there is no such backend here as "
+                f"{kind!r}: no such backend was registered for {devices.target}. "
+                f'backend="nccl" runs on {backend()}; there are {", ".join(dist.Backend.backend_list)}'
+            )
+
+
 def patch(patches: Patches) -> None:
     if not dist.is_available():
         return
@@ -44,6 +60,8 @@ def patch(patches: Patches) -> None:
             given = bound.arguments
             if "backend" in given:
                 given["backend"] = to_backend(given["backend"])
+                if original.__name__ != "is_backend_available":
+                    _check_backend(original.__name__, given["backend"])
             if given.get("device_id") is not None:
                 device = to_target(given["device_id"])
                 given["device_id"] = None if devices.target == "cpu" else device
@@ -70,17 +88,47 @@ def _everywhere(patches: Patches, name: str, make: Callable) -> None:
 
 
 class _Average:
-    """A pending sum that becomes an average when waited for."""
+    """A pending sum that is an average once anybody can see that it is through. Its future is what
+    is asked: Gloo's own work may write the sum again whenever it is waited for."""
 
-    def __init__(self, work: object, finish: Callable[[], None]) -> None:
-        self._work, self._finish = work, finish
+    def __init__(self, work: object, divide: Callable[[], None]) -> None:
+        self._work, self._divide = work, divide
+        try:
+            self._future = work.get_future().then(self._divided)
+        except RuntimeError:  # some of Gloo's have none
+            self._future = torch.futures.Future()
+            threading.Thread(target=self._follow, daemon=True, name="ditorch average").start()
 
-    def wait(self, *args, **kwargs):
-        done = self._work.wait(*args, **kwargs)
-        finish, self._finish = self._finish, None
-        if finish is not None:
-            finish()
-        return done
+    def _divided(self, sums: torch.futures.Future) -> object:
+        value = sums.value()  # raises what the collective raised
+        self._divide()
+        return value
+
+    def _follow(self) -> None:
+        try:
+            self._work.wait()
+            self._divide()
+            self._future.set_result(None)
+        except Exception as error:
+            self._future.set_exception(error)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        end = time.monotonic() + timeout.total_seconds() if timeout else math.inf
+        while not self._future.done() and end < math.inf:  # not every kind of work has a limit
+            if time.monotonic() > end:
+                raise RuntimeError(f"a collective with ReduceOp.AVG is not through after {timeout}")
+            time.sleep(1e-3)
+        self._future.wait()
+        return True
+
+    def synchronize(self) -> None:
+        self._future.wait()
+
+    def is_completed(self) -> bool:
+        return self._future.done()
+
+    def get_future(self) -> torch.futures.Future:
+        return self._future
 
     def __getattr__(self, name: str):
         return getattr(self._work, name)

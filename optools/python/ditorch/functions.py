@@ -129,7 +129,10 @@ def _by_type(original: Callable) -> Callable:
         if name.startswith("torch.cuda."):
             kind = getattr(torch, name.rpartition(".")[2])
             return self.to(device=devices.target, dtype=kind.dtype)
-        return original(self, dtype, *args, **kwargs)
+        made = original(self, dtype, *args, **kwargs)
+        if isinstance(made, str) and showing.wanted():
+            return made.replace(f"torch.{devices.target}.", "torch.cuda.")
+        return made
 
     return call
 

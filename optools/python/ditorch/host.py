@@ -151,6 +151,38 @@ def memory_snapshot(*_: object) -> list:
     return []
 
 
+# ---- the runtime -----------------------------------------------------------------
+class _Runtime:
+    """What scripts call of CUDA's runtime library; each function answers 0, for success. Nobody
+    listens to where profiling begins: there is no profiler of CUDA's."""
+
+    class cudaError:
+        success = 0
+
+        def __new__(cls, code: int = 0) -> int:
+            return int(code)
+
+    cudaProfilerStart = cudaProfilerStop = staticmethod(lambda: 0)
+    cudaHostRegister = cudaHostUnregister = staticmethod(lambda *_: 0)
+
+    @staticmethod
+    def cudaGetErrorString(code: int) -> str:
+        return "no error" if int(code) == 0 else f"error {int(code)}"
+
+    @staticmethod
+    def cudaMemGetInfo(device: int = 0) -> tuple[int, int]:
+        return torch.cuda.mem_get_info(device)
+
+    @staticmethod
+    def cudaDeviceSynchronize() -> int:
+        torch.cuda.synchronize()
+        return 0
+
+
+def cudart() -> type[_Runtime]:
+    return _Runtime
+
+
 # ---- random numbers --------------------------------------------------------------
 # Not torch.manual_seed and its kin: they call torch.cuda's, which are these.
 def manual_seed(seed: int) -> None:

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "core/phase.h"
 #include "core/taps.h"
@@ -95,6 +96,10 @@ void Engine::start(std::shared_ptr<Tool> tool) {
   if (tools_.empty()) {
     watch_optimizers(true);
   }
+  tool->saw_ = false;
+  tool->unseen_ = calls_by_device();
+  tool->blind_ = true;
+  add_blind_tool();
   tools_.push_back(std::move(tool));
   refresh_operators();
   publish();
@@ -117,6 +122,11 @@ bool Engine::stop(const std::shared_ptr<Tool>& tool) {
     std::this_thread::yield();
   }
   reclaim();
+  auto before = std::exchange(tool->unseen_, calls_by_device());
+  for (size_t i = 0; i < before.size(); ++i) {
+    tool->unseen_[i] -= before[i];
+  }
+  tool->end_blindness();
   return true;
 }
 
@@ -237,6 +247,7 @@ void Engine::drop_taps() {
   if (tools_.empty()) {
     set_taps({});
     watch_optimizers(false);
+    forget_blind_tools();
   }
 }
 

@@ -8,10 +8,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <optional>
 
 #include "core/engine.h"
 
@@ -112,6 +114,34 @@ Origins& origins() {
 
 at::CallbackHandle g_handle = at::INVALID_CALLBACK_HANDLE;
 
+std::atomic<uint64_t> g_backward_calls{0};
+
+// Std's or PyTorch's own kind of pointer: versions differ.
+using WeakNode = decltype(torch::autograd::AutogradMeta::grad_accumulator_);
+
+// Forward calls of this thread that autograd made a node for since backward
+// last ran anywhere, and a node of theirs, which lives while their graph does.
+struct Waiting {
+  uint64_t calls = 0;
+  uint64_t since = 0;
+  std::optional<WeakNode> node;
+};
+thread_local Waiting t_waiting;
+
+// `input` requires a gradient.
+void note_waiting(const at::Tensor& input) {
+  const uint64_t now = g_backward_calls.load(std::memory_order_relaxed);
+  if (t_waiting.since != now) {
+    t_waiting.since = now;
+    t_waiting.calls = 0;
+  }
+  ++t_waiting.calls;
+  if (const auto* meta = torch::autograd::impl::get_autograd_meta(input)) {
+    t_waiting.node = meta->grad_fn_ ? WeakNode(meta->grad_fn_)
+                                    : WeakNode(meta->grad_accumulator_);
+  }
+}
+
 // Did autograd make a node for this call? Then the thread's counter has moved
 // since the last call we saw. (A custom Function's own node is made after its
 // forward ran; the next call that needs no gradient must not take its number.)
@@ -123,7 +153,10 @@ bool made_node(const Call& call, uint64_t next) {
   bool found = false;
   for (const auto& value : call.inputs()) {
     each_tensor(value, [&](const at::Tensor& t) {
-      found = found || t.requires_grad();
+      if (!found && t.requires_grad()) {
+        found = true;
+        note_waiting(t);
+      }
     });
   }
   return found;
@@ -147,6 +180,7 @@ void place_call(Call& call, bool needs_origin) {
   const auto node = torch::autograd::get_current_node();
   if (node) {
     call.phase = Phase::kBackward;
+    g_backward_calls.fetch_add(1, std::memory_order_relaxed);
     call.sequence = static_cast<int64_t>(node->sequence_nr());
     call.sequence_thread = node->thread_id();
     if (needs_origin) {
@@ -170,6 +204,13 @@ void place_call(Call& call, bool needs_origin) {
     call.sequence_thread = at::RecordFunction::currentThreadId();
   }
   thread.seen_sequence = next;
+}
+
+std::pair<uint64_t, uint64_t> calls_without_backward() {
+  const uint64_t now = g_backward_calls.load(std::memory_order_relaxed);
+  const bool waits =
+      t_waiting.since == now && t_waiting.node && !t_waiting.node->expired();
+  return {waits ? t_waiting.calls : 0, now};
 }
 
 void remember_origin(const Call& call) {

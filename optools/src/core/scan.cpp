@@ -195,6 +195,23 @@ bool any_nonfinite(const at::Tensor& t) {
   }
 }
 
+std::vector<int64_t> first_nonfinite(const at::Tensor& t) {
+  std::vector<int64_t> place;
+  at::Tensor rest = t;
+  while (rest.dim() > 0) {
+    int64_t clean = 0;  // as many at the beginning are finite
+    int64_t dirty = rest.size(0);
+    while (clean + 1 < dirty) {
+      const int64_t middle = (clean + dirty) / 2;
+      const bool found = any_nonfinite(rest.narrow(0, clean, middle - clean));
+      (found ? dirty : clean) = middle;
+    }
+    place.push_back(clean);
+    rest = rest.select(0, clean);
+  }
+  return place;
+}
+
 Statistics statistics(const at::Tensor& t) {
   switch (t.scalar_type()) {
 #define OPTOOLS_CASE(name, type, parts) \

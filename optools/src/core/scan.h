@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 namespace optools {
 
@@ -17,6 +18,9 @@ bool has_nonfinite(c10::ScalarType dtype);
 
 // Is any element infinite or NaN? The tensor is host_readable().
 bool any_nonfinite(const at::Tensor& t);
+
+// Where the first of them is; empty for a tensor without dimensions.
+std::vector<int64_t> first_nonfinite(const at::Tensor& t);
 
 struct Statistics {
   int64_t count = 0;

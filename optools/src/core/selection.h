@@ -5,6 +5,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "core/thread.h"
@@ -17,19 +19,47 @@ struct Call;
 // first met; taps read it from any thread.
 class Verdicts {
  public:
-  static constexpr uint32_t kLimit = 8192;
-
-  void set(uint32_t number, bool wanted) {
-    if (number < kLimit) {
-      wanted_[number].store(wanted, std::memory_order_relaxed);
+  Verdicts() = default;
+  ~Verdicts() {
+    for (auto& block : blocks_) {
+      delete block.load();
     }
   }
+  Verdicts(const Verdicts&) = delete;
+  Verdicts& operator=(const Verdicts&) = delete;
+
+  void set(uint32_t number, bool wanted) {
+    if (number >= kBlock * kBlocks) {
+      throw std::length_error("op_tools: more than 16 million names");
+    }
+    auto& slot = blocks_[number / kBlock];
+    Block* block = slot.load(std::memory_order_acquire);
+    if (block == nullptr) {
+      if (!wanted) {
+        return;
+      }
+      auto fresh = std::make_unique<Block>();
+      if (slot.compare_exchange_strong(block, fresh.get())) {
+        block = fresh.release();
+      }
+    }
+    (*block)[number % kBlock].store(wanted, std::memory_order_relaxed);
+  }
   bool wanted(uint32_t number) const {
-    return number < kLimit && wanted_[number].load(std::memory_order_relaxed);
+    if (number >= kBlock * kBlocks) {
+      return false;
+    }
+    const Block* block =
+        blocks_[number / kBlock].load(std::memory_order_acquire);
+    return block != nullptr &&
+           (*block)[number % kBlock].load(std::memory_order_relaxed);
   }
 
  private:
-  std::array<std::atomic<bool>, kLimit> wanted_{};
+  static constexpr uint32_t kBlock = 8192;
+  static constexpr uint32_t kBlocks = 2048;
+  using Block = std::array<std::atomic<bool>, kBlock>;
+  std::array<std::atomic<Block*>, kBlocks> blocks_{};
 };
 
 struct Selection {

@@ -201,7 +201,9 @@ void add_odd(Tally& t, double g, double r, double largest, int64_t at) {
   const bool beyond = std::fabs(r) > largest;
   const bool same_side = (g > 0) == (r > 0);
   if (beyond && same_side && std::fabs(g) >= largest) {
-    t.overflowed += std::isfinite(r);
+    if (std::isfinite(r) && t.overflowed++ == 0) {
+      t.overflow_at = at;
+    }
     return;
   }
   ++t.inf_differs;

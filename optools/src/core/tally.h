@@ -36,8 +36,9 @@ struct Tally {
   int64_t not_close = 0;  // outside atol + rtol |ref|
   int64_t nan_differs = 0;
   int64_t inf_differs = 0;
-  int64_t overflowed = 0;  // beyond the dtype's range, in the reference too
-  int64_t finite = 0;      // elements finite on both sides
+  int64_t overflowed = 0;    // beyond the dtype's range, in the reference too
+  int64_t overflow_at = -1;  // the first of them
+  int64_t finite = 0;        // elements finite on both sides
   double max_abs = 0;
   double max_rel = 0;
   double sum_abs = 0;

@@ -100,6 +100,7 @@ void tap(
     const ToolMask bit = program->bits[i];
     if ((wanted & bit) != 0 && tool->selection.wants(call)) {
       chain.add(tool);
+      tool->note_call();
       thread.busy |= bit;
     }
   }
@@ -181,13 +182,6 @@ bool explicit_composite(const c10::OperatorHandle& handle) {
              DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
-bool implicit_composite(const c10::OperatorHandle& handle) {
-  return handle.hasKernelForDispatchKey(
-             DispatchKey::CompositeImplicitAutograd) ||
-         handle.hasKernelForDispatchKey(
-             DispatchKey::CompositeImplicitAutogradNestedTensor);
-}
-
 // A tap stands on a key that has a kernel of its own, so that the set of keys
 // with kernels stays what it is: autograd, functionalisation and the Python
 // dispatcher's caches (which outlive the tap) decide by it. The exception is
@@ -199,7 +193,7 @@ bool may_tap(const Operator& op, int slot, DispatchKey key) {
     return !handle.isKernelFallthroughKernel(key);
   }
   return slot < kBackends && handle.hasComputedKernelForDispatchKey(key) &&
-         !explicit_composite(handle) && !implicit_composite(handle);
+         !explicit_composite(handle) && !is_composition(handle);
 }
 
 bool selected(DispatchKey key, uint64_t devices) {
@@ -295,6 +289,13 @@ void set_taps_of_key(int slot, const TapPlan& plan) {
 }
 
 }  // namespace
+
+bool is_composition(const c10::OperatorHandle& handle) {
+  return handle.hasKernelForDispatchKey(
+             DispatchKey::CompositeImplicitAutograd) ||
+         handle.hasKernelForDispatchKey(
+             DispatchKey::CompositeImplicitAutogradNestedTensor);
+}
 
 const c10::KernelFunction& boxed_tap(int slot) {
   static const auto* taps = [] {

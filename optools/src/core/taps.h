@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ struct TapPlan {
 void set_taps(const TapPlan& plan);
 
 size_t installed_taps();
+
+// Does it only call other operators, which have taps of their own?
+bool is_composition(const c10::OperatorHandle& handle);
 
 // The tap of a key as it was made, without state or types.
 const c10::KernelFunction& boxed_tap(int slot);

@@ -171,16 +171,17 @@ void TensorBytes::read_host(const at::Tensor& t) {
 
 void TensorBytes::read_device(const at::Tensor& t) {
   at::AutoDispatchBelowADInplaceOrView below;
-  at::Tensor flat =
+  at::Tensor memory =
       form_.packed
           ? at::as_strided(t, form_.sizes, form_.strides, t.storage_offset())
-                .contiguous()
           : at::as_strided(t, {form_.elements}, {1}, t.storage_offset());
-  // A view of other bits (conjugate, negative) is recorded as one.
-  flat._set_conj(false);
-  flat._set_neg(false);
+  // A conjugate or negative view is recorded as one, so its memory is read as
+  // it is: a copy of a tensor with the flag would resolve it.
+  memory._set_conj(false);
+  memory._set_neg(false);
   copy_ = pooled_tensor({form_.elements}, {1}, t.scalar_type());
-  copy_.copy_(form_.packed ? flat.view({form_.elements}) : flat);
+  copy_.copy_(
+      form_.packed ? memory.contiguous().view({form_.elements}) : memory);
   bytes_ = {
       static_cast<const char*>(copy_.const_data_ptr()),
       static_cast<size_t>(form_.elements) * t.element_size()};

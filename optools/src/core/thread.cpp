@@ -2,13 +2,29 @@
 // What the core knows about the running thread.
 #include "core/thread.h"
 
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <deque>
 #include <mutex>
+
+#include "core/thread_names.h"
 
 namespace optools {
 namespace {
 
+constexpr size_t kNamesKept = 4096;
+
+ThreadName name_here(uint32_t number) {
+  char text[32] = "";
+  pthread_getname_np(pthread_self(), text, sizeof(text));
+  return {number, static_cast<int64_t>(::syscall(SYS_gettid)), text};
+}
+
 struct Registry {
   std::mutex mutex;
+  std::deque<ThreadName> names;  // the newest
   std::vector<ThreadState*> all;
   std::vector<ThreadState*> spare;
   uint32_t next = 1;
@@ -32,6 +48,10 @@ ThreadState* take() {
     reg.spare.pop_back();
   }
   state->id = reg.next++;
+  reg.names.push_back(name_here(state->id));
+  if (reg.names.size() > kNamesKept) {
+    reg.names.pop_front();
+  }
   return state;
 }
 
@@ -76,6 +96,12 @@ std::vector<ThreadState*> all_threads() {
   auto& reg = registry();
   std::lock_guard lock(reg.mutex);
   return reg.all;
+}
+
+std::vector<ThreadName> thread_names() {
+  auto& reg = registry();
+  std::lock_guard lock(reg.mutex);
+  return {reg.names.begin(), reg.names.end()};
 }
 
 void lock_threads() {

@@ -3,7 +3,6 @@
 #include "core/tool.h"
 
 #include <cstdio>
-#include <stdexcept>
 
 #include "core/engine.h"
 
@@ -79,10 +78,18 @@ void Tool::fail(const char* why) noexcept {
   failed_ = true;
 }
 
-ToolLocal* Tool::add_local(std::unique_ptr<ToolLocal> local) {
-  if (broken_) {
-    throw std::runtime_error("broken by a test");
+void Tool::first_call() {
+  saw_ = true;
+  end_blindness();
+}
+
+void Tool::end_blindness() {
+  if (blind_.exchange(false)) {
+    drop_blind_tool();
   }
+}
+
+ToolLocal* Tool::add_local(std::unique_ptr<ToolLocal> local) {
   std::lock_guard lock(mutex_);
   locals_.push_back(std::move(local));
   return locals_.back().get();

@@ -14,6 +14,7 @@
 #include "core/operators.h"
 #include "core/selection.h"
 #include "core/thread.h"
+#include "core/unseen.h"
 
 namespace optools {
 
@@ -104,17 +105,26 @@ class Tool {
   std::string label = "a tool";  // in messages
   bool wants_sites = false;
 
+  // Called by taps before they hand it a call.
+  void note_call() {
+    if (!saw()) [[unlikely]] {
+      first_call();
+    }
+  }
+  // Has it been around any call since it started?
+  bool saw() const {
+    return saw_.load(std::memory_order_relaxed);
+  }
+  // Where operators ran while it saw none; after it stopped. See
+  // core/unseen.h.
+  const CallsByDevice& unseen() const {
+    return unseen_;
+  }
+
   bool failed() const {
     return failed_.load(std::memory_order_relaxed);
   }
   std::string failure() const;
-  // The next call it acts on fails: tests see what happens then. Threads find
-  // their locals to be somebody else's and come to add_local(), which throws;
-  // until then it costs nothing.
-  void break_next() {
-    broken_ = true;
-    id_ = 0;
-  }
 
  protected:
   // A tool's exception never reaches user code: the tool says why, once, and
@@ -136,9 +146,8 @@ class Tool {
   template <class Local>
   Local& local(Call& call) {
     auto& slot = call.thread.slots[slot_];
-    const uint64_t id = id_.load(std::memory_order_relaxed);
-    if (slot.tool != id || id == 0) [[unlikely]] {
-      slot = {id, add_local(std::make_unique<Local>(call.thread))};
+    if (slot.tool != id_) [[unlikely]] {
+      slot = {id_, add_local(std::make_unique<Local>(call.thread))};
     }
     return static_cast<Local&>(*slot.local);
   }
@@ -148,12 +157,16 @@ class Tool {
 
  private:
   friend class Engine;
+  void first_call();
+  void end_blindness();
   ToolLocal* add_local(std::unique_ptr<ToolLocal> local);
 
-  std::atomic<uint64_t> id_;  // 0: broken
+  const uint64_t id_;
   int slot_ = -1;
   std::atomic<bool> failed_{false};
-  std::atomic<bool> broken_{false};
+  std::atomic<bool> saw_{false};
+  std::atomic<bool> blind_{false};  // one of those add_blind_tool() counts
+  CallsByDevice unseen_{};          // while it runs: counted before it started
   mutable std::mutex mutex_;
   std::string failure_;
   std::vector<std::unique_ptr<ToolLocal>> locals_;
@@ -184,6 +197,11 @@ inline bool holds_tensor(const c10::IValue& value) {
   bool found = false;
   each_tensor(value, [&](const at::Tensor&) { found = true; });
   return found;
+}
+
+// The memory of a tensor that has_storage().
+inline c10::StorageImpl* storage_of(const at::Tensor& t) {
+  return t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
 // How often it was written; 0 where that is not counted.

@@ -177,11 +177,12 @@ c10::complex<double> element(const at::Tensor& t, c10::IntArrayRef index) {
 
 void note_worst(
     Judgement& j, const at::Tensor& got, const at::Tensor& reference) {
-  if (j.tally.worst < 0) {
+  int64_t rest =
+      j.verdict == Verdict::kOverflow ? j.tally.overflow_at : j.tally.worst;
+  if (rest < 0) {
     return;
   }
   j.worst.resize(got.dim());
-  int64_t rest = j.tally.worst;
   for (int64_t d = got.dim() - 1; d >= 0; --d) {
     j.worst[d] = rest % got.size(d);
     rest /= got.size(d);
@@ -329,9 +330,36 @@ Judgement judge_values(
   return j;
 }
 
+double element_error(
+    ScalarType dtype,
+    int64_t terms,
+    double got,
+    double reference,
+    double majorant) {
+  const auto a = allowance_of(dtype, terms, {});
+  return a.scale * std::fabs(got - reference) / a.allowed(reference, majorant);
+}
+
+void set_worst(
+    Judgement& j,
+    const at::Tensor& got,
+    const at::Tensor& reference,
+    int64_t at,
+    double e) {
+  j.tally.e = e;
+  j.tally.worst = at;
+  note_worst(j, got, reference);
+}
+
 std::vector<int64_t> elements_over(
-    const at::Tensor& got, const at::Tensor& reference, int64_t terms) {
-  const auto a = allowance_of(got.scalar_type(), terms, {});
+    const at::Tensor& got,
+    const at::Tensor& reference,
+    int64_t terms,
+    double limit) {
+  auto a = allowance_of(got.scalar_type(), terms, {});
+  a.out *= limit;
+  a.acc *= limit;
+  a.floor *= limit;
   const at::Tensor truth = plain(reference, ScalarType::Double);
   const auto* r = truth.const_data_ptr<double>();
   return with_elements(got, [&](const auto* values) {

@@ -79,10 +79,27 @@ Judgement judge_values(
     const at::Tensor& majorant,
     int64_t terms,
     const Tolerance& tolerance);
-// Numbers (flat, in C order) of the elements of a real result with E > 1 where
-// M is |ref|.
+// Numbers (flat, in C order) of the elements of a real result with E > `limit`
+// where M is |ref|.
 std::vector<int64_t> elements_over(
-    const at::Tensor& got, const at::Tensor& reference, int64_t terms);
+    const at::Tensor& got,
+    const at::Tensor& reference,
+    int64_t terms,
+    double limit = 1);
+// E of one element with that majorant.
+double element_error(
+    c10::ScalarType dtype,
+    int64_t terms,
+    double got,
+    double reference,
+    double majorant);
+// Makes an element (flat, in C order) the worst one.
+void set_worst(
+    Judgement& judgement,
+    const at::Tensor& got,
+    const at::Tensor& reference,
+    int64_t at,
+    double e);
 // The same, for what may not round: any difference is an error.
 Judgement judge_equal(
     const at::Tensor& got,

@@ -3,6 +3,7 @@
 #include "judge/pieces.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "core/tool.h"
 #include "core/values.h"
@@ -90,6 +91,10 @@ bool PiecewiseJudgement::add(CallJudgement&& piece) {
   to.not_close += from.not_close;
   to.nan_differs += from.nan_differs;
   to.inf_differs += from.inf_differs;
+  if (from.overflowed != 0 && to.overflowed == 0) {
+    to.overflow_at = done_ + from.overflow_at;
+    overflow_ = {part.got, part.expected};
+  }
   to.overflowed += from.overflowed;
   to.finite += from.finite;
   to.max_abs = std::max(to.max_abs, from.max_abs);
@@ -114,10 +119,14 @@ CallJudgement PiecewiseJudgement::finish() {
     whole_.reason = std::to_string(whole_.tally.over) + " of " +
                     std::to_string(done_) + " differ, and have to be equal";
   }
-  if (whole_.tally.worst >= 0) {
+  int64_t rest = whole_.tally.worst;
+  if (whole_.verdict == Verdict::kOverflow) {
+    rest = whole_.tally.overflow_at;
+    std::tie(whole_.got, whole_.expected) = overflow_;
+  }
+  if (rest >= 0) {
     const auto sizes = call_.results[0].got.sizes();
     whole_.worst.resize(sizes.size());
-    int64_t rest = whole_.tally.worst;
     for (size_t d = sizes.size(); d-- > 0;) {
       whole_.worst[d] = rest % sizes[d];
       rest /= sizes[d];

@@ -22,6 +22,8 @@ class PiecewiseJudgement {
   const HostCall& call_;
   Judgement whole_;
   int64_t done_ = 0;
+  // Got and expected of the first element beyond the range.
+  std::pair<c10::complex<double>, c10::complex<double>> overflow_;
 };
 
 }  // namespace optools

@@ -5,6 +5,7 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/verdict.h"
@@ -140,6 +141,55 @@ void fill(
   }
 }
 
+// Sizes of all rows of a stack of matrices.
+std::vector<double> row_sizes(const at::Tensor& matrix) {
+  const at::Tensor wide = matrix.to(ScalarType::Float).contiguous();
+  const auto* values = wide.const_data_ptr<float>();
+  const int64_t terms = wide.size(-1);
+  std::vector<double> sizes(wide.numel() / terms);
+  for (size_t row = 0; row < sizes.size(); ++row) {
+    const float* begin = values + static_cast<int64_t>(row) * terms;
+    double sum = 0;
+    for (int64_t k = 0; k < terms; ++k) {
+      sum += static_cast<double>(begin[k]) * begin[k];
+    }
+    sizes[row] = std::sqrt(sum);
+  }
+  return sizes;
+}
+
+// How many elements are measured by their own majorant.
+constexpr size_t kMeasured = 32;
+
+// Of `elements` those furthest off by the sizes of their row and column.
+std::vector<int64_t> furthest_off(
+    const Product& p,
+    const std::vector<int64_t>& elements,
+    const double* got,
+    const double* reference) {
+  const auto left = row_sizes(p.left);
+  const auto right = row_sizes(p.right);
+  const int64_t rows = p.left.size(-2);
+  const int64_t columns = p.right.size(-2);
+  std::vector<std::pair<double, int64_t>> found;
+  for (const int64_t at : elements) {
+    const int64_t row = at / columns;
+    const int64_t column = at % columns + row / rows * columns;
+    const double size = left[row] * right[column];
+    const double off = std::fabs(got[at] - reference[at]);
+    if (std::isfinite(off) && size > 0) {
+      found.emplace_back(-off / size, at);
+    }
+  }
+  const auto count = std::min(found.size(), kMeasured);
+  std::partial_sort(found.begin(), found.begin() + count, found.end());
+  std::vector<int64_t> chosen;
+  for (size_t i = 0; i < count; ++i) {
+    chosen.push_back(found[i].second);
+  }
+  return chosen;
+}
+
 }  // namespace
 
 bool is_matrix_product(const HostCall& call) {
@@ -170,6 +220,54 @@ at::Tensor product_majorant(
     found.add_(p->added.to(ScalarType::Double).abs(), std::fabs(p->beta));
   }
   return found;
+}
+
+std::optional<ProductError> worst_by_majorant(
+    const HostCall& call,
+    const at::Tensor& got,
+    const at::Tensor& reference,
+    int64_t terms,
+    double limit) {
+  const auto p = product_of(call);
+  if (!p || p->left.numel() == 0 || got.numel() != reference.numel() ||
+      p->left.numel() / p->left.size(-1) * p->right.size(-2) !=
+          reference.numel()) {
+    return std::nullopt;
+  }
+  const auto elements = elements_over(got, reference, terms, limit);
+  const at::Tensor wide = got.to(ScalarType::Double).contiguous();
+  const at::Tensor truth = reference.contiguous();
+  const auto* values = wide.const_data_ptr<double>();
+  const auto* truths = truth.const_data_ptr<double>();
+  const auto chosen = furthest_off(*p, elements, values, truths);
+  ProductError worst{-1, -1};
+  const at::Tensor left = p->left.to(ScalarType::Double).contiguous();
+  const at::Tensor right = p->right.to(ScalarType::Double).contiguous();
+  const at::Tensor added = p->added.defined() ? p->added.to(ScalarType::Double)
+                                                    .expand(reference.sizes())
+                                                    .contiguous()
+                                              : at::Tensor();
+  const int64_t rows = left.size(-2);
+  const int64_t columns = right.size(-2);
+  const int64_t width = left.size(-1);
+  for (const int64_t at : chosen) {
+    const int64_t row = at / columns;
+    const int64_t column = at % columns + row / rows * columns;
+    double m = std::fabs(p->alpha) *
+               sum_of_terms(
+                   left.const_data_ptr<double>() + row * width,
+                   right.const_data_ptr<double>() + column * width,
+                   width);
+    if (added.defined()) {
+      m += std::fabs(p->beta * added.const_data_ptr<double>()[at]);
+    }
+    const double e =
+        element_error(got.scalar_type(), terms, values[at], truths[at], m);
+    if (e > worst.e) {
+      worst = {at, e};
+    }
+  }
+  return worst.at < 0 ? std::nullopt : std::optional(worst);
 }
 
 }  // namespace optools

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where in the user's Python program a call was made: the innermost frame
-// outside PyTorch and these tools. Kept raw (code object and instruction);
-// file and line are looked up when somebody reads them.
+// outside PyTorch and these tools. A line is looked up when its instruction is
+// first met; the number of both is bounded.
 #include "core/call_site.h"
 
+#include <map>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 
 #include "python/bindings.h"
 
@@ -12,16 +15,39 @@ namespace optools {
 namespace {
 
 struct Site {
-  PyCodeObject* code;  // owned
-  int instruction;     // a line number before Python 3.11
+  std::string file;
+  int line;
+  std::string function;
 };
+
+// Sites there can be. Beyond it, calls from new lines share one.
+constexpr size_t kMostSites = 200000;
+// Code objects remembered; a program that compiles source over and over meets
+// no end of them.
+constexpr size_t kMostCode = 20000;
+constexpr uint32_t kOtherSite = 1;
+
+using CodePtr = PyCodeObject*;
 
 // All of it is touched with the GIL held.
 struct Sites {
-  std::vector<Site> sites{{nullptr, 0}};
-  std::unordered_map<PyCodeObject*, std::unordered_map<int, uint32_t>> numbers;
-  std::unordered_map<PyCodeObject*, bool> library;
+  std::vector<Site> sites{{"", 0, ""}, {"<more than 200000 lines>", 0, "-"}};
+  std::map<std::tuple<std::string, int, std::string>, uint32_t> known;
+  // By code object and place in it; owns a reference of each code object, so
+  // that the address stays this code's.
+  struct Code {
+    bool library = false;
+    std::unordered_map<int, uint32_t> numbers;
+  };
+  std::unordered_map<CodePtr, Code> codes;
   std::vector<std::string> prefixes;
+
+  void forget_codes() {
+    auto dropped = std::exchange(codes, {});
+    for (auto& [code, numbers] : dropped) {
+      Py_DECREF(code);
+    }
+  }
 };
 
 Sites& sites() {
@@ -29,26 +55,32 @@ Sites& sites() {
   return *all;
 }
 
-std::string file_of(PyCodeObject* code) {
+std::string file_of(CodePtr code) {
   return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(code))
       .attr("co_filename")
       .cast<std::string>();
 }
 
-bool is_library(PyCodeObject* code) {
-  auto& known = sites().library;
-  const auto at = known.find(code);
-  if (at != known.end()) {
-    return at->second;
-  }
+bool in_library(CodePtr code) {
   const std::string file = file_of(code);
   bool found = file.rfind("<frozen", 0) == 0;
   for (const auto& prefix : sites().prefixes) {
     found = found || file.rfind(prefix, 0) == 0;
   }
-  Py_INCREF(code);  // the address must stay this code's
-  known.emplace(code, found);
   return found;
+}
+
+Sites::Code& remembered(CodePtr code) {
+  auto& all = sites();
+  if (const auto at = all.codes.find(code); at != all.codes.end()) {
+    return at->second;
+  }
+  if (all.codes.size() >= kMostCode) {
+    all.forget_codes();
+  }
+  const bool library = in_library(code);
+  Py_INCREF(code);
+  return all.codes.emplace(code, Sites::Code{library, {}}).first->second;
 }
 
 int place_in(PyFrameObject* frame) {
@@ -59,23 +91,53 @@ int place_in(PyFrameObject* frame) {
 #endif
 }
 
-uint32_t number(PyCodeObject* code, int instruction) {
+int line_of(CodePtr code, int instruction) {
+#if PY_VERSION_HEX >= 0x030B0000
+  return PyCode_Addr2Line(code, instruction);
+#else
+  (void)code;
+  return instruction;
+#endif
+}
+
+// A line of a function has one number, however often its source is compiled.
+uint32_t number_of_line(CodePtr code, int instruction) {
   auto& all = sites();
-  const auto [it, fresh] = all.numbers[code].try_emplace(
-      instruction, static_cast<uint32_t>(all.sites.size()));
-  if (fresh) {
-    Py_INCREF(code);
-    all.sites.push_back({code, instruction});
+  const auto object =
+      py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(code));
+  std::tuple key(
+      file_of(code),
+      line_of(code, instruction),
+      object.attr("co_name").cast<std::string>());
+  if (const auto at = all.known.find(key); at != all.known.end()) {
+    return at->second;
   }
-  return it->second;
+  if (all.sites.size() >= kMostSites) {
+    return kOtherSite;
+  }
+  const auto fresh = static_cast<uint32_t>(all.sites.size());
+  all.sites.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key)});
+  all.known.emplace(std::move(key), fresh);
+  return fresh;
+}
+
+uint32_t number(CodePtr code, int instruction) {
+  const auto& numbers = remembered(code).numbers;
+  if (const auto at = numbers.find(instruction); at != numbers.end()) {
+    return at->second;
+  }
+  // Runs Python, which may come here again and forget: look the code up anew.
+  const uint32_t found = number_of_line(code, instruction);
+  remembered(code).numbers[instruction] = found;
+  return found;
 }
 
 uint32_t walk() {
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   uint32_t innermost = 0;
   while (frame != nullptr) {
-    PyCodeObject* code = PyFrame_GetCode(frame);
-    const bool library = is_library(code);
+    CodePtr code = PyFrame_GetCode(frame);
+    const bool library = remembered(code).library;
     uint32_t here = 0;
     if (!library || innermost == 0) {
       here = number(code, place_in(frame));
@@ -120,16 +182,8 @@ py::object describe(uint32_t site) {
   if (site == 0 || site >= sites().sites.size()) {
     return py::none();
   }
-  const auto& [code, instruction] = sites().sites[site];
-#if PY_VERSION_HEX >= 0x030B0000
-  const int line = PyCode_Addr2Line(code, instruction);
-#else
-  const int line = instruction;
-#endif
-  const auto object =
-      py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(code));
-  return py::make_tuple(
-      object.attr("co_filename"), line, object.attr("co_name"));
+  const auto& [file, line, function] = sites().sites[site];
+  return py::make_tuple(file, line, function);
 }
 
 std::string describe_text(uint32_t site) {
@@ -155,11 +209,12 @@ void bind_call_site(py::module_& m) {
       "site",
       &describe,
       "(file, line, function) of a site number, or None for number 0");
+  m.def("site_count", [] { return sites().sites.size(); });
   m.def(
       "set_library_paths",
       [](std::vector<std::string> prefixes) {
         sites().prefixes = std::move(prefixes);
-        sites().library.clear();
+        sites().forget_codes();
       },
       "Files that begin with one of these are no user code");
 }

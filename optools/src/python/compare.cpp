@@ -102,6 +102,7 @@ py::list compared_sums(const Compare& tool) {
     }
     one["e"] = sum.worst;
     one["worst_call"] = sum.worst_call;
+    one["ns"] = sum.ns;
     out.append(one);
   }
   return out;
@@ -109,8 +110,9 @@ py::list compared_sums(const Compare& tool) {
 
 py::list compared_skips(const Compare& tool) {
   py::list out;
-  for (const auto& [key, count] : tool.skips()) {
-    out.append(py::make_tuple(op_name(key.first), key.second, count));
+  for (const auto& [key, share] : tool.skips()) {
+    out.append(
+        py::make_tuple(op_name(key.first), key.second, share.calls, share.ns));
   }
   return out;
 }

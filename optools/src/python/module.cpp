@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // op_tools._C: tools and what they select. Converts and calls.
+#include <cstdlib>
+#include <map>
 #include <utility>
 
 #include "core/engine.h"
+#include "core/phase.h"
 #include "core/taps.h"
+#include "core/thread_names.h"
 #include "python/bindings.h"
 
 namespace optools {
@@ -59,6 +63,18 @@ void restrict_to(
   selection.thread = thread;
 }
 
+std::map<std::string, uint64_t> unseen_calls(const Tool& tool) {
+  std::map<std::string, uint64_t> found;
+  const auto& calls = tool.unseen();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (calls[i] != 0) {
+      found[c10::DeviceTypeName(static_cast<c10::DeviceType>(i), true)] =
+          calls[i];
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string op_name(uint32_t number) {
@@ -100,7 +116,6 @@ void bind_tool(py::module_& m) {
           })
       .def_readwrite("wants_sites", &Tool::wants_sites)
       .def_readwrite("label", &Tool::label)
-      .def("break_next", &Tool::break_next)
       .def(
           "start",
           [](const std::shared_ptr<Tool>& tool) { Engine::get().start(tool); },
@@ -118,10 +133,33 @@ void bind_tool(py::module_& m) {
       .def_property_readonly(
           "running",
           [](const Tool& tool) { return Engine::get().running(&tool); })
-      .def_property_readonly("failure", &Tool::failure);
+      .def_property_readonly("failure", &Tool::failure)
+      .def_property_readonly("saw", &Tool::saw)
+      .def(
+          "unseen",
+          &unseen_calls,
+          "Calls by device type while it saw none; after stop()");
+}
+
+// Python's finalisation is over: handlers have run, files are closed.
+void end_with_failure() {
+  std::exit(1);
 }
 
 void bind_state(py::module_& m) {
+  m.def(
+      "fail_process",
+      [] {
+        static const bool said = Py_AtExit(&end_with_failure) == 0;
+        return said;
+      },
+      "The process is to end with exit code 1, after all there is to do at its "
+      "end; False where Python has no room for that");
+  m.def(
+      "calls_without_backward",
+      &calls_without_backward,
+      "(forward calls of this thread that wait for backward(), a number that "
+      "changes when one runs)");
   m.def(
       "operator_names",
       [] { return Engine::get().operator_names(); },
@@ -134,6 +172,13 @@ void bind_state(py::module_& m) {
   m.def("step", [] { return Engine::get().step(); });
   m.def("set_step", [](int64_t step) { Engine::get().set_step(step); });
   m.def("thread_number", [] { return this_thread().id; });
+  m.def("threads", [] {
+    py::list all;
+    for (const auto& t : thread_names()) {
+      all.append(py::make_tuple(t.number, t.system, t.name));
+    }
+    return all;
+  });
   // What Python code of ours computes is no call of the user's.
   m.def(
       "quiet", [] { return std::exchange(this_thread().busy, ~ToolMask{0}); });

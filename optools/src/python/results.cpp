@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "core/engine.h"
+#include "core/tensor_names.h"
 #include "python/bindings.h"
 #include "tools/cast.h"
 #include "tools/fallback.h"
@@ -118,8 +119,8 @@ py::list counts(const Observe& tool) {
 
 py::list counted(const Counted& tool) {
   py::list out;
-  for (const auto& [key, count] : tool.counts()) {
-    out.append(py::make_tuple(op_name(key.first), key.second, count));
+  for (const auto& [key, share] : tool.counts()) {
+    out.append(py::make_tuple(op_name(key.first), key.second, share.calls));
   }
   return out;
 }
@@ -153,11 +154,24 @@ py::dict describe(const Statistics& s) {
   return out;
 }
 
+// By the dispatcher, as the operator's library may be gone by now.
+std::string argument_name(uint32_t number, size_t position) {
+  const auto* op = Engine::get().operator_at(number);
+  if (op == nullptr) {
+    return {};
+  }
+  const auto handle = c10::Dispatcher::singleton().findSchema(op->id);
+  return !handle || position >= handle->schema().arguments().size()
+             ? std::string()
+             : handle->schema().arguments()[position].name();
+}
+
 py::list events(const Overflow& tool) {
   py::list out;
   for (const auto& event : tool.events()) {
     py::dict one = describe_head(event.call);
     one["first_bad"] = event.first_bad;
+    one["deliberate"] = event.deliberate;
     one["site"] = event.site;
     py::list tensors;
     for (const auto& tensor : event.tensors) {
@@ -167,6 +181,12 @@ py::list events(const Overflow& tool) {
       t["position"] = tensor.position;
       t["item"] = tensor.item;
       t["magnitude"] = tensor.magnitude;
+      t["nan"] = tensor.holds_nan();
+      t["name"] = label_text(tensor.label);
+      t["first"] = tensor.first;
+      t["argument"] = tensor.output && !tensor.written
+                          ? std::string()
+                          : argument_name(event.call.op, tensor.position);
       t["statistics"] = tensor.statistics.count != 0
                             ? py::object(describe(tensor.statistics))
                             : py::object(py::none());
@@ -174,6 +194,14 @@ py::list events(const Overflow& tool) {
     }
     one["tensors"] = tensors;
     out.append(one);
+  }
+  return out;
+}
+
+py::list unread(const Overflow& tool) {
+  py::list out;
+  for (const auto& [key, share] : tool.unread()) {
+    out.append(py::make_tuple(op_name(key.first), key.second, share.calls));
   }
   return out;
 }
@@ -238,7 +266,23 @@ void bind_results(py::module_& m) {
       .def("history", &history)
       .def_property_readonly("total", &Overflow::total)
       .def_property_readonly("checked", &Overflow::checked)
-      .def_property_readonly("unreadable", &Overflow::unreadable);
+      .def("unread", &unread);
+  m.def(
+      "name_after",
+      [](const py::object& named, const py::object& tensor, const char* more) {
+        if (THPVariable_Check(named.ptr()) && THPVariable_Check(tensor.ptr())) {
+          name_after(
+              THPVariable_Unpack(named.ptr()),
+              THPVariable_Unpack(tensor.ptr()),
+              more);
+        }
+      },
+      "A name made of the first one's, where that has any");
+  m.def("name_tensor", [](const py::object& tensor, const std::string& name) {
+    if (THPVariable_Check(tensor.ptr())) {
+      name_tensor(THPVariable_Unpack(tensor.ptr()), name);
+    }
+  });
   py::class_<Timing, Tool, std::shared_ptr<Timing>>(m, "Timing")
       .def(py::init<size_t>(), py::arg("limit"))
       .def("samples", &samples)

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "core/host_memory.h"
 #include "core/names.h"
@@ -82,6 +81,14 @@ const char* Compare::Profile::obstacle(const Call& call) const {
 
 namespace {
 
+template <class List>
+List in_call_order(List list) {
+  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) {
+    return a.place.number < b.place.number;
+  });
+  return list;
+}
+
 CallPlace place_of(const Call& call) {
   return {
       call.op.index,
@@ -90,6 +97,7 @@ CallPlace place_of(const Call& call) {
       call.thread.id,
       call.number,
       call.step,
+      0,
       call.origin};
 }
 
@@ -109,21 +117,6 @@ uint64_t shape_class(const Call& call) {
     });
   }
   return hash;
-}
-
-// Same bytes, in a tensor that kept its layout.
-bool unchanged(const at::Tensor& now, const at::Tensor& copy) {
-  if (now.strides() != copy.strides() || !now.is_non_overlapping_and_dense() ||
-      now.numel() == 0) {
-    return true;
-  }
-  // The copy of a conjugate or negative view has its bits resolved.
-  const bool as_it_is = host_readable(now) && !now.is_conj() && !now.is_neg();
-  const at::Tensor here = as_it_is ? now : host_copy(now);
-  return std::memcmp(
-             here.const_data_ptr(),
-             copy.const_data_ptr(),
-             static_cast<size_t>(now.numel()) * now.element_size()) == 0;
 }
 
 }  // namespace
@@ -169,16 +162,17 @@ bool Compare::is_due(Local& mine, const Call& call) const {
   return fresh || options_.every <= 1 || ++mine.calls % options_.every == 0;
 }
 
-std::unique_ptr<Compare::Job> Compare::before(Call& call) {
+std::unique_ptr<Compare::Job> Compare::before(
+    Call& call, const char*& why_not) {
   auto& mine = local<Local>(call);
   const Profile& profile = mine.profile(call.op);
-  if (const char* why = profile.obstacle(call)) {
-    mine.counts.add(call.op.index, why);
+  why_not = profile.obstacle(call);
+  if (why_not != nullptr) {
     return nullptr;
   }
   const size_t known = mine.classes.size();
   if (!is_due(mine, call)) {
-    mine.counts.add(call.op.index, "not its turn: one in several is compared");
+    why_not = "not its turn: one in several is compared";
     return nullptr;
   }
   auto job = std::make_unique<Job>();
@@ -205,15 +199,31 @@ std::unique_ptr<Compare::Job> Compare::before(Call& call) {
 
 void Compare::around(Call& call, Chain& chain) {
   std::unique_ptr<Job> job;
+  const char* why_not = nullptr;
   attempt([&] {
     Quiet quiet;
     at::AutoDispatchBelowADInplaceOrView below;
-    job = before(call);
+    job = before(call, why_not);
   });
-  chain.run();
+  const int64_t start = now_ns();
+  const auto count_skipped = [&] {
+    if (why_not != nullptr) {
+      attempt([&] {
+        local<Local>(call).counts.add(call.op.index, why_not, now_ns() - start);
+      });
+    }
+  };
+  try {
+    chain.run();
+  } catch (...) {
+    count_skipped();
+    throw;
+  }
   if (job == nullptr) {
+    count_skipped();
     return;
   }
+  job->place.took_ns = now_ns() - start;
   attempt([&] {
     Quiet quiet;
     at::AutoDispatchBelowADInplaceOrView below;
@@ -365,7 +375,7 @@ void Compare::after(Call& call, Job& job) {
 void Compare::judge_view(Call& call, Job& job) {
   if (job.call.complaints.empty()) {
     const char* why = job.skip != nullptr ? job.skip : "";
-    local<Local>(call).counts.add(call.op.index, why);
+    local<Local>(call).counts.add(call.op.index, why, job.place.took_ns);
   } else {
     judge(job);
   }
@@ -412,8 +422,9 @@ void Compare::note(const CallPlace& place, CallJudgement&& judgement) {
   std::lock_guard lock(results_mutex_);
   auto& sum = sums_[place.op];
   ++sum.calls[static_cast<size_t>(judgement.verdict)];
+  sum.ns += place.took_ns;
   if (judgement.verdict == Verdict::kSkip) {
-    ++skips_[{place.op, judgement.reason}];
+    skips_[{place.op, judgement.reason}].add({1, place.took_ns});
     return;
   }
   for (const auto& [result, each] : judgement.each) {
@@ -440,22 +451,12 @@ void Compare::finish() {
 
 std::vector<Compare::Row> Compare::rows() const {
   std::lock_guard lock(results_mutex_);
-  auto sorted = rows_;
-  std::stable_sort(
-      sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-        return a.place.number < b.place.number;
-      });
-  return sorted;
+  return in_call_order(rows_);
 }
 
 std::vector<Compare::Finding> Compare::findings() const {
   std::lock_guard lock(results_mutex_);
-  auto sorted = findings_;
-  std::stable_sort(
-      sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-        return a.place.number < b.place.number;
-      });
-  return sorted;
+  return in_call_order(findings_);
 }
 
 ReasonCounts::Sum Compare::counted() const {
@@ -470,9 +471,11 @@ std::map<uint32_t, Compare::Sum> Compare::sums() const {
   const auto more = counted();
   std::lock_guard lock(results_mutex_);
   auto sums = sums_;
-  for (const auto& [key, count] : more) {
+  for (const auto& [key, share] : more) {
     const auto verdict = key.second.empty() ? Verdict::kPass : Verdict::kSkip;
-    sums[key.first].calls[static_cast<size_t>(verdict)] += count;
+    auto& each = sums[key.first];
+    each.calls[static_cast<size_t>(verdict)] += share.calls;
+    each.ns += share.ns;
   }
   return sums;
 }
@@ -482,8 +485,8 @@ ReasonCounts::Sum Compare::skips() const {
   std::erase_if(
       sum, [](const auto& each) { return each.first.second.empty(); });
   std::lock_guard lock(results_mutex_);
-  for (const auto& [key, count] : skips_) {
-    sum[key] += count;
+  for (const auto& [key, share] : skips_) {
+    sum[key].add(share);
   }
   return sum;
 }

@@ -36,6 +36,7 @@ struct CallPlace {
   uint32_t thread = 0;
   uint64_t number = 0;
   int64_t step = 0;
+  int64_t took_ns = 0;  // the host's time in the kernel
   Origin origin;
 };
 
@@ -54,6 +55,7 @@ class Compare : public Tool {
     std::array<uint64_t, 5> calls{};  // by Verdict
     double worst = 0;                 // E
     uint64_t worst_call = 0;
+    int64_t ns = 0;  // the host's time in its calls
   };
 
   explicit Compare(CompareOptions options);
@@ -76,7 +78,8 @@ class Compare : public Tool {
   struct Profile;
   struct Job;
 
-  std::unique_ptr<Job> before(Call& call);
+  // Null, with the reason, where the call is not to be judged.
+  std::unique_ptr<Job> before(Call& call, const char*& why_not);
   void after(Call& call, Job& job);
   void submit(std::unique_ptr<Job> job);
   void judge(Job& job);

@@ -9,22 +9,32 @@
 
 namespace optools {
 
+struct CallShare {
+  uint64_t calls = 0;
+  int64_t ns = 0;  // the host's time in them, where that is taken
+
+  void add(const CallShare& more) {
+    calls += more.calls;
+    ns += more.ns;
+  }
+};
+
 // What one thread counts: no lock, no text. The empty reason is "acted on".
 class ReasonCounts {
  public:
-  using Sum = std::map<std::pair<uint32_t, std::string>, uint64_t>;
+  using Sum = std::map<std::pair<uint32_t, std::string>, CallShare>;
   // `reason` is a literal.
-  void add(uint32_t op, const char* reason) {
-    ++counts_[{op, reason}];
+  void add(uint32_t op, const char* reason, int64_t ns = 0) {
+    counts_[{op, reason}].add({1, ns});
   }
   void add_to(Sum& sum) const {
-    for (const auto& [key, count] : counts_) {
-      sum[{key.first, key.second}] += count;
+    for (const auto& [key, share] : counts_) {
+      sum[{key.first, key.second}].add(share);
     }
   }
 
  private:
-  std::map<std::pair<uint32_t, const char*>, uint64_t> counts_;
+  std::map<std::pair<uint32_t, const char*>, CallShare> counts_;
 };
 
 class Counted : public Tool {

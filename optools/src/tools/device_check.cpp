@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/tool.h"
 #include "core/torch_compat.h"
 
 namespace optools {
@@ -202,9 +203,6 @@ void DeviceCheck::flush() {
 }
 
 void DeviceCheck::before_write(const at::Tensor& t) {
-  const auto storage_of = [](const at::Tensor& each) {
-    return each.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  };
   for (auto& group : groups_) {
     const auto& kept = group.kept;
     if (group.device != t.device() ||

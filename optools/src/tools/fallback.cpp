@@ -5,8 +5,12 @@
 #include "tools/fallback.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty_strided.h>
 
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/host_memory.h"
@@ -16,6 +20,52 @@
 
 namespace optools {
 namespace {
+
+// Elements of a storage that several tensors of a call lie in, copied once.
+struct SharedMemory {
+  int64_t first = 0;
+  int64_t end = 0;
+  int tensors = 0;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  bool plain = true;  // of one dtype, none of them a conjugate or negative view
+  at::Tensor copy;
+
+  void add(const at::Tensor& t) {
+    const int64_t begin = t.storage_offset();
+    int64_t last = begin + 1;
+    for (int64_t d = 0; d < t.dim(); ++d) {
+      last += (t.size(d) - 1) * t.stride(d);
+    }
+    first = tensors == 0 ? begin : std::min(first, begin);
+    end = std::max(end, last);
+    plain = plain && !t.is_conj() && !t.is_neg() &&
+            (tensors == 0 || dtype == t.scalar_type());
+    dtype = t.scalar_type();
+    ++tensors;
+  }
+};
+using SharedMemories = std::unordered_map<c10::StorageImpl*, SharedMemory>;
+
+// Storages that more than one tensor of a call that writes has a part of.
+SharedMemories shared_memories(
+    const Call& call, c10::ArrayRef<c10::IValue> inputs) {
+  SharedMemories found;
+  if (!call.op.writes) {
+    return found;  // copies of one memory stay equal
+  }
+  std::unordered_set<c10::TensorImpl*> seen;
+  for (const auto& value : inputs) {
+    each_tensor(value, [&](const at::Tensor& t) {
+      if (t.numel() != 0 && t.has_storage() && !t.device().is_cpu() &&
+          seen.insert(t.unsafeGetTensorImpl()).second) {
+        found[storage_of(t)].add(t);
+      }
+    });
+  }
+  std::erase_if(
+      found, [](const auto& each) { return each.second.tensors < 2; });
+  return found;
+}
 
 // Why this call cannot run on the CPU; null when it can.
 const char* obstacle(const Call& call) {
@@ -53,41 +103,42 @@ const char* obstacle(const Call& call) {
       return why;
     }
   }
+  for (const auto& [storage, memory] : shared_memories(call, call.inputs())) {
+    if (!memory.plain) {
+      return "two kinds of view of one memory";
+    }
+  }
   return nullptr;
 }
 
-// CPU stand-ins of a call's tensors. One tensor given twice has one stand-in.
+// CPU stand-ins of a call's tensors. One tensor given twice has one stand-in,
+// and those of one memory have one memory.
 class Standins {
  public:
-  explicit Standins(bool widen) : widen_(widen) {}
+  Standins(bool widen, SharedMemories shared)
+      : widen_(widen), shared_(std::move(shared)) {}
 
   at::Tensor of(const at::Tensor& original) {
-    for (const auto& [theirs, ours] : pairs_) {
-      if (theirs.is_same(original)) {
-        return ours;
-      }
+    const auto [at, fresh] =
+        by_original_.try_emplace(original.unsafeGetTensorImpl(), pairs_.size());
+    if (fresh) {
+      const auto shared = original.has_storage()
+                              ? shared_.find(storage_of(original))
+                              : shared_.end();
+      const bool apart = shared == shared_.end() || original.numel() == 0;
+      const at::Tensor ours =
+          apart ? copy_of(original) : part_of(shared->second, original);
+      by_standin_.emplace(ours.unsafeGetTensorImpl(), pairs_.size());
+      pairs_.emplace_back(original, ours);
     }
-    at::Tensor ours =
-        original.is_non_overlapping_and_dense() && !original.is_conj()
-            ? host_copy(original)
-            : original.to(c10::kCPU);
-    if (widen_ && is_half(ours.scalar_type())) {
-      narrow_ = ours.scalar_type();
-      ours = ours.to(c10::ScalarType::Float);
-    }
-    pairs_.emplace_back(original, ours);
-    return ours;
+    return pairs_[at->second].second;
   }
 
   // The tensor a stand-in belongs to, with the stand-in's contents when it was
   // written; null for a new tensor.
   const at::Tensor* original(const at::Tensor& ours) const {
-    for (const auto& [theirs, standin] : pairs_) {
-      if (standin.is_same(ours)) {
-        return &theirs;
-      }
-    }
-    return nullptr;
+    const auto at = by_standin_.find(ours.unsafeGetTensorImpl());
+    return at == by_standin_.end() ? nullptr : &pairs_[at->second].first;
   }
 
   // What a new result's dtype is without the widening.
@@ -103,9 +154,39 @@ class Standins {
   }
 
  private:
+  at::Tensor widened(at::Tensor ours) {
+    if (widen_ && is_half(ours.scalar_type())) {
+      narrow_ = ours.scalar_type();
+      ours = ours.to(c10::ScalarType::Float);
+    }
+    return ours;
+  }
+  at::Tensor copy_of(const at::Tensor& original) {
+    return widened(
+        original.is_non_overlapping_and_dense() && !original.is_conj()
+            ? host_copy(original)
+            : original.to(c10::kCPU));
+  }
+  at::Tensor part_of(SharedMemory& memory, const at::Tensor& original) {
+    if (!memory.copy.defined()) {
+      const int64_t elements = memory.end - memory.first;
+      memory.copy = widened(
+          at::as_strided(original, {elements}, {1}, memory.first)
+              .to(c10::kCPU, original.scalar_type(), false, /*copy=*/true));
+    }
+    return at::as_strided(
+        memory.copy,
+        original.sizes(),
+        original.strides(),
+        original.storage_offset() - memory.first);
+  }
+
   bool widen_;
+  SharedMemories shared_;
   c10::ScalarType narrow_ = c10::ScalarType::Undefined;
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
+  std::unordered_map<c10::TensorImpl*, size_t> by_original_;
+  std::unordered_map<c10::TensorImpl*, size_t> by_standin_;
 };
 
 struct Plan {
@@ -191,7 +272,8 @@ bool compute(
       throw;
     }
   }
-  standins = Standins(true);  // no CPU kernel for half: compute in float
+  // No CPU kernel for half: compute in float.
+  standins = Standins(true, shared_memories(call, plan.inputs));
   try {
     results = run_on_cpu(call, plan, standins);
     return true;
@@ -219,7 +301,7 @@ void Fallback::around(Call& call, Chain& chain) {
 
 void Fallback::execute(Call& call) {
   const Plan plan = plan_of(call);
-  Standins standins(false);
+  Standins standins(false, shared_memories(call, plan.inputs));
   torch::jit::Stack results;
   Quiet quiet;
   at::AutoDispatchBelowADInplaceOrView below;

@@ -8,77 +8,18 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <unordered_set>
 
 #include "core/call_site.h"
+#include "core/tensor_bytes.h"
+#include "core/tensor_names.h"
 #include "core/torch_compat.h"
+#include "tools/overflow_parts.h"
 
 namespace optools {
-// Asked in host memory, where the answer came at once: clean.
-constexpr uint64_t kClean = ~uint64_t{0};
-
 // Questions to devices before their answers are read.
 constexpr size_t kRound = 2048;
-
-// Which contents were looked at already: (memory, version). A small table
-// where newer entries displace older ones; a miss costs one more look.
-class SeenContents {
- public:
-  // The question asked about these contents, or about more around them; 0 for
-  // none.
-  uint64_t find(const at::Tensor& t) const {
-    const auto wanted = entry(t, false, 0);
-    for (const auto offset : {wanted.first, int64_t{0}}) {
-      const auto& found = entries_[place(wanted.storage, offset)];
-      if (found.storage == wanted.storage && found.is_of(wanted.version) &&
-          found.first <= wanted.first && found.end >= wanted.end) {
-        return found.question;
-      }
-    }
-    return 0;
-  }
-  // `written`: autograd raises the version after the kernel wrote, or has done
-  // so (lists). Question 0: nothing is known of these contents any more.
-  void put(const at::Tensor& t, bool written, uint64_t question) {
-    const auto fresh = entry(t, written, question);
-    entries_[place(fresh.storage, fresh.first)] = fresh;
-  }
-
- private:
-  struct Entry {
-    const void* storage = nullptr;
-    uint32_t version = 0;
-    bool written = false;
-    int64_t first = 0;  // elements, in the storage
-    int64_t end = 0;
-    uint64_t question = 0;
-
-    bool is_of(uint32_t now) const {
-      return now == version || (written && now == version + 1);
-    }
-  };
-  static constexpr size_t kEntries = 4096;
-  std::vector<Entry> entries_ = std::vector<Entry>(kEntries);
-
-  static Entry entry(const at::Tensor& t, bool written, uint64_t question) {
-    int64_t end = t.storage_offset() + 1;
-    for (int64_t d = 0; d < t.dim(); ++d) {
-      end += (t.size(d) - 1) * t.stride(d);
-    }
-    return {
-        t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(),
-        version_of(t),
-        written,
-        t.storage_offset(),
-        end,
-        question};
-  }
-  static size_t place(const void* storage, int64_t offset) {
-    const auto mixed = reinterpret_cast<uintptr_t>(storage) / 16 +
-                       static_cast<uintptr_t>(offset) * 31;
-    return (mixed * 0x9E3779B97F4A7C15ull) >> 52;
-  }
-};
+// Bad answers remembered, to tell whether an input was bad.
+constexpr size_t kMostBad = size_t{1} << 20;
 
 namespace {
 
@@ -100,89 +41,6 @@ bool nonfinite_scalar(const c10::IValue& value) {
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
-
-// A call that asked. Its questions may be of two rounds, and other threads' in
-// between.
-struct Overflow::AskedCall {
-  Record call;
-  Local* by;
-  bool deliberate;
-  std::vector<uint64_t> inputs;  // questions about what it read
-};
-
-struct Overflow::Local : ToolLocal {
-  explicit Local(ThreadState& owner) : ToolLocal(owner), log(256 * 1024) {}
-  RecordLog log;
-  SeenContents seen;  // in host memory
-  uint64_t checked = 0;
-  uint64_t unreadable = 0;
-  // Arguments kept to be looked at should the results turn out bad.
-  std::vector<std::pair<at::Tensor, Tensor>> kept;
-  // Arguments the kernel writes and does not return.
-  std::vector<std::pair<at::Tensor, Tensor>> written;
-  bool deliberate = false;           // an infinity was passed on purpose
-  std::shared_ptr<AskedCall> asked;  // the call, once it asks a device
-  // Results on devices, to be asked about.
-  std::vector<std::pair<at::Tensor, Tensor>> results;
-  // The call before which another thread, or this one later, found the first
-  // bad operator: its history is in our log, which only we may read.
-  std::atomic<uint64_t> history_of{0};
-  // What runs becomes part of a graph: a question would be asked at each
-  // replay, and waiting is forbidden.
-  bool recording = false;
-
-  void forget_call() {
-    kept.clear();
-    written.clear();
-    results.clear();
-    asked.reset();
-  }
-  void begin_asking() {
-    if (asked == nullptr) {
-      asked = std::make_shared<AskedCall>(
-          AskedCall{log.newest(), this, deliberate, {}});
-    }
-  }
-  bool askable(const at::Tensor& t) const {
-    return !recording && device_checkable(t);
-  }
-};
-
-// Questions to devices whose answers are read at once; a question's tag is its
-// place in `asked`.
-struct Overflow::Round {
-  struct Asked {
-    std::shared_ptr<const AskedCall> call;
-    Tensor what;
-  };
-  uint64_t first = 1;  // number of asked[0]
-  std::vector<Asked> asked;
-  DeviceCheck::Answers answers;
-
-  uint64_t last() const {
-    return first + asked.size() - 1;
-  }
-};
-
-// What devices are asked: one for all threads, as a backward kernel reads what
-// a forward kernel of another thread wrote, and an optimizer writes over what
-// backward asked about.
-struct Overflow::Devices {
-  std::mutex mutex;
-  SeenContents seen;
-  DeviceCheck check;
-  Round now;
-  Round before;                      // its answers are on their way
-  std::unordered_set<uint64_t> bad;  // questions answered with a non-finite
-
-  // Call with the lock held, and `alias` made without it.
-  void ask(
-      Local& mine,
-      const at::Tensor& t,
-      at::Tensor alias,
-      const Tensor& what,
-      bool written);
-};
 
 Overflow::Overflow(size_t history, size_t limit)
     : history_(history), limit_(limit), devices_(std::make_unique<Devices>()) {}
@@ -208,14 +66,16 @@ void Overflow::ask_before(
   {
     std::lock_guard lock(devices_->mutex);
     if (const auto question = devices_->seen.find(t); question != 0) {
-      inputs.push_back(question);
+      inputs.push_back({question, what.position, what.item});
       return;
     }
   }
   at::Tensor alias = DeviceCheck::alias_of(t);
+  Tensor named = what;
+  named.label = tensor_label(t);
   std::lock_guard lock(devices_->mutex);
-  devices_->ask(mine, t, std::move(alias), what, false);
-  inputs.push_back(devices_->now.last());
+  devices_->ask(mine, t, std::move(alias), named, false);
+  inputs.push_back({devices_->now.last(), what.position, what.item});
 }
 
 // All at once, so that they are of one round and one event.
@@ -249,6 +109,16 @@ void Overflow::before_write(const Call& call) {
   }
 }
 
+// Of a tensor in host memory that holds infinities or NaN.
+Overflow::Tensor Overflow::measured(const at::Tensor& t, Tensor what) const {
+  if (!full_.load(std::memory_order_relaxed)) {
+    what.statistics = statistics(t);
+    what.first = first_nonfinite(t);
+    what.label = tensor_label(t);
+  }
+  return what;
+}
+
 void Overflow::look_before(Call& call, Local& mine, Outcome& outcome) {
   mine.forget_call();
   mine.deliberate = false;
@@ -276,13 +146,13 @@ void Overflow::look_before(Call& call, Local& mine, Outcome& outcome) {
         } else if (mine.seen.find(t) == 0) {
           ++mine.checked;
           if (any_nonfinite(t)) {
-            outcome.dirty_inputs.push_back(what);
+            outcome.dirty_inputs.push_back(measured(t, what));
           }
         }
       } else if (mine.askable(t)) {
         ask_before(mine, t, what);
       } else {
-        mine.unreadable += t.numel() != 0;
+        note_unread(call, mine, t);
       }
     });
   }
@@ -328,15 +198,17 @@ void Overflow::look_at_result(
   if (host_readable(t)) {
     ++mine.checked;
     if (any_nonfinite(t)) {
-      what.statistics = statistics(t);
-      outcome.dirty_outputs.push_back(what);
+      outcome.dirty_outputs.push_back(measured(t, what));
     } else if (call.op.writes) {
       mine.seen.put(t, true, kClean);
     }
   } else if (mine.askable(t)) {
+    if (call.op.writes) {
+      what.label = tensor_label(t);
+    }
     mine.results.emplace_back(t, what);
   } else {
-    mine.unreadable += t.numel() != 0;
+    note_unread(call, mine, t);
   }
 }
 
@@ -383,7 +255,7 @@ void Overflow::around(Call& call, Chain& chain) {
     if (!outcome.dirty_outputs.empty()) {
       for (auto& [tensor, what] : mine->kept) {
         if (any_nonfinite(tensor)) {
-          outcome.dirty_inputs.push_back(what);
+          outcome.dirty_inputs.push_back(measured(tensor, what));
         }
       }
       report(call, *mine, outcome);
@@ -400,26 +272,54 @@ void Overflow::around(Call& call, Chain& chain) {
   });
 }
 
+void Overflow::note_unread(const Call& call, Local& mine, const at::Tensor& t) {
+  if (t.numel() != 0) {
+    const char* why =
+        mine.recording ? "a graph was being recorded" : unreadable(t);
+    mine.unread.add(
+        call.op.index, why != nullptr ? why : "of a dtype without a check");
+  }
+}
+
+// Call with the lock held. The first of their kind are kept beyond the limit:
+// they are the ones to be told.
+void Overflow::keep(Event&& event, Local& mine) {
+  const bool first = event.first_bad && !seen_first_;
+  const bool nan = event.makes_nan() && !seen_nan_;
+  if ((first || nan) && !seen_first_ && !seen_nan_) {
+    mine.history_of = event.call.number;
+  }
+  seen_first_ = seen_first_ || first;
+  seen_nan_ = seen_nan_ || nan;
+  if (events_.size() < limit_ || first || nan) {
+    events_.push_back(std::move(event));
+  }
+  full_ = events_.size() >= limit_ && (seen_first_ || seen_nan_);
+}
+
 void Overflow::report(const Call& call, Local& mine, Outcome& outcome) {
   ++total_;
   const bool first_bad = outcome.dirty_inputs.empty() && !mine.deliberate;
+  Event event{
+      mine.log.newest(),
+      first_bad,
+      mine.deliberate,
+      std::move(outcome.dirty_inputs),
+      call.origin.site};
+  for (auto& tensor : outcome.dirty_outputs) {
+    event.tensors.push_back(std::move(tensor));
+  }
   std::lock_guard lock(mutex_);
-  if (first_bad && !seen_first_) {
-    seen_first_ = true;
-    mine.history_of = call.number;
-  }
-  if (events_.size() >= limit_) {
-    return;
-  }
-  Event event{mine.log.newest(), first_bad, {}, call.origin.site};
-  if (event.site == 0) {
+  if (event.site == 0 && events_.size() < limit_) {
     event.site = call_site();
   }
-  event.tensors = std::move(outcome.dirty_inputs);
-  for (auto& tensor : outcome.dirty_outputs) {
-    event.tensors.push_back(tensor);
-  }
-  events_.push_back(std::move(event));
+  keep(std::move(event), mine);
+}
+
+bool Overflow::Event::makes_nan() const {
+  return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& each) {
+    return each.output && each.holds_nan();
+  });
 }
 
 void Overflow::keep_history(Local& mine) {
@@ -457,47 +357,51 @@ void Overflow::read_answers(size_t round, bool may_wait) {
 void Overflow::judge(Round& round) {
   struct Dirty {
     const AskedCall* call;
-    std::vector<Tensor> tensors;
-    bool in_results = false;
+    std::vector<Tensor> results;
   };
   std::map<uint64_t, Dirty> dirty;            // in the order of calls
   const auto answers = round.answers.read();  // waits: not under the lock
   std::lock_guard lock(mutex_);
-  const bool keeps = events_.size() < limit_;  // else they are only counted
+  auto& bad = devices_->bad;
+  const bool keeps = !full_;
   for (const auto& answer : answers) {
     if (std::isfinite(answer.magnitude)) {
       continue;
     }
-    if (keeps) {
-      devices_->bad.insert(round.first + answer.tag);
-    }
     const auto& asked = round.asked[answer.tag];
+    if (keeps && bad.size() < kMostBad) {
+      bad[round.first + answer.tag] = {answer.magnitude, asked.what.label};
+    }
     auto& found = dirty[asked.call->call.number];
     found.call = asked.call.get();
-    found.tensors.push_back(asked.what);
-    found.tensors.back().magnitude = answer.magnitude;
-    found.in_results = found.in_results || asked.what.output;
+    if (asked.what.output) {
+      found.results.push_back(asked.what);
+      found.results.back().magnitude = answer.magnitude;
+    }
   }
   for (auto& [number, found] : dirty) {
-    if (!found.in_results) {
+    if (found.results.empty()) {
       continue;
     }
     ++total_;
+    if (!keeps) {
+      continue;  // only counted
+    }
     const auto& made = *found.call;
-    const auto is_bad = [&](uint64_t question) {
-      return devices_->bad.contains(question);
-    };
-    const bool clean_inputs =
-        !made.deliberate &&
-        std::none_of(made.inputs.begin(), made.inputs.end(), is_bad);
-    if (clean_inputs && keeps && !seen_first_) {
-      seen_first_ = true;
-      made.by->history_of = number;
+    Event event{made.call, false, made.deliberate, {}, made.call.site};
+    for (const auto& input : made.inputs) {
+      if (const auto at = bad.find(input.question); at != bad.end()) {
+        Tensor what{false, false, input.position, input.item, {}, kNone};
+        what.magnitude = at->second.magnitude;
+        what.label = at->second.label;
+        event.tensors.push_back(std::move(what));
+      }
     }
-    if (events_.size() < limit_) {
-      events_.push_back(
-          {made.call, clean_inputs, std::move(found.tensors), made.call.site});
+    event.first_bad = event.tensors.empty() && !made.deliberate;
+    for (auto& tensor : found.results) {
+      event.tensors.push_back(std::move(tensor));
     }
+    keep(std::move(event), *made.by);
   }
   round = {};
 }
@@ -531,10 +435,10 @@ uint64_t Overflow::checked() const {
   return sum;
 }
 
-uint64_t Overflow::unreadable() const {
-  uint64_t sum = 0;
+ReasonCounts::Sum Overflow::unread() const {
+  ReasonCounts::Sum sum;
   for (auto* each : quiet_locals()) {
-    sum += static_cast<Local*>(each)->unreadable;
+    static_cast<Local*>(each)->unread.add_to(sum);
   }
   return sum;
 }

@@ -3,10 +3,12 @@
 // not.
 #pragma once
 
+#include <cmath>
 #include <deque>
 
 #include "core/records.h"
 #include "core/scan.h"
+#include "tools/counted.h"
 #include "tools/device_check.h"
 
 namespace optools {
@@ -20,12 +22,22 @@ class Overflow : public Tool {
     uint16_t item;
     Statistics statistics;  // count == 0 where the device kept no more
     double magnitude;       // the largest, where a device was asked
+    uint32_t label = 0;     // of a parameter or buffer; see label_text()
+    std::vector<int64_t> first = {};  // non-finite element, where known
+
+    bool holds_nan() const {
+      return statistics.count != 0 ? statistics.nan != 0
+                                   : std::isnan(magnitude);
+    }
   };
   struct Event {
-    Record call;     // without its entries
-    bool first_bad;  // inputs were clean
-    std::vector<Tensor> tensors;
+    Record call;                  // without its entries
+    bool first_bad;               // inputs were clean
+    bool deliberate;              // an infinity was passed on purpose
+    std::vector<Tensor> tensors;  // that hold infinities or NaN
     uint32_t site = 0;
+
+    bool makes_nan() const;
   };
 
   // `history`: how many calls before the first event are kept. `limit`: events
@@ -40,8 +52,8 @@ class Overflow : public Tool {
   uint64_t total() const {
     return total_;
   }
-  uint64_t checked() const;     // tensors looked at
-  uint64_t unreadable() const;  // tensors of a kind nobody can look at
+  uint64_t checked() const;          // tensors looked at
+  ReasonCounts::Sum unread() const;  // tensors nobody could look at
   std::vector<std::vector<char>> history() const;
 
  private:
@@ -65,7 +77,10 @@ class Overflow : public Tool {
   void ask_after(const Call& call, Local& mine);
   void before_write(const Call& call);
   void forget(Local& mine, const at::Tensor& t);
+  Tensor measured(const at::Tensor& t, Tensor what) const;
+  void note_unread(const Call& call, Local& mine, const at::Tensor& t);
   void report(const Call& call, Local& mine, Outcome& outcome);
+  void keep(Event&& event, Local& mine);
   void keep_history(Local& mine);
   void read_answers(size_t round, bool may_wait);
   void judge(Round& round);
@@ -77,7 +92,9 @@ class Overflow : public Tool {
   std::atomic<uint64_t> total_{0};
   std::vector<std::vector<char>> history_records_;
   std::unique_ptr<Devices> devices_;
-  bool seen_first_ = false;
+  bool seen_first_ = false;        // an event with clean inputs
+  bool seen_nan_ = false;          // an event with NaN in its results
+  std::atomic<bool> full_{false};  // what comes now is only counted
 };
 
 }  // namespace optools

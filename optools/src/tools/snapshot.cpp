@@ -65,6 +65,20 @@ at::Tensor host_copy(const at::Tensor& t) {
   return copy;
 }
 
+bool unchanged(const at::Tensor& now, const at::Tensor& copy) {
+  if (now.strides() != copy.strides() || !now.is_non_overlapping_and_dense() ||
+      now.numel() == 0) {
+    return true;
+  }
+  // The copy of a conjugate or negative view has its bits resolved.
+  const bool as_it_is = host_readable(now) && !now.is_conj() && !now.is_neg();
+  const at::Tensor here = as_it_is ? now : host_copy(now);
+  return std::memcmp(
+             here.const_data_ptr(),
+             copy.const_data_ptr(),
+             static_cast<size_t>(now.numel()) * now.element_size()) == 0;
+}
+
 at::Tensor geometry(const at::Tensor& t) {
   const auto elements =
       static_cast<int64_t>(t.storage().nbytes() / t.element_size());

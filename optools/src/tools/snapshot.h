@@ -13,6 +13,10 @@ namespace optools {
 // strides where those leave no gaps. Be Quiet and below autograd.
 at::Tensor host_copy(const at::Tensor& t);
 
+// Does a tensor still hold the bytes of its host_copy()? True where that cannot
+// be told: its layout has changed, or has gaps.
+bool unchanged(const at::Tensor& now, const at::Tensor& copy);
+
 // An empty tensor of the same geometry and place in its storage.
 at::Tensor geometry(const at::Tensor& t);
 

@@ -27,7 +27,30 @@ struct Timing::Local : ToolLocal {
 };
 
 namespace {
+
 constexpr size_t kPool = 1024;
+
+// Where the kernel runs: with its tensors, or where an argument says; kernels
+// without either run on the current device.
+c10::Device device_of_call(const Call& call) {
+  std::optional<c10::Device> found;
+  for (const auto& value : call.inputs()) {
+    each_tensor(value, [&](const at::Tensor& t) {
+      if (!found && t.device().type() == call.device) {
+        found = t.device();
+      }
+    });
+    if (!found && value.isDevice() && value.toDevice().type() == call.device &&
+        value.toDevice().has_index()) {
+      found = value.toDevice();
+    }
+    if (found) {
+      return *found;
+    }
+  }
+  return current_device(call.device);
+}
+
 }  // namespace
 
 void Timing::around(Call& call, Chain& chain) {
@@ -48,7 +71,7 @@ void Timing::around(Call& call, Chain& chain) {
       device_ns = 0;  // nothing runs there
       return;
     }
-    const auto device = current_device(call.device);
+    const auto device = device_of_call(call);
     if (mine->waiting.size() == kPool || mine->pool_device != device) {
       drain(*mine);
     }

@@ -39,6 +39,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="write a reproducer of each of the N worst calls, beside the file (0)",
     )
+    parser.add_argument(
+        "--against",
+        default="",
+        metavar="FOLDER",
+        help="another run's capture or results: times, E and losses of both side by side",
+    )
     untrusted_worker.add_flags(parser)
 
 
@@ -51,10 +57,9 @@ def run(flags: argparse.Namespace) -> int:
     to = os.path.dirname(os.path.abspath(out))
     if os.path.isdir(flags.folder) and not os.path.isdir(to):
         raise ValueError(f"-o {out}: there is no folder {to}")
-    options = report.Options(flags.judge, flags.values * MIB, flags.reproducers, to)
-    with untrusted_worker.worker(
-        "judge", {}, flags
-    ) as worker:  # not started where nothing is judged
+    options = report.Options(flags.judge, flags.values * MIB, flags.reproducers, to, flags.against)
+    # The process is not started where nothing is judged.
+    with untrusted_worker.worker("judge", {}, flags) as worker:
         options.judged_by = judging.judged_by(worker)
         data = report.gather(flags.folder, options)
     write_whole(out, report.render(data))

@@ -77,7 +77,11 @@ def write_tensors(path: str | os.PathLike, content: object) -> None:
 
 
 def result_path(folder: str, kind: str) -> str:
-    """A new file of results in ditorch's place: <folder>/<kind>_pid<pid>_<time>_<n>.csv."""
+    """A new file of results in ditorch's place: <folder>/<kind>_pid<pid>_<time>_<n>.csv. It is made
+    at once, empty: processes of several machines may have one number and one folder."""
     os.makedirs(folder, exist_ok=True)
     stamp = time.strftime("%Y-%m-%d-%H-%M-%S")
-    return os.path.join(folder, f"{kind}_pid{os.getpid()}_{stamp}_{next(_serial)}.csv")
+    while True:
+        path = os.path.join(folder, f"{kind}_pid{os.getpid()}_{stamp}_{next(_serial)}.csv")
+        with contextlib.suppress(FileExistsError), open(path, "x"):
+            return path

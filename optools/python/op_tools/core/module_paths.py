@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Callable
@@ -18,6 +19,7 @@ _users: list[Callable[[str, int], None]] = []
 _handles: list = []
 _numbers: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
 _known: dict[str, int] = {}
+_roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
 def _number(path: str) -> int:
@@ -33,6 +35,18 @@ def _name_tree(root: nn.Module) -> None:
     with _lock:
         for path, module in root.named_modules():
             _numbers.setdefault(module, _number(_plain(path) or type(root).__name__))
+        _roots.add(root)
+        _name_tensors(root)
+
+
+def _name_tensors(root: nn.Module) -> None:
+    """Parameters and buffers by name, for tools that find something in one."""
+    for path, module in root.named_modules():
+        prefix = _plain(path)
+        for held in (module._parameters, module._buffers):
+            for name, tensor in held.items():
+                if tensor is not None:
+                    _C.name_tensor(tensor, f"{prefix}.{name}" if prefix else name)
 
 
 def _plain(path: str) -> str:
@@ -68,6 +82,9 @@ def listen(listener: Callable[[str, int], None]) -> None:
             listener(path, number)
         _users.append(listener)
         if len(_users) == 1:
+            for root in list(_roots):  # they may have moved to other memory
+                with contextlib.suppress(Exception):
+                    _name_tensors(root)
             _handles.append(hooks.register_module_forward_pre_hook(_before))
             _handles.append(hooks.register_module_forward_hook(_after, always_call=True))
 

@@ -9,7 +9,15 @@ import re
 import sys
 from collections.abc import Callable
 
-from op_tools.core import _C, api_names, module_paths, options, process_exit
+from op_tools.core import (
+    _C,
+    api_names,
+    module_paths,
+    options,
+    process_exit,
+    unseen,
+    variables,
+)
 from op_tools.core.operator_lists import Lists
 from op_tools.core.warning import warn
 
@@ -24,10 +32,17 @@ class OpTool:
 
     # In variables: OP_<family>_LIST.
     family = ""
+    # What else it reads: OP_<family>_<each>.
+    variables: tuple[str, ...] = ()
     # Its name in apply_feature(); empty: it cannot be applied to single functions.
     feature = ""
     # Computes something else than PyTorch would: self-check runs it with no operator selected.
     changes_results = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "family" in vars(cls):
+            variables.add_tool(cls.family, cls.variables)
 
     def __init__(self) -> None:
         self._core: _C.Tool | None = None
@@ -93,6 +108,7 @@ class OpTool:
         self._lists = Lists(self.family)
         self.gave_up = False
         self._check_settings()
+        variables.check()
         core = self.make_core()
         try:
             self._select(core)
@@ -100,6 +116,7 @@ class OpTool:
                 api_names.listen(self._on_api)
             if self._wants_modules:
                 module_paths.listen(self._on_module)
+            self._waiting = _C.calls_without_backward()
             core.start()
         except BaseException:
             self._forget()
@@ -114,6 +131,7 @@ class OpTool:
         if core is None:
             return
         self._stopped = core
+        waiting = self._calls_without_backward()
         if self in _running:
             _running.remove(self)
         try:
@@ -122,11 +140,25 @@ class OpTool:
         finally:
             self._forget()
         if was_running:
-            self._report()
+            self._report(waiting)
             self.conclude()
 
-    def _report(self) -> None:
+    def _calls_without_backward(self) -> int:
+        """Forward calls it saw whose graph is alive and that no backward() came for."""
+        if "backward" not in self.phases or "forward" not in self.phases or process_exit.now:
+            return 0
+        (before, then), (calls, now) = self._waiting, _C.calls_without_backward()
+        return max(calls - before, 0) if then == now else calls
+
+    def _report(self, waiting: int) -> None:
         try:
+            if self.takes_kernels and not self.speaks and self.applied is None:
+                name = type(self).__name__
+                if not self._last.saw:
+                    print(f"{name}: {unseen.why_nothing(self)}")
+                    return
+                if waiting:
+                    print(f"{name}: {unseen.no_backward(waiting)}")
             self.report()
         except Exception as error:  # a closed stdout, or a fault of ours
             warn(f"{type(self).__name__} could not report: {type(error).__name__}: {error}")
@@ -165,6 +197,7 @@ class OpTool:
     def _select(self, core: _C.Tool) -> None:
         self._tool = core
         core.label = type(self).__name__
+        self.devices = options.devices()
         self._lists.apply(core, kernels=self.takes_kernels, applied=self.applied is not None)
         core.wants_sites = self.call_sites or bool(self._verbose)
         core.restrict(

@@ -37,6 +37,20 @@ def number(name: str, default: int) -> int:
         raise ValueError(f"{name}={value!r}: expected a whole number") from None
 
 
+def percent(name: str) -> float | None:
+    """From 0 to 100, or None where the variable is not set."""
+    value = text(name).strip().removesuffix("%")
+    if not value:
+        return None
+    try:
+        found = float(value)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 100:
+        raise ValueError(f"{name}={value!r}: expected a percentage from 0 to 100")
+    return found
+
+
 def choice(name: str, allowed: tuple[str, ...]) -> str:
     """One of `allowed`, the first by default."""
     value = os.environ.get(name, "").strip() or allowed[0]

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from op_tools.core import location
 
 
-def describe_tensors(entries: list[dict]) -> str:
+def describe_tensors(entries: list[dict], most: int = 6) -> str:
     shown = [
         "opaque" if e["opaque"] else f"{e['dtype']}{list(e['shape'])}".replace(" ", "")
-        for e in entries[:6]
+        for e in entries[:most]
     ]
-    more = [f"... {len(entries)} in all"] if len(entries) > 6 else []
+    more = [f"... {len(entries)} in all"] if len(entries) > most else []
     return "(" + ", ".join(shown + more) + ")"
 
 

@@ -16,9 +16,9 @@ from op_tools.core.files import write_whole
 from op_tools.core.printing import many
 
 FORMAT, VERSION = "op_tools results", 1
-COMPARE, TIME = "compare.json", "time.json"
+COMPARE, TIME, THREADS = "compare.json", "time.json", "threads.json"
 # Columns whose fields others count with or look up by; None may stand for any of them.
-_TEXTS = frozenset("op phase api module site result dtype verdict reason".split())
+_TEXTS = frozenset("op phase api module site result dtype verdict reason name".split())
 _WHOLE = frozenset("number step thread forward api_call".split())
 _NUMBERS = frozenset("e over start_ns took_ns device_ns elements".split())
 
@@ -91,7 +91,7 @@ def load(path: str, what: str) -> dict:
             good.append(dict(zip(names, row)))
     held["rows"] = good
     held["problems"] = [f"{path}: {bad[0]}; {many(len(bad), 'row')} not used"] if bad else []
-    for name, kind in (("dropped", int), ("skips", list)):
+    for name, kind in (("dropped", int), ("skips", list), ("threads", dict)):
         if not isinstance(held.get(name, kind()), kind):
             held["problems"].append(f"{path}: `{name}` is {_kind(held.pop(name))}, and not used")
     return held

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scatter of E against time, the timeline, and histograms.
+// Scatter of E against time, and histograms.
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
 function palette() {
-  const names = "text soft line card hover accent pass warn error overflow skip forward backward optimizer";
+  const names = "text soft line card hover accent pass warn error overflow skip forward backward optimizer device memory kept";
   return Object.fromEntries(names.split(" ").map((name) => [name, colour(name)]));
 }
 
@@ -54,7 +54,7 @@ function scatterRange() {
   }
   scatter.floor = Math.max(Math.min(bottom, 0.1), 1e-6);
   const pad = 1.3;
-  return { left: left / pad, right: Math.max(right * pad, left * 10), top: Math.max(top * 3, 10), bottom: scatter.floor / 3 };
+  return { left: left / pad, right: Math.max(right * pad, left * 10), top: Math.max(top * 3, 10), bottom: scatter.floor / 3, beyond: errorOf.includes(Infinity) };
 }
 
 function logAxis(pen, from, to, place, label) {
@@ -73,21 +73,30 @@ function drawScatter(isShown) {
   scatter.points = [];
   if (!judged) return;
   const range = scatterRange();
-  const box = { left: 52, right: width - 10, top: 8, bottom: height - 30 };
+  const box = { left: 52, right: width - 10, top: 14, bottom: height - 30 };
   const x = (t) => box.left + (Math.log(t / range.left) / Math.log(range.right / range.left)) * (box.right - box.left);
   const y = (e) => box.bottom - (Math.log(e / range.bottom) / Math.log(range.top / range.bottom)) * (box.bottom - box.top);
   pen.fillStyle = ink.soft;
   pen.strokeStyle = ink.line;
   pen.textAlign = "right";
+  let lowest = Infinity;
   logAxis(pen, range.bottom, range.top, (v, label) => {
     pen.beginPath();
     pen.moveTo(box.left, y(v));
     pen.lineTo(box.right, y(v));
     pen.stroke();
+    if (lowest - y(v) < 14) return; // no room for one more
+    lowest = y(v);
     pen.fillText(label, box.left - 6, y(v) + 4);
-  }, (v) => String(Number(v.toPrecision(1))));
+  }, (v) => (v >= 1e4 || v < 1e-3 ? power(Math.round(Math.log10(v)), 10) : String(Number(v.toPrecision(1)))));
   pen.textAlign = "center";
-  logAxis(pen, range.left, range.right, (v, label) => pen.fillText(label, x(v), box.bottom + 16), microseconds);
+  let free = -Infinity;
+  logAxis(pen, range.left, range.right, (v, label) => {
+    const half = pen.measureText(label).width / 2 + 6;
+    if (x(v) - half < free || x(v) + half > width) return;
+    free = x(v) + half;
+    pen.fillText(label, x(v), box.bottom + 16);
+  }, (v) => microseconds(v).replace(/\.0+(?= )/, ""));
   for (const [limit, name] of [[1, "warn"], [3, "error"]]) {
     pen.strokeStyle = ink[name];
     pen.setLineDash([5, 4]);
@@ -99,6 +108,11 @@ function drawScatter(isShown) {
   }
   drawPoints(pen, ink, isShown, x, y, range);
   pen.globalAlpha = 1;
+  if (range.beyond) {
+    pen.fillStyle = ink.soft;
+    pen.textAlign = "left";
+    pen.fillText(NOT_FINITE, box.left + 4, box.top + 9);
+  }
 }
 
 function drawPoints(pen, ink, isShown, x, y, range) {
@@ -131,139 +145,6 @@ function pointAt(event) {
   return found;
 }
 
-// ---- timeline ----------------------------------------------------------------------
-const timeline = { from: 0, to: 1, all: [0, 1], lanes: [], step: "" };
-
-// The calls of the chosen step, and the span of time they take.
-function setTimeline(step) {
-  let [from, to] = [Infinity, 0];
-  const threads = new Set();
-  timeline.step = step;
-  for (let i = 0; i < count; i++) {
-    if (calls.start[i] === null || (step !== "" && String(calls.step[i]) !== step)) continue;
-    from = Math.min(from, calls.start[i]);
-    to = Math.max(to, calls.start[i] + Math.max(calls.took[i] || 0, 0));
-    threads.add(calls.thread[i]);
-  }
-  timeline.lanes = [...threads].sort((a, b) => a - b);
-  const height = 30 + Math.min(Math.max(timeline.lanes.length, 1) * 46, 300);
-  document.getElementById("timeline").style.height = `${height}px`;
-  timeline.all = from < to ? [from, to] : [0, 1];
-  [timeline.from, timeline.to] = timeline.all;
-}
-
-function laneBox(lane, height) {
-  const each = Math.min(46, (height - 26) / Math.max(timeline.lanes.length, 1));
-  return [4 + lane * each, Math.max(each - 4, 2)];
-}
-
-function drawTimeline(isShown, chosen) {
-  const { pen, width, height } = surface(document.getElementById("timeline"));
-  const ink = palette();
-  const scale = (width - 70) / (timeline.to - timeline.from);
-  const lanes = new Map(timeline.lanes.map((thread, lane) => [thread, lane]));
-  pen.fillStyle = ink.soft;
-  for (const [thread, lane] of lanes) {
-    const [top, tall] = laneBox(lane, height);
-    if (tall > 9) pen.fillText(`thread ${thread}`, 6, top + tall / 2 + 4);
-  }
-  pen.save();
-  pen.beginPath();
-  pen.rect(64, 0, width - 64, height);
-  pen.clip();
-  const bar = (i) => {
-    const left = 66 + (calls.start[i] - timeline.from) * scale;
-    const wide = Math.max((calls.took[i] || 0) * scale, isWrong(i) ? 2 : 1);
-    if (left <= width && left + wide >= 64) drawBar(pen, ink, i, left, wide, laneBox(lanes.get(calls.thread[i]), height), isShown[i] || i === chosen);
-    return [left, wide];
-  };
-  // What is wrong lies on top: it may be thinner than a pixel.
-  const here = [];
-  for (let i = 0; i < count; i++) {
-    if (calls.start[i] !== null && (timeline.step === "" || String(calls.step[i]) === timeline.step)) here.push(i);
-  }
-  here.filter((i) => !isWrong(i)).forEach(bar);
-  here.filter(isWrong).forEach(bar);
-  if (here.includes(chosen)) {
-    const [left, wide] = bar(chosen);
-    const [top, tall] = laneBox(lanes.get(calls.thread[chosen]), height);
-    pen.strokeStyle = ink.text;
-    pen.lineWidth = 2;
-    pen.strokeRect(left - 1, top - 1, wide + 2, tall + 2);
-  }
-  pen.restore();
-  drawRuler(pen, ink, width, height, scale);
-}
-
-function isWrong(i) {
-  const verdict = text("verdict", i);
-  return verdict === "error" || verdict === "overflow";
-}
-
-function drawBar(pen, ink, i, left, wide, [top, tall], shown) {
-  pen.globalAlpha = shown ? 1 : 0.18;
-  pen.fillStyle = isWrong(i) ? ink.error : ink[text("phase", i)] || ink.skip;
-  pen.fillRect(left, top, wide > 3 ? wide - 0.5 : wide, tall);
-  if (wide > 46) {
-    pen.fillStyle = ink.card;
-    pen.fillText(clipped(text("op", i).replace("aten::", ""), wide), left + 4, top + tall / 2 + 4);
-  }
-}
-
-function clipped(words, wide) {
-  const room = Math.floor((wide - 6) / 6.2);
-  return words.length <= room ? words : `${words.slice(0, Math.max(room - 1, 0))}…`;
-}
-
-function drawRuler(pen, ink, width, height, scale) {
-  pen.globalAlpha = 1;
-  pen.fillStyle = ink.soft;
-  pen.textAlign = "center";
-  const rough = (timeline.to - timeline.from) / Math.max((width - 70) / 110, 1);
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const every = [1, 2, 5, 10].map((m) => m * power).find((step) => step >= rough);
-  const begin = timeline.all[0];
-  for (let t = Math.ceil((timeline.from - begin) / every) * every; begin + t <= timeline.to; t += every) {
-    pen.fillText(microseconds(t), 66 + (begin + t - timeline.from) * scale, height - 6);
-  }
-}
-
-function callAtTime(event) {
-  const box = event.target.getBoundingClientRect();
-  const scale = (box.width - 70) / (timeline.to - timeline.from);
-  const at = timeline.from + (event.clientX - box.left - 66) / scale;
-  const y = event.clientY - box.top;
-  const lane = timeline.lanes.findIndex((_, n) => {
-    const [top, tall] = laneBox(n, box.height);
-    return y >= top && y <= top + tall;
-  });
-  const slack = 2 / scale;
-  let found = -1;
-  for (let i = 0; i < count && lane >= 0; i++) {
-    const start = calls.start[i];
-    if (start === null || calls.thread[i] !== timeline.lanes[lane]) continue;
-    if (timeline.step !== "" && String(calls.step[i]) !== timeline.step) continue;
-    if (at >= start - slack && at <= start + (calls.took[i] || 0) + slack) found = i; // the innermost
-  }
-  return found;
-}
-
-function zoom(factor, centre) {
-  const [low, high] = timeline.all;
-  const at = centre ?? (timeline.from + timeline.to) / 2;
-  const span = Math.min(Math.max((timeline.to - timeline.from) * factor, 0.5), high - low);
-  const share = (at - timeline.from) / (timeline.to - timeline.from);
-  timeline.from = Math.min(Math.max(at - share * span, low), high - span);
-  timeline.to = timeline.from + span;
-}
-
-function pan(share) {
-  const [low, high] = timeline.all;
-  const span = timeline.to - timeline.from;
-  timeline.from = Math.min(Math.max(timeline.from + share * span, low), high - span);
-  timeline.to = timeline.from + span;
-}
-
 // ---- histograms --------------------------------------------------------------------
 // Powers of two between which a dtype's numbers are normal.
 const NORMAL = { float16: [-14, 15], bfloat16: [-126, 127], float32: [-126, 127], float64: [-1022, 1023] };
@@ -273,6 +154,12 @@ function svg(tag, attributes, words) {
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   if (words !== undefined) node.textContent = words;
   return node;
+}
+
+const LABEL = 40; // units of the picture
+
+function power(p, base = 2) {
+  return `${base}${[...String(p)].map((digit) => (digit === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])).join("")}`;
 }
 
 // counts: [lowest power, counts, zeros, NaNs, infinities, looked at, all]
@@ -288,9 +175,11 @@ function histogram(counts, caption) {
     picture.append(bar);
   });
   picture.append(svg("line", { x1: 0, x2: 400, y1: 68.5, y2: 68.5 }));
-  const every = Math.max(Math.ceil(30 / wide), 1);
-  for (let b = 0; b < bins.length; b += every) {
-    picture.append(svg("text", { x: 2 + b * wide, y: 80 }, `2^${low + b}`));
+  // Multiples of a round number, so far apart that the widest (2⁻¹⁰²²) has room.
+  const every = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((n) => n * wide >= LABEL) || 1000;
+  for (let p = Math.ceil(low / every) * every; p < low + bins.length; p += every) {
+    const at = 2 + (p - low + 0.5) * wide;
+    if (at <= 400 - LABEL / 2) picture.append(svg("text", { x: Math.max(at, LABEL / 3), y: 80, "text-anchor": "middle" }, power(p)));
   }
   const parts = [`${looked} of ${all} elements`];
   if (zeros) parts.push(`${zeros} zero`);
@@ -299,7 +188,7 @@ function histogram(counts, caption) {
   const range = NORMAL[caption.match(/b?float\d+/)?.[0]];
   const small = range ? bins.reduce((sum, n, b) => sum + (low + b < range[0] ? n : 0), 0) : 0;
   if (small) parts.push(`${small} subnormal`);
-  return el("figure", {}, el("figcaption", {}, `${caption}: ${parts.join(", ")}`), picture);
+  return el("figure", {}, el("figcaption", {}, ...breakable(`${caption}: ${parts.join(", ")}`)), picture);
 }
 
 function addCounts(sum, counts) {

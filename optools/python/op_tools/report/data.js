@@ -13,6 +13,8 @@ function decode(value) {
   return value;
 }
 
+const NOT_FINITE = "not finite";
+
 // E of a call, for sorting and drawing: -1 where it was not judged; NaN is as bad as can be.
 const errorOf = new Float64Array(count);
 const tookOf = new Float64Array(count);
@@ -43,11 +45,19 @@ function number(value) {
   if (x === null || x === undefined || x === "") return "–";
   if (typeof x !== "number") return String(x);
   if (Number.isInteger(x) && Math.abs(x) < 1e9) return String(x);
-  return Number.isFinite(x) ? String(Number(x.toPrecision(4))) : String(x);
+  if (!Number.isFinite(x)) return String(x);
+  const size = Math.abs(x);
+  return size < 1e-3 || size >= 1e6 ? x.toExponential(2).replace("e+", "e") : String(Number(x.toPrecision(4)));
+}
+
+// An E as a text; what is not finite is a NaN or an infinity on one side only.
+function eText(value) {
+  const x = decode(value);
+  return typeof x === "number" && !Number.isFinite(x) ? NOT_FINITE : number(x);
 }
 
 function errorText(i) {
-  return calls.e[i] === null ? "–" : number(calls.e[i]);
+  return eText(calls.e[i]);
 }
 
 // An element with texts and elements inside. Texts stay texts, whatever they hold.
@@ -68,20 +78,58 @@ function replace(id, ...children) {
   return node;
 }
 
+// A text that may go on in the next line after a dot, slash, comma, underscore or colon, and nowhere
+// else: words stay whole.
+function breakable(words) {
+  const parts = [];
+  for (const part of String(words).split(/(?<=[./,_:=([|-])/)) {
+    if (parts.length) parts.push(el("wbr", {}));
+    parts.push(part);
+  }
+  return parts;
+}
+
+// `train.py:12 forward` of `/home/x/train.py:12 forward`: the folder says least.
+function shortSite(site) {
+  const [, where, rest] = site.match(/^(.*?:\d+)(.*)$/s) || [null, site, ""];
+  return where.slice(where.lastIndexOf("/") + 1) + rest;
+}
+
+// 12.3 G of something.
+function quantity(value) {
+  const units = ["", "k", "M", "G", "T", "P"];
+  let [x, n] = [value, 0];
+  while (x >= 1000 && n < units.length - 1) [x, n] = [x / 1000, n + 1];
+  return `${x && x < 1000 ? trim(x) : x.toFixed(0)} ${units[n]}`;
+}
+
+function rate(amount, us) {
+  return us > 0 ? quantity((amount * 1e6) / us) : "–";
+}
+
+// The worst E of several: infinity stands for a NaN or an infinity where there should be none.
+function worstText(e, bad) {
+  if (e < 0) return "–";
+  const words = eText(e);
+  return bad || e === Infinity ? el("span", { class: "error" }, words) : words;
+}
+
 function verdictMark(verdict) {
   return verdict ? el("span", { class: verdict }, verdict) : "–";
 }
 
-// Calls summed by operator: [{op, calls, total, worst, errors, phases}], slowest first.
+// Calls summed by operator: [{op, calls, total, worst, bad, flops, bytes}], slowest first.
 function byOperator() {
   const found = new Map();
   for (let i = 0; i < count; i++) {
     const op = calls.op[i];
     let row = found.get(op);
-    if (!row) found.set(op, (row = { op: texts[op], calls: 0, total: 0, worst: -1, bad: 0 }));
+    if (!row) found.set(op, (row = { op: texts[op], calls: 0, total: 0, worst: -1, bad: 0, flops: 0, flopsTime: 0, bytes: 0 }));
     row.calls += 1;
     if (tookOf[i] > 0) row.total += tookOf[i];
     if (errorOf[i] > row.worst) row.worst = errorOf[i];
+    row.bytes += calls.bytes[i] || 0;
+    if (calls.flops[i] && tookOf[i] > 0) [row.flops, row.flopsTime] = [row.flops + calls.flops[i], row.flopsTime + tookOf[i]];
     const verdict = text("verdict", i);
     if (verdict === "error" || verdict === "overflow") row.bad += 1;
   }

@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from op_tools import captures
 from op_tools.captures import Capture, CaptureError, Record, judging, reproducer
@@ -16,11 +16,13 @@ from op_tools.core.printing import many
 from op_tools.core.results import number, plain
 from op_tools.core.verdict import ORDER
 from op_tools.ditorch_compat import ditorch_folders
+from op_tools.report import against, steps, work
 from op_tools.report.histograms import Histograms
+from op_tools.report.memory import Memory
 
 RESULTS_SHOWN = 5000  # of judged calls, with their worst elements; the worst of them
 TEXTS = ("op", "phase", "module", "site", "api", "signature", "verdict", "reason", "raised")
-NUMBERS = ("number", "step", "thread", "forward", "start", "took", "device", "e")
+NUMBERS = "number step thread forward start took device device_start e flops bytes".split()
 # As in a row of results.compare: what the page shows of one result.
 RESULT = (
     "result dtype verdict e over elements worst got expected max_abs_diff max_relative_diff "
@@ -34,6 +36,7 @@ class Options:
     values: int = 4 << 30  # bytes of tensors to read for histograms
     reproducers: int = 0
     to: str = "."  # the folder links are relative to
+    against: str = ""  # the folder of another run
     judged_by: Callable[[Record], dict] = judging.judge
 
 
@@ -57,6 +60,9 @@ class Call:
     start: float | None = None  # us since the first
     took: float | None = None  # us
     device: float | None = None  # us, where the device has a clock
+    device_start: float | None = None  # us since the first
+    flops: float | None = None
+    bytes: float | None = None  # read and made
     e: float | None = None
     results: list[dict] = field(default_factory=list)
     histograms: list = field(default_factory=list)
@@ -72,6 +78,10 @@ class Gathering:
         self.links: dict[int, str] = {}
         self.skips: Counter[tuple[str, str]] = Counter()  # (operator, why) -> calls
         self.histograms = Histograms(options.values)
+        self.memory = Memory()
+        self.losses = steps.Losses()
+        self.steps: list[steps.Step] = []
+        self.threads: dict[int, str] = {}
         self.capture = self._open()
 
     def _open(self) -> Capture | None:
@@ -104,12 +114,17 @@ class Gathering:
             if self.options.judge:
                 _judged(call, self.options.judged_by(record))
             self._measure(call, record)
+            self.memory.add(record)
+            self.losses.add(record)
             self.calls.append(call)
         self.problems += self.capture.problems
         if not self.capture.finished:
             self.problems.append(
                 f"{self.capture.path}: not finished: its process ended before the capture stopped"
             )
+        for row in self._rows(results.THREADS, "threads")[1]:
+            if isinstance(row.get("number"), int):
+                self.threads[row["number"]] = row.get("name") or ""
         end = self.capture.end or {}
         if end.get("why"):
             self.problems.append(f"{self.capture.path}: capturing ended early: {end['why']}")
@@ -149,13 +164,35 @@ class Gathering:
             return
         first = min((number(row.get("start_ns")) or 0 for row in rows), default=0)
         for call, row in self._found(rows, "OpTimeMeasure"):
-            took, device = number(row.get("took_ns")), number(row.get("device_ns"))
+            launch, device = number(row.get("launch_ns")), number(row.get("device_ns"))
+            took = launch if launch is not None else number(row.get("took_ns"))
             call.took = took / 1e3 if took is not None else call.took
             call.device = device / 1e3 if device is not None and device >= 0 else None
             if call.start is None:
                 call.start = ((number(row.get("start_ns")) or 0) - first) / 1e3
+        self._place_on_device()
         if held.get("dropped"):
             self.notes.append(f"OpTimeMeasure: {many(held['dropped'], 'call')} more, not kept")
+        names = held.get("threads")  # of this run, where the capture is of another
+        for number_of, name in (names if isinstance(names, dict) else {}).items():
+            if number_of.isdecimal() and isinstance(name, str):
+                self.threads[int(number_of)] = name
+
+    def _place_on_device(self) -> None:
+        """Where kernels are on the device's own lane: in the order of their launches, none before
+        its launch and none before the end of the one ahead of it."""
+        free = 0.0
+        for call in self.calls:
+            if call.device and call.start is not None:
+                call.device_start = max(call.start, free)
+                free = call.device_start + call.device
+
+    def name_steps(self) -> None:
+        phases: dict[int, set[str]] = {}
+        for call in self.calls:
+            phases.setdefault(call.step, set()).add(call.phase)
+        self.steps = steps.named(phases)
+        self.losses.put(self.steps)
 
     def read_verdicts(self) -> None:
         if self.options.judge:  # of the same results: one verdict is enough
@@ -251,6 +288,8 @@ def _call(record: Record, first: int) -> Call:
         forward=record.forward,
         start=(record.start_ns - first) / 1e3 if timed else None,
         took=(record.end_ns - record.start_ns) / 1e3 if timed else None,
+        flops=work.flops(record),
+        bytes=work.moved(record),
     )
 
 
@@ -305,10 +344,7 @@ class Texts:
 
 def gather(folder: str, options: Options) -> dict:
     """The report's data. Raises CaptureError where there is nothing to report on."""
-    found = Gathering(folder, options)
-    found.read_capture()
-    found.read_times()
-    found.read_verdicts()
+    found = _gathered(folder, options)
     found.find_reproducers()
     if found.histograms.unread:
         found.notes.append(
@@ -317,7 +353,25 @@ def gather(folder: str, options: Options) -> dict:
         )
     if not found.calls and not found.problems:
         found.problems.append(f"{folder}: the capture has no calls")
-    return _packed(found)
+    data = _packed(found)
+    if options.against:
+        other = _gathered(options.against, replace(options, values=0, reproducers=0))
+        data["problems"] += other.problems
+        compared = against.compare(found, other)
+        for name in ("took", "e"):
+            compared[name] = [_short(value) for value in compared[name]]
+        compared["operators"] = [[_short(v) for v in row] for row in compared["operators"]]
+        data["against"] = plain(compared)
+    return data
+
+
+def _gathered(folder: str, options: Options) -> Gathering:
+    found = Gathering(folder, options)
+    found.read_capture()
+    found.read_times()
+    found.read_verdicts()
+    found.name_steps()
+    return found
 
 
 def _packed(found: Gathering) -> dict:
@@ -351,6 +405,11 @@ def _packed(found: Gathering) -> dict:
     data["links"] = found.links
     data["problems"], data["notes"] = found.problems, found.notes
     data["skips"] = _skips(found)
+    data["steps"] = [
+        [s.number, s.label, s.is_step, plain(s.loss), s.loss_call] for s in found.steps
+    ]
+    data["memory"] = found.memory.curve([call.start for call in calls])
+    data["threads"] = found.threads
     head = found.capture.head if found.capture else {}
     data["about"] = {
         "folder": found.capture.path if found.capture else found.folder,

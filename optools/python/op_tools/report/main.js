@@ -70,14 +70,22 @@ function options(id, label, values) {
   document.getElementById(id).addEventListener("change", (event) => change({ [id]: event.target.value }));
 }
 
+// A button a step, with its time and, where backward began from a number, that loss.
 function drawSteps() {
   const totals = new Map();
   for (let i = 0; i < count; i++) {
     totals.set(calls.step[i], (totals.get(calls.step[i]) || 0) + Math.max(tookOf[i], 0));
   }
-  const button = (value, label) => el("button", { type: "button", "aria-pressed": String(state.step === value), onclick: () => change({ step: value }) }, label);
-  const steps = [...totals].sort((a, b) => a[0] - b[0]);
-  replace("steps", button("", "All steps"), ...steps.map(([step, total]) => button(String(step), `Step ${step} · ${microseconds(total)}`)));
+  const button = (value, ...label) => el("button", { type: "button", "aria-pressed": String(state.step === value), onclick: () => change({ step: value }) }, ...label);
+  const rows = data.steps.map(([step, label, , loss]) => button(String(step), `${label} · ${microseconds(totals.get(step))}`, ...lossWords(step, loss)));
+  replace("steps", button("", "All steps"), ...rows);
+}
+
+function lossWords(step, loss) {
+  const other = data.against && data.against.losses[step];
+  if (loss === null && (other === null || other === undefined)) return [];
+  const words = other === null || other === undefined ? `loss ${number(loss)}` : `loss ${number(loss)} | B ${number(other)}`;
+  return [" ", el("span", { class: "loss" }, words)];
 }
 
 function timelineKeys(event) {
@@ -96,7 +104,7 @@ function listenTimeline() {
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
     const box = canvas.getBoundingClientRect();
-    const at = timeline.from + ((event.clientX - box.left - 66) / (box.width - 70)) * (timeline.to - timeline.from);
+    const at = timeline.from + (event.clientX - box.left - SIDE) / timeScale(box.width);
     zoom(event.deltaY > 0 ? 1.25 : 0.8, at);
     drawTimeline(isShown, chosenIndex());
   }, { passive: false });
@@ -153,6 +161,9 @@ function listen() {
     if (i >= 0) showCall(i);
   });
   listenTimeline();
+  const memory = document.getElementById("memory");
+  memory.addEventListener("pointermove", (event) => tip(event, memoryAt(event)));
+  memory.addEventListener("pointerleave", (event) => tip(event, ""));
   window.addEventListener("resize", () => {
     drawRows();
     drawScatter(isShown);
@@ -173,9 +184,13 @@ function begin() {
   options("step", "all", [...new Set(calls.step)].sort((a, b) => a - b).map(String));
   const hint = document.getElementById("timeline-hint");
   for (const phase of ["forward", "backward", "optimizer"]) hint.append(el("span", { class: `key ${phase}` }), phase);
-  hint.append(el("span", { class: "key error" }), "wrong", " — drag or arrow keys to move, wheel or + and − to zoom, 0 for all");
+  hint.append(el("span", { class: "key error" }), "wrong");
+  if (data.memory) hint.append(el("span", { class: "key memory" }), "memory made by operators", el("span", { class: "key kept" }), "memory there before");
+  hint.append(" — drag or arrow keys to move, wheel or + and − to zoom, 0 for all");
   drawSummary();
   drawOperators();
+  drawModules();
+  drawAgainst();
   drawWorst();
   drawLists();
   Object.assign(state, readAddress());
@@ -183,7 +198,9 @@ function begin() {
   if (chosenIndex() >= 0) showPlace(Math.max(view.indexOf(chosenIndex()), 0));
   drawRows();
   listen();
-  // For tests: how long it took from the beginning of loading until all of it was drawn.
+  // For tests: which boxes would have to be scrolled sideways, and how long it took from the beginning of loading until all of it was drawn.
+  const wide = [...document.querySelectorAll(".scroll, #detail, body")].filter((box) => box.scrollWidth > box.clientWidth + 1);
+  document.documentElement.dataset.sideways = wide.map((box) => box.id || "page").join(" ");
   document.documentElement.dataset.ready = String(Math.round(performance.now()));
 }
 

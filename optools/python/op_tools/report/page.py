@@ -15,7 +15,9 @@ import os
 from urllib.parse import quote
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SCRIPTS = ("data.js", "charts.js", "table.js", "detail.js", "main.js")
+SCRIPTS = (
+    "data.js", "charts.js", "timeline.js", "table.js", "modules.js", "lists.js", "detail.js", "main.js",
+)  # fmt: skip
 
 
 def _read(name: str) -> str:

@@ -2,15 +2,15 @@
 // The table of calls: sorted, filtered, and only the rows in sight are in the page.
 const ROW = 28;
 const COLUMNS = [
-  ["number", "Call", "n", 64],
-  ["op", "Operator", "", 215],
-  ["phase", "Phase", "", 88],
-  ["step", "Step", "n", 54],
-  ["took", "Time", "n", 80],
-  ["e", "E", "n", 76],
-  ["verdict", "Verdict", "", 78],
-  ["module", "Module", "", 130],
-  ["site", "Called at", "", 0],
+  ["number", "Call", "n", 58],
+  ["op", "Operator", "", 0],
+  ["phase", "Phase", "spare", 78],
+  ["step", "Step", "n spare", 50],
+  ["took", "Time", "n", 74],
+  ["e", "E", "n", 66],
+  ["verdict", "Verdict", "", 66],
+  ["module", "Module", "tail", 146],
+  ["site", "Called at", "tail", 156],
 ];
 const state = { sort: "number", dir: "asc", filter: "", phase: "", step: "", verdict: "", call: "", theme: "" };
 let view = [];
@@ -94,6 +94,8 @@ function cell(name, i, kind) {
   else if (name === "e") content = errorText(i);
   else if (name === "verdict") content = verdictMark(text("verdict", i));
   else if (name === "number" || name === "step") content = String(calls[name][i]);
+  else if (name === "site") content = el("bdi", {}, shortSite(text(name, i)));
+  else if (name === "module") content = el("bdi", {}, text(name, i));
   else content = text(name, i);
   const node = el("td", { class: kind }, content);
   if (name === "site" || name === "module" || name === "op") node.title = text(name, i);
@@ -101,7 +103,10 @@ function cell(name, i, kind) {
 }
 
 function gap(rows) {
-  const node = el("tr", { class: "gap", "aria-hidden": "true" }, el("td", { colspan: COLUMNS.length }));
+  // As many columns as the page shows: more would take room from the others.
+  const narrow = window.matchMedia("(max-width: 1000px)").matches;
+  const shown = COLUMNS.filter(([, , kind]) => !narrow || !kind.includes("spare")).length;
+  const node = el("tr", { class: "gap", "aria-hidden": "true" }, el("td", { colspan: shown }));
   node.style.height = `${rows * ROW}px`;
   return node;
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from dataclasses import dataclass
 
 import torch
 
@@ -48,9 +49,51 @@ def tolerances() -> dict[tuple[str, torch.dtype | None], tuple[float, float]]:
     return found
 
 
+# Reasons of calls with nothing to judge.
+NOTHING = ("allocates only", "computes nothing", "returns no tensor")
+
+
+@dataclass
+class Unjudged:
+    """Calls that were not judged, of those with something to judge."""
+
+    calls: int
+    of: int
+    time_share: float  # of the host's time in those calls, 0 to 1
+    operators: list[tuple[str, str, int]]  # (operator, why, calls), the most frequent first
+
+    @classmethod
+    def of_run(cls, sums: list[dict], skips: list[tuple[str, str, int, int]]) -> Unjudged:
+        missed = [skip for skip in skips if not skip[1].startswith(NOTHING)]
+        idle = [skip for skip in skips if skip[1].startswith(NOTHING)]
+        verdicts = ("pass", "warn", "error", "overflow", "skip")
+        of = sum(row[v] for row in sums for v in verdicts) - sum(skip[2] for skip in idle)
+        time = sum(row["ns"] for row in sums) - sum(skip[3] for skip in idle)
+        operators = sorted((skip[:3] for skip in missed), key=lambda each: -each[2])
+        share = sum(skip[3] for skip in missed) / time if time > 0 else 0.0
+        return cls(sum(skip[2] for skip in missed), of, share, operators)
+
+    @property
+    def share(self) -> float:
+        """Of calls or of time, whichever is more; all of it where nothing was seen."""
+        return max(self.calls / self.of, self.time_share) if self.of else 1.0
+
+    def __str__(self) -> str:
+        if not self.of:
+            return "no call was seen"
+        ops = len({op for op, _, _ in self.operators})
+        shown = [f"{op} {count} ({why})" for op, why, count in self.operators[:3]]
+        more = [f"{len(self.operators) - 3} more"] if len(self.operators) > 3 else []
+        return (
+            f"{self.calls} of {many(self.of, 'call')}, {many(ops, 'operator')}, "
+            f"{self.time_share:.0%} of the time: {', '.join(shown + more)}"
+        )
+
+
 class OpAutoCompare(OpTool):
     family = "AUTOCOMPARE"
     feature = "autocompare"
+    variables = ("EVERY", "RAISE", "MAX_UNJUDGED", "THREADS", "QUEUE_MB", "ROWS", "LIMIT")
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,6 +104,8 @@ class OpAutoCompare(OpTool):
         # Set before start(); None: as the variable of that name says.
         self.every: int | None = None  # OP_AUTOCOMPARE_EVERY: 1 is every call
         self.raise_on_error: bool | None = None  # OP_AUTOCOMPARE_RAISE
+        # Of calls, or of their time, in percent; more that was not judged is an error.
+        self.max_unjudged: float | None = None  # OP_AUTOCOMPARE_MAX_UNJUDGED
         self.threads: int | None = None  # OP_AUTOCOMPARE_THREADS
         self.queue_megabytes: int | None = None  # OP_AUTOCOMPARE_QUEUE_MB
 
@@ -97,6 +142,9 @@ class OpAutoCompare(OpTool):
         self._raises = self.raise_on_error
         if self._raises is None:
             self._raises = options.number("OP_AUTOCOMPARE_RAISE", 0) > 0
+        self._most_unjudged = self.max_unjudged
+        if self._most_unjudged is None:
+            self._most_unjudged = options.percent("OP_AUTOCOMPARE_MAX_UNJUDGED")
         return super().start()
 
     def keep_rows(self, forward_id: int, rows: list[dict]) -> None:
@@ -143,7 +191,11 @@ class OpAutoCompare(OpTool):
 
     def skips(self) -> list[tuple[str, str, int]]:
         """(operator, why it was not judged, calls)."""
-        return self._last.skips()
+        return [skip[:3] for skip in self._last.skips()]
+
+    def unjudged(self) -> Unjudged:
+        """What had something to judge and was not judged."""
+        return Unjudged.of_run(self._last.sums(), self._last.skips())
 
     def save_csv(self, path: str | None = None) -> str:
         """ditorch's file, per API call where those were compared; returns its path."""
@@ -164,6 +216,9 @@ class OpAutoCompare(OpTool):
 
     # ---- report ----------------------------------------------------------------
     def report(self) -> None:
+        unjudged = self.unjudged()
+        if unjudged.calls:
+            print(f"OpAutoCompare: not judged: {unjudged}")
         for finding in self.findings():
             print(f"OpAutoCompare: {describe(finding)}")
         table = self.table()
@@ -175,8 +230,8 @@ class OpAutoCompare(OpTool):
                 f"{r['op']:<52} {r['pass']:>7} {r['warn']:>6} {r['error']:>6} {r['overflow']:>8} "
                 f"{r['skip']:>6} {r['e']:>9.3g}"
             )
-        reasons = ((why, count) for _, why, count in self.skips())
-        print_reasons("OpAutoCompare", "call", "not judged", reasons)
+        reasons = ((why, count) for _, why, count in self.skips() if why.startswith(NOTHING))
+        print_reasons("OpAutoCompare", "call", "let pass", reasons)
         total = {v: sum(r[v] for r in table) for v in ("pass", "warn", "error", "overflow", "skip")}
         print(
             "OpAutoCompare: " + ", ".join(f"{count} {verdict}" for verdict, count in total.items())
@@ -188,12 +243,16 @@ class OpAutoCompare(OpTool):
 
     def conclude(self) -> None:
         errors = sum(row["error"] for row in self._last.sums())
-        if not errors or not self._raises:
+        unjudged, limit = self.unjudged(), self._most_unjudged
+        if errors and self._raises:
+            first = next(iter(self.errors()), None)
+            text = f"OpAutoCompare: {many(errors, 'call')} with wrong results"
+            if first is not None:
+                text += f"; the first: {describe(first)}"
+        elif limit is not None and unjudged.share * 100 > limit:
+            text = f"OpAutoCompare: over {limit:g} % were not judged: {unjudged}"
+        else:
             return
-        first = next(iter(self.errors()), None)
-        text = f"OpAutoCompare: {many(errors, 'call')} with wrong results"
-        if first is not None:
-            text += f"; the first: {describe(first)}"
         if process_exit.now:
             print(text, file=sys.stderr)
             process_exit.fail()

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from op_tools.core import _C, options
+import contextlib
+import os
+
+from op_tools.core import _C, options, results, threads
 from op_tools.core.capture_format import head, new_folder
 from op_tools.core.op_tool import OpTool
 from op_tools.core.printing import many, print_reasons
@@ -28,6 +31,18 @@ class OpCapture(OpTool):
 
     family = "CAPTURE"
     feature = "op_capture"
+    variables = (
+        "DIR",
+        "FORMAT",
+        "CONTENT",
+        "MAX_MB",
+        "MAX_TENSOR_MB",
+        "MAX_CALLS",
+        "MIN_FREE_MB",
+        "VIEWS",
+        "QUEUE_MB",
+        "PACK_MB",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,6 +103,22 @@ class OpCapture(OpTool):
     def unread(self) -> dict[str, int]:
         """Tensors recorded without contents: reason -> count; after stop()."""
         return self._last.unread()
+
+    def stop(self) -> None:
+        named = threads.names() if self.is_running and self.takes_kernels else {}
+        super().stop()
+        if named and self.folder is not None:
+            self._name_threads(named)
+
+    end = stop
+
+    def _name_threads(self, named: dict[int, str]) -> None:
+        """threads.json beside the records, for reports."""
+        rows = [{"number": number, "name": name} for number, name in named.items()]
+        # A full disk has been told of already.
+        with contextlib.suppress(OSError):
+            path = os.path.join(self.folder, results.THREADS)
+            results.save(path, "threads", ["number", "name"], rows)
 
     def report(self) -> None:
         if not self.takes_kernels:

@@ -30,6 +30,7 @@ def parse_dtypes(value: str, variable: str = VARIABLE) -> dict[torch.dtype, torc
 class OpDtypeCast(OpTool):
     family = "DTYPE_CAST"
     feature = "cast_dtype"
+    variables = ("DICT",)
     changes_results = True
 
     def make_core(self) -> _C.Cast:

@@ -11,6 +11,7 @@ from op_tools.core.printing import describe_tensors, many
 class OpObserve(OpTool):
     family = "OBSERVE"
     feature = "dump_op_args"
+    variables = ("MEMORY_MB",)
 
     def make_core(self) -> _C.Observe:
         return _C.Observe(options.number("OP_OBSERVE_MEMORY_MB", 64) << 20)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from op_tools.core import _C, options, results
+from op_tools.core import _C, options, results, threads
 from op_tools.core.files import result_path, write_csv, write_whole
 from op_tools.core.op_tool import OpTool
 from op_tools.core.printing import many
@@ -16,6 +17,9 @@ FOLDER = os.path.join("op_tools_results", "op_time_measure_result")
 COLUMNS = (
     "name,forward_id,forward_elasped,backward_elasped,unit,input,output,grad_inputs,grad_outputs"
 ).split(",")
+
+
+_DEVICE_LANE = 0  # threads count from 1
 
 
 class Sample(NamedTuple):
@@ -39,13 +43,22 @@ class Sample(NamedTuple):
 class OpTimeMeasure(OpTool):
     family = "TIME_MEASURE"
     feature = "measure_op_time"
+    variables = ("LIMIT",)
 
     def make_core(self) -> _C.Timing:
         return _C.Timing(options.number("OP_TIME_MEASURE_LIMIT", 1_000_000))
 
     def start(self) -> OpTimeMeasure:
         self._described: dict[int, dict] = {}
+        self.threads: dict[int, str] = {}  # names, by number
         return super().start()
+
+    def stop(self) -> None:
+        if self.is_running:
+            self.threads = threads.names()  # before threads that end with the block are gone
+        super().stop()
+
+    end = stop
 
     def describe(self, call: int, **columns: object) -> None:
         """Texts of an API call's columns in the CSV file."""
@@ -80,28 +93,34 @@ class OpTimeMeasure(OpTool):
         return sorted(rows, key=lambda row: -row["total"])
 
     def save_trace(self, path: str) -> None:
-        """A Chrome trace (chrome://tracing, Perfetto) of what ran when."""
-        events = [
-            {
-                "name": s.op,
-                "cat": s.phase,
-                "ph": "X",
-                "ts": s.start_ns / 1e3,
-                "dur": s.took_ns / 1e3,
-                "pid": os.getpid(),
-                "tid": s.thread,
-                "args": {
-                    "number": s.number,
-                    "launch_us": s.launch_ns / 1e3,
-                    "sequence": s.sequence,
-                    "step": s.step,
-                    "api": s.api,
-                    "module": s.module,
-                },
-            }
-            for s in self.samples()
-        ]
-        write_whole(path, json.dumps({"traceEvents": events}))
+        """A Chrome trace (chrome://tracing, Perfetto): launches on a lane per thread and, where the
+        device has a clock, what ran there on a lane of its own."""
+        write_whole(path, json.dumps({"traceEvents": list(self._trace())}))
+
+    def _trace(self) -> Iterator[dict]:
+        process, samples = os.getpid(), self.samples()
+        lanes = {number: self.threads.get(number, f"thread {number}") for number in
+                 sorted({s.thread for s in samples})}  # fmt: skip
+        if any(s.device_ns > 0 for s in samples):
+            lanes[_DEVICE_LANE] = "device"
+        for lane, name in lanes.items():
+            where = {"ph": "M", "pid": process, "tid": lane}
+            yield {"name": "thread_name", **where, "args": {"name": name}}
+            yield {"name": "thread_sort_index", **where, "args": {"sort_index": lane or 1 << 30}}
+        free = 0
+        for s in samples:
+            told = {"number": s.number, "sequence": s.sequence, "step": s.step, "api": s.api}
+            event = {"name": s.op, "cat": s.phase, "ph": "X", "pid": process}
+            event["args"] = {**told, "module": s.module, "launch_us": s.launch_ns / 1e3}
+            yield {**event, "ts": s.start_ns / 1e3, "dur": s.launch_ns / 1e3, "tid": s.thread}
+            if s.device_ns > 0:
+                # Kernels run in the order of their launches, one after the other.
+                begin = max(s.start_ns, free)
+                free = begin + s.device_ns
+                yield {**event, "ts": begin / 1e3, "dur": s.device_ns / 1e3, "tid": _DEVICE_LANE}
+                flow = {"name": "launch", "cat": "launch", "id": s.number, "pid": process}
+                yield {**flow, "ph": "s", "ts": s.start_ns / 1e3, "tid": s.thread}
+                yield {**flow, "ph": "f", "bp": "e", "ts": begin / 1e3, "tid": _DEVICE_LANE}
 
     def rows(self) -> list[dict]:
         """ditorch's rows: one per API call where names are known, else one per kernel."""
@@ -136,7 +155,8 @@ class OpTimeMeasure(OpTool):
         rows = [sample._asdict() for sample in self.samples()]
         dropped = self._last.dropped
         columns = list(Sample._fields)
-        return results.save(path, "OpTimeMeasure", columns, rows, dropped=dropped)
+        names = {str(number): name for number, name in self.threads.items()}
+        return results.save(path, "OpTimeMeasure", columns, rows, dropped=dropped, threads=names)
 
     def report(self) -> None:
         print(

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two runs side by side: which call of one is which of the other, and what differs."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from op_tools.report.gathering import Call, Gathering
+
+
+def _key(call: Call, first: int) -> tuple:
+    return call.op, call.phase, call.step - first, call.signature
+
+
+def _first_step(found: Gathering) -> int:
+    """A run may be captured from any step on."""
+    return min((call.step for call in found.calls), default=0)
+
+
+def _time(call: Call) -> float | None:
+    return call.device if call.device is not None else call.took
+
+
+def compare(mine: Gathering, other: Gathering) -> dict:
+    """What the page gets. Calls are matched in the order they began, by operator, phase, step (from
+    each run's first) and shapes; `took` and `e` are the other's, for each call of ours."""
+    here, there = _first_step(mine), _first_step(other)
+    waiting: dict[tuple, deque[Call]] = defaultdict(deque)
+    for call in other.calls:
+        waiting[_key(call, there)].append(call)
+    took, e, matched = [], [], 0
+    for call in mine.calls:
+        same = waiting.get(_key(call, here))
+        found = same.popleft() if same else None
+        matched += found is not None
+        took.append(None if found is None else _time(found))
+        e.append(None if found is None else found.e)
+    sums: dict[str, list] = {}
+    for call in other.calls:
+        row = sums.setdefault(call.op, [0, 0.0, None])
+        row[0] += 1
+        row[1] += _time(call) or 0.0
+        if call.e is not None:
+            row[2] = call.e if row[2] is None else max(row[2], call.e)
+    return {
+        "folder": other.capture.path if other.capture else other.folder,
+        "matched": matched,
+        "only_here": len(mine.calls) - matched,
+        "only_there": len(other.calls) - matched,
+        "took": took,
+        "e": e,
+        "operators": [[op, *row] for op, row in sorted(sums.items())],
+        "losses": {
+            step.number - there + here: step.loss for step in other.steps if step.loss is not None
+        },
+    }
