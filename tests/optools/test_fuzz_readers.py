@@ -19,8 +19,11 @@ from pathlib import Path
 import op_tools
 import pytest
 import torch
-from op_tools import captures, ditorch_folders, reproducer, results
+from op_tools import captures
+from op_tools.captures import reproducer
 from op_tools.cli import import_command, main
+from op_tools.core import results
+from op_tools.ditorch_compat import ditorch_folders
 from op_tools.module_tools import CompLayerAcc, compare_accuracy
 from op_tools.save_op_args import write_args
 from record_logs import frames_of, write_payloads
