@@ -4,8 +4,6 @@
 // closed. Until then the record log alone knows where blobs are.
 #include "core/blob_packs.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,12 +31,6 @@ constexpr char kMetadata[] =
 BlobPacks::BlobPacks(std::string folder, uint64_t pack_bytes)
     : folder_(std::move(folder)), pack_bytes_(pack_bytes) {}
 
-BlobPacks::~BlobPacks() {
-  if (file_ >= 0) {
-    ::close(file_);
-  }
-}
-
 size_t BlobPacks::max_entries() const {
   return (head_ - sizeof(kMetadata) - 16) / kEntryBytes;
 }
@@ -48,87 +40,51 @@ void BlobPacks::open() {
   std::snprintf(name, sizeof(name), "/pack-%05u", next_);
   path_ = folder_ + name;
   const std::string part = path_ + ".part";
-  file_ = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (file_ < 0) {
-    throw std::system_error(errno, std::generic_category(), "creating " + part);
-  }
+  file_.open(part);
   head_ = std::min(kFirstHead << std::min(next_, 16u), kLargestHead);
   ++next_;
   entries_.clear();
-  end_ = written_ = 0;
+  end_ = 0;
   // Written, not skipped: closing must not need room on a full disk.
   std::string head(head_ - 8, ' ');
   std::memcpy(head.data(), "{}", 2);
   const uint64_t length = head.size();
   head.insert(0, reinterpret_cast<const char*>(&length), sizeof(length));
   try {
-    write_at(file_, head, 0, part);
+    file_.append(head);
+    file_.flush();
   } catch (...) {
     ::unlink(part.c_str());
-    ::close(file_);
-    file_ = -1;
+    ::close(file_.finish());
     throw;
   }
 }
 
 BlobPacks::Place BlobPacks::write(
     const BlobHash& hash, std::string_view bytes) {
-  if (file_ >= 0 && (entries_.size() >= max_entries() ||
-                     (end_ != 0 && end_ + bytes.size() > pack_bytes_))) {
+  if (file_.is_open() && (entries_.size() >= max_entries() ||
+                          (end_ != 0 && end_ + bytes.size() > pack_bytes_))) {
     flush();  // throws where close() would drop what has no room
     close();
   }
-  if (file_ < 0) {
+  if (!file_.is_open()) {
     open();
   }
   const Place place{next_ - 1, head_ + end_};
-  if (bytes.size() < kBuffer) {
-    buffer_.append(bytes);
-    if (buffer_.size() >= kBuffer) {
-      flush();
-    }
-  } else {
-    flush();
-    append(bytes);
-  }
+  file_.append(bytes);
   entries_.push_back({hash, end_, end_ + bytes.size()});
   end_ += bytes.size();
   total_ += bytes.size();
   return place;
 }
 
-void BlobPacks::flush() {
-  if (!buffer_.empty()) {
-    append(buffer_);
-    buffer_.clear();
-  }
-}
-
-// Counts what reached the file also where not all of it did; the rest is lost.
-void BlobPacks::append(std::string_view bytes) {
-  try {
-    write_at(file_, bytes, head_ + written_, path_);
-    written_ += bytes.size();
-  } catch (...) {
-    buffer_.clear();
-    struct stat file;
-    if (::fstat(file_, &file) == 0) {
-      written_ = static_cast<uint64_t>(file.st_size) - head_;
-    }
-    throw;
-  }
-}
-
 void BlobPacks::close() {
-  if (file_ < 0) {
+  if (!file_.is_open()) {
     return;
   }
-  try {
-    flush();
-  } catch (const std::system_error&) {
-    buffer_.clear();  // the disk is full: keep what is whole
-  }
-  while (!entries_.empty() && entries_.back().end > written_) {
+  const int file = file_.finish();
+  const uint64_t written = file_.written() - head_;
+  while (!entries_.empty() && entries_.back().end > written) {
     entries_.pop_back();
   }
   const uint64_t data = entries_.empty() ? 0 : entries_.back().end;
@@ -142,8 +98,6 @@ void BlobPacks::close() {
   head += "}";
   head.resize(head_ - 8, ' ');
   const std::string part = path_ + ".part";
-  const int file = file_;
-  file_ = -1;
   try {
     write_at(file, head, 8, part);
   } catch (...) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/blob_hash.h"
+#include "core/direct_file.h"
 
 namespace optools {
 
@@ -15,7 +16,6 @@ class BlobPacks {
  public:
   // Files pack-00000.safetensors, ... in `folder`; `.part` while one is open.
   BlobPacks(std::string folder, uint64_t pack_bytes);
-  ~BlobPacks();
   BlobPacks(const BlobPacks&) = delete;
   BlobPacks& operator=(const BlobPacks&) = delete;
 
@@ -25,12 +25,16 @@ class BlobPacks {
   };
   // Throws std::system_error; the pack then holds the blobs before.
   Place write(const BlobHash& hash, std::string_view bytes);
-  // Hands everything to the operating system.
-  void flush();
+  // Everything is in the file.
+  void flush() {
+    if (file_.is_open()) {
+      file_.flush();
+    }
+  }
   // Whether so many bytes there, of the last write(), are all in the file: not,
   // where a flush or a later write failed in the middle of them.
   bool holds(const Place& place, size_t bytes) const {
-    return place.pack + 1 != next_ || place.offset + bytes <= head_ + written_;
+    return place.pack + 1 != next_ || place.offset + bytes <= file_.written();
   }
   // Makes the open pack a safetensors file. No more is written to it.
   void close();
@@ -48,10 +52,8 @@ class BlobPacks {
     uint64_t begin;
     uint64_t end;
   };
-  static constexpr size_t kBuffer = 1 << 20;
 
   void open();
-  void append(std::string_view bytes);
   size_t max_entries() const;
 
   std::string folder_;
@@ -59,12 +61,10 @@ class BlobPacks {
   uint32_t next_ = 0;  // number of the next pack
   uint64_t total_ = 0;
 
-  int file_ = -1;
+  DirectFile file_;
   std::string path_;
-  size_t head_ = 0;       // bytes reserved for the header
-  uint64_t end_ = 0;      // of the data, buffered data included
-  uint64_t written_ = 0;  // of it in the file
-  std::string buffer_;
+  size_t head_ = 0;   // bytes reserved for the header
+  uint64_t end_ = 0;  // of the data
   std::vector<Entry> entries_;
 };
 

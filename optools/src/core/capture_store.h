@@ -134,7 +134,9 @@ class CaptureStore {
   bool ending_ = false;
   bool closed_ = false;
   int64_t step_ = -1;
-  HashSet known_;
+  // What was stored long ago is stored again: a pack holds far fewer, so that
+  // no name is in one twice.
+  RecentHashes known_{size_t{1} << 18};
   BufferPool buffers_;
   Totals totals_;
   uint64_t taken_ = 0;  // bytes taken, for max_bytes

@@ -39,6 +39,9 @@ uint32_t frame_checksum(uint8_t kind, std::string_view payload) {
   return crc32(payload, crc32({&byte, 1}));
 }
 
+constexpr const char* kBadChecksum =
+    "a frame's checksum does not fit its bytes";
+
 // Is there a whole frame here? `why` says what is wrong otherwise.
 bool whole_frame(
     std::string_view file, size_t at, FrameHead& head, std::string& why) {
@@ -58,7 +61,7 @@ bool whole_frame(
   const auto payload = file.substr(at + sizeof(head), head.bytes);
   if (head.checksum !=
       frame_checksum(static_cast<uint8_t>(head.kind), payload)) {
-    why = "a frame's checksum does not fit its bytes";
+    why = kBadChecksum;
     return false;
   }
   return true;
@@ -152,6 +155,9 @@ FrameScan scan_frames(std::string_view file) {
   FrameScan scan;
   constexpr char kMark[] = "OPFR";
   std::string why;
+  // A file may hold heads of frames everywhere, each of which claims the rest
+  // of it: what is checked in vain is bounded.
+  size_t in_vain = 4 * file.size() + (size_t{16} << 20);
   for (size_t at = 0; at < file.size();) {
     FrameHead head;
     if (whole_frame(file, at, head, why)) {
@@ -161,14 +167,23 @@ FrameScan scan_frames(std::string_view file) {
       continue;
     }
     scan.problems.push_back({at, why});
-    FrameHead ignored;
+    FrameHead tried;
     std::string nothing;
-    do {
+    bool found = false;
+    while (!found) {
       at = file.find(kMark, at + 1, 4);
-    } while (at != std::string_view::npos &&
-             !whole_frame(file, at, ignored, nothing));
-    if (at == std::string_view::npos) {
-      break;
+      if (at == std::string_view::npos) {
+        return scan;
+      }
+      found = whole_frame(file, at, tried, nothing);
+      const size_t checked =
+          nothing == kBadChecksum ? tried.bytes : sizeof(tried);
+      if (!found && checked > in_vain) {
+        scan.problems.push_back(
+            {at, "too much is damaged: the rest is not read"});
+        return scan;
+      }
+      in_vain -= found ? 0 : checked;
     }
   }
   return scan;

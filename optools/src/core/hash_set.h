@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A set of hashes: one table, one look, no allocation per element.
+// A set of hashes: one table, one look, no allocation per element. And one that
+// forgets, for runs that never end.
 #pragma once
 
 #include <vector>
@@ -22,6 +23,9 @@ class HashSet {
     const bool fresh = put(hash);
     count_ += fresh;
     return fresh;
+  }
+  size_t size() const {
+    return count_;
   }
   bool contains(const BlobHash& hash) const {
     for (size_t at = hash.first & mask();; at = (at + 1) & mask()) {
@@ -63,6 +67,30 @@ class HashSet {
       }
     }
   }
+};
+
+// Holds the latest: at least `most` of them, and at most twice as many.
+class RecentHashes {
+ public:
+  explicit RecentHashes(size_t most) : most_(most) {}
+  void make_room() {
+    if (young_.size() >= most_) {
+      old_ = std::move(young_);
+      young_ = HashSet();
+    }
+    young_.make_room();
+  }
+  void insert(const BlobHash& hash) {
+    young_.insert(hash);
+  }
+  bool contains(const BlobHash& hash) const {
+    return young_.contains(hash) || old_.contains(hash);
+  }
+
+ private:
+  size_t most_;
+  HashSet young_;
+  HashSet old_;
 };
 
 }  // namespace optools

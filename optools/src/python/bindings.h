@@ -26,6 +26,9 @@ void bind_verdicts(py::module_& m);
 void bind_compare(py::module_& m);
 void bind_judge_call(py::module_& m);
 
+// How deep values in a record may be nested.
+inline constexpr int kMaxDepth = 64;
+
 // MessagePack -> Python values. Extensions become tuples (code, value); arrays
 // are lists, so that nothing else is a tuple. Throws ValueError for bytes that
 // are no such value.

@@ -82,7 +82,9 @@ class CaptureWriter {
     const py::gil_scoped_release release;
     store_->add_record({{kind, std::move(payload)}}, 0);
   }
-  void put(const py::handle& value);
+  void put(const py::handle& value, int depth = 0);
+  void put_key(const py::handle& key);
+  void put_integer(const py::handle& value);
   bool put_scalar(const py::handle& value);
   bool put_torch(const py::handle& value);
   void put_word(ValueCode code, const std::string& word) {
@@ -93,6 +95,36 @@ class CaptureWriter {
   }
 };
 
+// One that 64 bits do not hold is named, as other values that have no word are.
+void CaptureWriter::put_integer(const py::handle& value) {
+  int overflow = 0;
+  const int64_t small = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+  if (overflow == 0) {
+    values_.packer.integer(small);
+    return;
+  }
+  const uint64_t natural =
+      overflow > 0 ? PyLong_AsUnsignedLongLong(value.ptr()) : 0;
+  if (overflow < 0 || PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    const auto bits = value.attr("bit_length")().cast<size_t>();
+    put_word(
+        ValueCode::kObject, "an integer of " + std::to_string(bits) + " bits");
+    return;
+  }
+  values_.packer.natural(natural);
+}
+
+// UTF-8; what it has no form for (half of a surrogate pair) is spelled out.
+std::string text_of(const py::handle& value) {
+  const auto bytes = py::reinterpret_steal<py::bytes>(
+      PyUnicode_AsEncodedString(value.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes) {
+    throw py::error_already_set();
+  }
+  return bytes;
+}
+
 bool CaptureWriter::put_scalar(const py::handle& value) {
   auto& packer = values_.packer;
   if (value.is_none()) {
@@ -100,11 +132,11 @@ bool CaptureWriter::put_scalar(const py::handle& value) {
   } else if (py::isinstance<py::bool_>(value)) {
     packer.boolean(value.cast<bool>());
   } else if (py::isinstance<py::int_>(value)) {
-    packer.integer(value.cast<int64_t>());
+    put_integer(value);
   } else if (py::isinstance<py::float_>(value)) {
     packer.real(value.cast<double>());
   } else if (py::isinstance<py::str>(value)) {
-    packer.text(value.cast<std::string>());
+    packer.text(text_of(value));
   } else if (PyComplex_Check(value.ptr())) {
     const auto opened =
         packer.open_extension(static_cast<int8_t>(ValueCode::kComplex));
@@ -142,32 +174,49 @@ bool CaptureWriter::put_torch(const py::handle& value) {
   return true;
 }
 
-void CaptureWriter::put(const py::handle& value) {
+// As deep as the reader goes: a list may hold itself.
+void CaptureWriter::put(const py::handle& value, int depth) {
   auto& packer = values_.packer;
   if (put_scalar(value) || put_torch(value)) {
     return;
+  }
+  if (depth > kMaxDepth - 8) {  // a tensor is a map of lists
+    throw py::value_error("its values are nested too deeply");
   }
   if (py::isinstance<py::tuple>(value)) {
     const auto opened =
         packer.open_extension(static_cast<int8_t>(ValueCode::kTuple));
     packer.array(py::len(value));
     for (const auto& item : value) {
-      put(item);
+      put(item, depth + 2);
     }
     packer.close_extension(opened);
   } else if (py::isinstance<py::list>(value)) {
     packer.array(py::len(value));
     for (const auto& item : value) {
-      put(item);
+      put(item, depth + 1);
     }
   } else if (py::isinstance<py::dict>(value)) {
     packer.map(py::len(value));
     for (const auto& [key, item] : py::reinterpret_borrow<py::dict>(value)) {
-      put(key);
-      put(item);
+      put_key(key);
+      put(item, depth + 1);
     }
   } else {
     put_word(ValueCode::kObject, py::str(py::type::handle_of(value)));
+  }
+}
+
+// The reader takes texts and numbers for keys; others are spelled.
+void CaptureWriter::put_key(const py::handle& key) {
+  if (py::isinstance<py::str>(key)) {
+    values_.packer.text(text_of(key));
+  } else if (py::isinstance<py::int_>(key)) {
+    put_integer(key);
+  } else if (key.is_none() || py::isinstance<py::float_>(key)) {
+    values_.packer.text(text_of(py::repr(key)));
+  } else {
+    values_.packer.text(text_of(py::str(py::type::handle_of(key))));
   }
 }
 

@@ -42,6 +42,7 @@ std::shared_ptr<Compare> make_compare(
     int threads,
     size_t queue_bytes,
     uint64_t every,
+    double most_slowdown,
     size_t row_limit,
     size_t finding_limit,
     const py::dict& tolerances) {
@@ -49,6 +50,7 @@ std::shared_ptr<Compare> make_compare(
   options.threads = std::max(threads, 1);
   options.queue_bytes = queue_bytes;
   options.every = every;
+  options.most_slowdown = most_slowdown;
   options.row_limit = row_limit;
   options.finding_limit = finding_limit;
   options.tolerances = tolerances_of(tolerances);
@@ -117,6 +119,19 @@ py::list compared_skips(const Compare& tool) {
   return out;
 }
 
+py::dict compare_costs(const Compare& tool) {
+  const auto costs = tool.costs();
+  py::dict out;
+  out["calls"] = costs.calls;
+  out["kernels_ns"] = costs.kernels;
+  out["looking_ns"] = costs.looking;
+  out["judging_ns"] = costs.judging;
+  out["every"] = costs.every;
+  out["since"] = costs.since;
+  out["slowdown"] = costs.slowdown;
+  return out;
+}
+
 }  // namespace
 
 void bind_compare(py::module_& m) {
@@ -128,6 +143,7 @@ void bind_compare(py::module_& m) {
           py::arg("threads"),
           py::arg("queue_bytes"),
           py::arg("every"),
+          py::arg("most_slowdown"),
           py::arg("row_limit"),
           py::arg("finding_limit"),
           py::arg("tolerances"))
@@ -140,6 +156,7 @@ void bind_compare(py::module_& m) {
       .def("findings", &compared_findings)
       .def("sums", &compared_sums)
       .def("skips", &compared_skips)
+      .def("costs", &compare_costs)
       .def_property_readonly("dropped_rows", &Compare::dropped_rows);
 }
 

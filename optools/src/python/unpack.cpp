@@ -13,7 +13,7 @@ class Unpacker {
   explicit Unpacker(std::string_view bytes) : left_(bytes) {}
 
   py::object value(int depth = 0) {
-    if (depth > 64) {
+    if (depth > kMaxDepth) {
       throw py::value_error("values are nested too deeply");
     }
     const auto head = static_cast<uint8_t>(take(1)[0]);

@@ -7,7 +7,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "core/host_memory.h"
 #include "core/names.h"
@@ -101,24 +100,6 @@ CallPlace place_of(const Call& call) {
       call.origin};
 }
 
-// Operator, dtypes, and of each size its order of magnitude.
-uint64_t shape_class(const Call& call) {
-  uint64_t hash = call.op.index + 1;
-  const auto mix = [&](uint64_t value) {
-    hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
-    hash ^= hash >> 29;
-  };
-  for (const auto& value : call.inputs()) {
-    each_tensor(value, [&](const at::Tensor& t) {
-      mix(static_cast<uint64_t>(t.scalar_type()) << 8 | t.dim());
-      for (const auto size : t.sizes()) {
-        mix(std::bit_width(static_cast<uint64_t>(size)));
-      }
-    });
-  }
-  return hash;
-}
-
 }  // namespace
 
 struct Compare::Local : ToolLocal {
@@ -155,11 +136,13 @@ struct Compare::Job {
 
 Compare::Compare(CompareOptions options)
     : options_(std::move(options)),
+      sampling_(options_.every, options_.most_slowdown, options_.threads),
       queue_(options_.threads, options_.queue_bytes) {}
 
 bool Compare::is_due(Local& mine, const Call& call) const {
   const bool fresh = mine.classes.insert(shape_class(call)).second;
-  return fresh || options_.every <= 1 || ++mine.calls % options_.every == 0;
+  const uint64_t every = sampling_.every();
+  return fresh || every <= 1 || ++mine.calls % every == 0;
 }
 
 std::unique_ptr<Compare::Job> Compare::before(
@@ -200,16 +183,18 @@ std::unique_ptr<Compare::Job> Compare::before(
 void Compare::around(Call& call, Chain& chain) {
   std::unique_ptr<Job> job;
   const char* why_not = nullptr;
+  const int64_t begun = now_ns();
   attempt([&] {
     Quiet quiet;
     at::AutoDispatchBelowADInplaceOrView below;
     job = before(call, why_not);
   });
-  const int64_t start = now_ns();
+  const int64_t called = now_ns();
   const auto count_skipped = [&] {
     if (why_not != nullptr) {
       attempt([&] {
-        local<Local>(call).counts.add(call.op.index, why_not, now_ns() - start);
+        local<Local>(call).counts.add(
+            call.op.index, why_not, now_ns() - called);
       });
     }
   };
@@ -223,16 +208,23 @@ void Compare::around(Call& call, Chain& chain) {
     count_skipped();
     return;
   }
-  job->place.took_ns = now_ns() - start;
+  const int64_t returned = now_ns();
+  job->place.took_ns = returned - called;
   attempt([&] {
     Quiet quiet;
     at::AutoDispatchBelowADInplaceOrView below;
     after(call, *job);
+    const int64_t looked = now_ns();
     if (call.op.is_view) {
       judge_view(call, *job);
     } else {
       submit(std::move(job));
     }
+    sampling_.looked(
+        call.number,
+        returned - called,
+        called - begun + looked - returned,
+        now_ns() - looked);
   });
 }
 
@@ -388,7 +380,9 @@ void Compare::submit(std::unique_ptr<Job> job) {
     attempt([&] {
       at::AutoDispatchBelowADInplaceOrView below;
       c10::AutoGradMode no_grad(false);
+      const int64_t begun = now_ns();
       judge(*shared);
+      sampling_.judged(now_ns() - begun);
     });
   });
 }

@@ -12,6 +12,7 @@
 #include "core/tool.h"
 #include "core/work_queue.h"
 #include "judge/host_call.h"
+#include "tools/compare_sampling.h"
 #include "tools/counted.h"
 #include "tools/tolerances.h"
 
@@ -21,8 +22,10 @@ struct CompareOptions {
   int threads = 1;
   size_t queue_bytes = size_t{64} << 20;
   // Every call; or, above 1, the first of each operator, dtype and class of
-  // shapes, and one in so many.
+  // shapes, and one in so many. 0: as many as keep the program within
+  // `most_slowdown` times its own time.
   uint64_t every = 1;
+  double most_slowdown = 10;
   size_t row_limit = 100000;
   size_t finding_limit = 1000;
   Tolerances tolerances;
@@ -72,6 +75,9 @@ class Compare : public Tool {
   std::map<uint32_t, Sum> sums() const;
   ReasonCounts::Sum skips() const;
   uint64_t dropped_rows() const;
+  Sampling::Costs costs() const {
+    return sampling_.costs();
+  }
 
  private:
   struct Local;
@@ -90,6 +96,7 @@ class Compare : public Tool {
   bool is_due(Local& mine, const Call& call) const;
 
   const CompareOptions options_;
+  Sampling sampling_;
   mutable std::mutex results_mutex_;
   std::vector<Row> rows_;
   uint64_t dropped_rows_ = 0;

@@ -23,9 +23,12 @@ from op_tools.captures.values import (
 )
 from op_tools.core import _C, first_line
 from op_tools.core.capture_format import FORMAT, LOG, VERSION
+from op_tools.core.files import is_plain
 from op_tools.core.patterns import OperatorPattern
+from op_tools.core.printing import printable
 
 PHASES = ("forward", "backward", "optimizer")
+MAX_DIMS = 64  # PyTorch's own limit
 # Frame kinds and extension codes: docs/capture-format.md.
 _HEAD, _DEFINITION, _BLOB, _RECORD, _LATE, _END = range(1, 7)
 _TENSOR, _DTYPE, _DEVICE, _LAYOUT, _MEMORY_FORMAT = range(1, 6)
@@ -88,7 +91,7 @@ class Record:
     def signature(self) -> str:
         """What it was called with, and what came of it, in a few characters."""
         given = [brief(value) for value in self.args]
-        given += [f"{key}={brief(value)}" for key, value in self.kwargs.items()]
+        given += [f"{printable(str(key))}={brief(value)}" for key, value in self.kwargs.items()]
         made = "raised" if self.raised else ", ".join(brief(value) for value in self.outputs)
         return f"({', '.join(given)}) -> {made}"
 
@@ -117,6 +120,8 @@ class Capture:
         self.log = os.path.join(self.path, LOG)
         if not os.path.isfile(self.log):
             raise CaptureError(f"{self.path} is no capture: it has no {LOG}")
+        if not is_plain(self.log):
+            raise CaptureError(f"{self.log} is a link: a capture's own files are plain ones")
         try:
             self._log = _C.CaptureLog(self.log)
         except (RuntimeError, OSError) as error:
@@ -222,8 +227,10 @@ class Capture:
     def _pack(self, number: int) -> str:
         stem = os.path.join(self.path, f"pack-{number:05d}")
         for end in (".safetensors", ".part"):  # .part: its process ended before closing it
-            if os.path.isfile(stem + end):
+            if is_plain(stem + end):
                 return stem + end
+            if os.path.lexists(stem + end):
+                raise CaptureError(f"{stem + end} is a link: a capture's own files are plain ones")
         raise CaptureError(f"{stem}.safetensors is missing")
 
     def _record(self, raw: dict, place: int) -> Record:
@@ -279,22 +286,26 @@ class Capture:
             return complex(*held)
         if code == _UNDEFINED:
             return None
-        return Opaque(f"generator of {held or 'no device'}" if code == _GENERATOR else str(held))
+        return Opaque(
+            f"generator of {held or 'no device'}" if code == _GENERATOR else printable(str(held))
+        )
 
     def _tensor(self, raw: dict, number: int) -> TensorRef:
         flags = _whole(raw, "f", None)
         shape, stride = (tuple(_of(raw.get(key, []), list, key)) for key in "st")
+        if len(shape) > MAX_DIMS:
+            raise ValueError(f"a tensor of {len(shape)} dimensions")
         if len(shape) != len(stride) or not all(_is_size(n) for n in (*shape, *stride)):
             raise ValueError(f"a tensor of sizes {list(shape)} and strides {list(stride)}")
         return TensorRef(
             capture=self, record=number,
             dtype=_of(vars(torch).get(raw["d"]), torch.dtype, "d"),
-            device=_of(raw["v"], str, "v"), shape=shape, stride=stride,
+            device=printable(_of(raw["v"], str, "v")), shape=shape, stride=stride,
             offset=_whole(raw, "o"), storage=_whole(raw, "a"),
             requires_grad=bool(flags & REQUIRES_GRAD), flags=flags,
             hash=_of(raw["h"], bytes, "h").hex() if "h" in raw else None,
-            nbytes=_whole(raw, "n"), layout=_of(raw.get("l", "strided"), str, "l"),
-            reason=_of(raw.get("w"), (str, type(None)), "w"),
+            nbytes=_whole(raw, "n"), layout=printable(_of(raw.get("l", "strided"), str, "l")),
+            reason=printable(_of(raw.get("w", ""), str, "w")) or None,
         )  # fmt: skip
 
 
@@ -322,21 +333,24 @@ def _is_size(value: object) -> bool:
 
 
 def _head(raw: object) -> dict[str, str]:
-    return {str(key): str(value) for key, value in _of(raw, dict, "head").items()}
+    held = _of(raw, dict, "head")
+    return {printable(str(key)): printable(str(value)) for key, value in held.items()}
 
 
 def _end(raw: object) -> dict:
     held = _of(raw, dict, "end")
+    unread = {}
     for reason, count in _of(held.get("unread", {}), dict, "unread").items():
-        _of(reason, str, "unread"), _of(count, int, "unread")
-    return held
+        unread[printable(_of(reason, str, "unread"))] = _of(count, int, "unread")
+    why = printable(_of(held.get("why", ""), str, "why"))
+    return {**held, "unread": unread, "why": why, "refused": _whole(held, "refused")}
 
 
 def _definition(raw: object) -> tuple[tuple[str, int], tuple[str, str]]:
     table, number, text, more = _of(raw, list, "definition")
     for value in (table, text, more):
         _of(value, str, "definition")
-    return (table, _of(number, int, "definition")), (text, more)
+    return (table, _of(number, int, "definition")), (printable(text), printable(more))
 
 
 def _blob(raw: object) -> tuple[str, tuple[int, int, int]]:

@@ -148,7 +148,9 @@ def _kernels_judged(device: str, wanted: bool) -> Iterator[list[dict]]:
     if not wanted:
         yield rows
         return
-    tool = OpAutoCompare().make_core()
+    wrapper = OpAutoCompare()
+    wrapper.every = 1
+    tool = wrapper.make_core()
     tool.label = "op-tools replay"
     tool.select(devices=[torch.device(device).type])
     tool.start()

@@ -11,6 +11,7 @@ cpu and from what was captured. `call.json` tells what it is: `op-tools report` 
 from __future__ import annotations
 
 import json
+import keyword
 import os
 import re
 from collections.abc import Iterator
@@ -26,9 +27,14 @@ from op_tools.core.results import plain
 
 FORMAT = "op_tools reproducer"
 CALL, TENSORS, SCRIPT = "call.json", "tensors.safetensors", "reproduce.py"
-_NAME = re.compile(r"[A-Za-z_]\w*::\w+(\.\w+)?")
+_NAME = re.compile(r"[A-Za-z_]\w*::\w+(\.\w+)?", re.ASCII)
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+MOST = 1 << 32  # bytes of a tensor in it, where most of them are the same elements again
 
+# The script is ASCII, and its first line says so: no text of the capture's in a comment can name
+# another encoding, in which it might be code.
 _TEXT = """\
+# -*- coding: ascii -*-
 # {title}
 # {place}
 import os
@@ -91,7 +97,7 @@ class _Source:
         if isinstance(value, (list, tuple)):
             return "[" + ", ".join(map(self.of, value)) + "]"
         if isinstance(value, (torch.device, captures.Device)):
-            return repr("cpu") if value.type == "cpu" else "device"
+            return ascii("cpu") if value.type == "cpu" else "device"
         if isinstance(value, torch.dtype):
             return f"dtype({value})"
         if isinstance(value, (torch.layout, torch.memory_format)):
@@ -103,7 +109,7 @@ class _Source:
         if isinstance(value, Opaque) and value.kind.startswith("generator"):
             return "None"
         if value is None or isinstance(value, (bool, int, str)):
-            return repr(value)
+            return ascii(value)
         raise CaptureError(f"its argument {value!r} cannot be in a script")
 
     def _tensor(self, ref: TensorRef) -> str:
@@ -111,6 +117,8 @@ class _Source:
         if key in self.names and ref.storage:
             return self.names[key]
         name = self.names[key] = f"t{len(self.tensors)}"
+        if ref.numel * ref.dtype.itemsize > max(MOST, 64 * ref.nbytes):
+            raise CaptureError(f"{ref.describe()}: too large for a file of its own")
         if ref.reason in captures.STAND_INS:
             held = torch.zeros(ref.shape, dtype=ref.dtype)
         else:
@@ -123,14 +131,16 @@ class _Source:
 
 
 def _line(text: str) -> str:
-    """For a comment: one line, nothing odd in it."""
-    return "".join(c if c.isprintable() else " " for c in text)[:300]
+    """For a comment: one line of ASCII."""
+    return ascii(text)[1:-1][:300]
 
 
 def _body(record: Record, source: _Source) -> str:
     arguments = captures.arguments_of(record.schema)
     given = []
     for argument, value in zip(arguments, record.args):
+        if not _WORD.fullmatch(argument.name) or keyword.iskeyword(argument.name):
+            raise CaptureError(f"its argument's name {argument.name!r} cannot be in a script")
         text = source.of(value)
         given.append(f"{argument.name}={text}" if argument.kwarg_only else text)
     lines = [f'{t} = give("{t}")' for t in source.tensors]
@@ -152,7 +162,8 @@ def _results(record: Record) -> dict[str, torch.Tensor]:
 
 
 def write(record: Record, folder: str, verdict: str = "") -> str:
-    """Writes the folder; returns the script's path. Raises CaptureError where it cannot be."""
+    """Writes the folder; returns the script's path. Raises CaptureError where it cannot be. Its
+    files take the place of links in it, and are never written through one."""
     from safetensors.torch import save_file
 
     if not _NAME.fullmatch(record.op) or not record.schema:
@@ -167,12 +178,12 @@ def write(record: Record, folder: str, verdict: str = "") -> str:
             raise error if isinstance(error, CaptureError) else CaptureError(str(error)) from None
         os.makedirs(folder, exist_ok=True)
         try:
-            with whole(os.path.join(folder, TENSORS)) as name:
+            with whole(os.path.join(folder, TENSORS), follow=False) as name:
                 save_file(tensors, name)
         except (KeyError, ValueError, RuntimeError) as error:
             raise CaptureError(f"safetensors cannot hold its tensors: {error}") from None
     devices = [ref.device for _, ref in record.tensors() if ref.device != "cpu"]
-    device = devices[0] if devices and re.fullmatch(r"\w+(:\d+)?", devices[0]) else "cpu"
+    device = devices[0] if devices and re.fullmatch(r"\w+(:\d+)?", devices[0], re.ASCII) else "cpu"
     text = _TEXT.format(
         title=_line(f"{record.op}, call {record.number}: {verdict}".rstrip(": ")),
         place=_line(f"{record.phase}, step {record.step}, {record.module} {record.site}"),
@@ -182,14 +193,14 @@ def write(record: Record, folder: str, verdict: str = "") -> str:
         body=body,
     )
     path = os.path.join(folder, SCRIPT)
-    write_whole(path, text)
+    write_whole(path, text, follow=False)
     taken = next((ref.capture.head.get("time") for _, ref in record.tensors()), None)
     about = {
         "format": FORMAT, "capture": taken, "op": record.op, "number": record.number, "phase": record.phase,
         "step": record.step, "module": record.module, "site": record.site, "verdict": verdict,
         "torch": torch.__version__,
     }  # fmt: skip
-    write_whole(os.path.join(folder, CALL), json.dumps(plain(about), indent=1))
+    write_whole(os.path.join(folder, CALL), json.dumps(plain(about), indent=1), follow=False)
     return path
 
 
@@ -197,6 +208,8 @@ def find(path: str, problems: list[str] | None = None) -> Iterator[tuple[str, di
     """(folder, what it is of) for reproducers at or below a path."""
     for folder, _, files in os.walk(path):
         if CALL not in files or SCRIPT not in files:
+            continue
+        if not os.path.isfile(os.path.join(folder, CALL)):
             continue
         try:
             with open(os.path.join(folder, CALL), encoding="utf-8") as file:

@@ -13,6 +13,7 @@ import torch
 from op_tools.core import _C
 from op_tools.core.containers import copy_tensor
 from op_tools.core.errors import CaptureError
+from op_tools.core.printing import printable
 
 if TYPE_CHECKING:
     from op_tools.captures import Capture
@@ -52,7 +53,7 @@ def device_named(text: str) -> torch.device | Device:
     try:
         return torch.device(text)
     except RuntimeError:
-        return Device(text)
+        return Device(printable(text))
 
 
 @dataclass
@@ -187,8 +188,12 @@ def brief(value: object) -> str:
         shown = [brief(item) for item in value[:4]] + ["..."] * (len(value) > 4)
         return "[" + ",".join(shown) + "]"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{brief(item)}" for key, item in value.items()) + "}"
-    return repr(value)
+        return (
+            "{"
+            + ",".join(f"{printable(str(key))}:{brief(item)}" for key, item in value.items())
+            + "}"
+        )
+    return printable(repr(value))
 
 
 def load(value: object, device: str | torch.device = "cpu") -> object:

@@ -57,6 +57,13 @@ def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namesp
 
 
 def main(arguments: list[str] | None = None) -> int:
+    from op_tools.core.printing import spelled_output
+
+    with spelled_output():
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(words: list[str]) -> int:
     from op_tools.captures import CaptureError
 
     parser = argparse.ArgumentParser(
@@ -67,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
         _module(name).add(commands.add_parser(name, help=text, description=text))
-    flags = _parse(parser, list(sys.argv[1:] if arguments is None else arguments))
+    flags = _parse(parser, words)
     try:
         return _module(flags.command).run(flags)
     except BrokenPipeError:  # `op-tools ls | head`

@@ -41,4 +41,4 @@ def tell_fields(*fields: tuple[str, object]) -> None:
     """`name: value` lines of those that have a value."""
     for name, value in fields:
         if value:
-            print(f"  {name}: {value}")
+            print(f"  {name}: {str(value).replace(chr(10), chr(10) + '    ')}")

@@ -45,7 +45,7 @@ def _list_captures(folders: list[str]) -> int:
             print(error, file=sys.stderr)
             bad = 1
             continue
-        size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
+        size = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder))
         state = "" if capture.finished else "  not finished"
         state += f"  {many(len(capture.problems), 'problem')}" if capture.problems else ""
         print(f"{folder}  {many(len(capture), 'call')}  {size / 2**20:.1f} MiB{state}")

@@ -62,7 +62,7 @@ def run(flags: argparse.Namespace) -> int:
     with untrusted_worker.worker("judge", {}, flags) as worker:
         options.judged_by = judging.judged_by(worker)
         data = report.gather(flags.folder, options)
-    write_whole(out, report.render(data))
+    write_whole(out, report.render(data), follow=flags.out is not None)
     for problem in data["problems"]:
         print(problem, file=sys.stderr)
     counts = verdict_counts(data)

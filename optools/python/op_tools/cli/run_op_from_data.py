@@ -19,6 +19,7 @@ from functools import partial
 
 from op_tools import captures
 from op_tools.core import kind_and_line, options, quiet, untrusted_worker, usable
+from op_tools.core.printing import spelled_output
 from op_tools.core.tables import dict_data_list_to_table
 from op_tools.ditorch_compat import ditorch_folders
 from op_tools.ditorch_compat.ditorch_folders import Case
@@ -238,6 +239,11 @@ def _row(reply: dict) -> dict:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    with spelled_output():
+        return _main(arguments)
+
+
+def _main(arguments: list[str] | None) -> int:
     flags = parse(arguments)
     if not os.path.isdir(flags.dir):
         print(f"run_op_from_data: {flags.dir} is no folder", file=sys.stderr)

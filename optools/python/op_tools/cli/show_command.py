@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 import torch
 
 from op_tools import captures
 from op_tools.captures import CaptureError, Record, TensorRef, brief
 from op_tools.cli.common import tell_fields
-from op_tools.core import _C
+from op_tools.core import _C, first_line
+from op_tools.core.printing import printable
+
+MOST_SHOWN = 1024  # times an element may be looked at again
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +52,7 @@ def _head(record: Record) -> None:
     for i, value in enumerate(record.args):
         print(f"  args[{i}] = {brief(value)}")
     for key, value in record.kwargs.items():
-        print(f"  {key} = {brief(value)}")
+        print(f"  {printable(str(key))} = {brief(value)}")
     for i, value in enumerate(record.outputs):
         print(f"  outputs[{i}] = {brief(value)}")
 
@@ -61,14 +65,25 @@ def _tensor(place: str, ref: TensorRef, values: bool) -> int:
         print(f"{text}: {ref.reason or 'empty'}")
         return 0
     try:
-        tensor = ref.load()
-    except CaptureError as error:
-        print(f"{text}: {error}")
+        tensor = ref.load().resolve_conj().resolve_neg()
+        stored = ref.elements()
+        many = ref.numel > MOST_SHOWN * max(stored.numel(), 1)
+        looked = stored if many else tensor
+        stats = _C.statistics(looked)
+    except (CaptureError, RuntimeError) as error:  # a dtype without arithmetic
+        print(f"{text}: {first_line(error)}")
         return 1
     print(f"{text}, hash {ref.hash}")
-    stats = _C.statistics(tensor.resolve_conj().resolve_neg())
-    print("    " + ", ".join(f"{name} {stats[name]:g}" for name in ("min", "max", "nan", "zero")))
+    said = f" (of the {stored.numel()} elements it repeats)" if many else ""
+    line = ", ".join(f"{name} {stats[name]:g}" for name in ("min", "max", "nan", "zero"))
+    print(f"    {line}{said}")
     if values:
-        with torch.no_grad():
-            print(f"    {tensor.detach()}")
+        _print_values(looked)
     return 0
+
+
+def _print_values(tensor: torch.Tensor) -> None:
+    """PyTorch leaves out the middle of long dimensions, and of short ones nothing, however many."""
+    printed = math.prod(min(size, 7) for size in tensor.shape)
+    with torch.no_grad():
+        print(f"    {tensor.detach() if printed <= 20_000 else tensor.detach().reshape(-1)}")

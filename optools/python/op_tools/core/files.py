@@ -8,6 +8,7 @@ import csv
 import io
 import itertools
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 
@@ -18,15 +19,39 @@ from op_tools.core import quiet
 _serial = itertools.count(1)
 
 
+def is_plain(path: str | os.PathLike) -> bool:
+    """A file, and no link to one: what a folder of others may lead with to anywhere."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def make_inside(base: str, *names: str) -> str:
+    """The folder base/name/..., made where it is not there. None of the names may be a link: the
+    folder `base` may be of others, and is not left."""
+    for name in names:
+        base = os.path.join(base, name)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(base)
+        if not stat.S_ISDIR(os.lstat(base).st_mode):
+            raise FileExistsError(f"{base} is a link or a file, and not written through")
+    return base
+
+
 @contextlib.contextmanager
-def whole(path: str | os.PathLike) -> Iterator[str]:
+def whole(path: str | os.PathLike, follow: bool = True) -> Iterator[str]:
     """The name to write under. When the block ends well the file takes `path`'s place; when it does
-    not, what was at `path` is still there, and nothing else."""
-    path = os.path.realpath(path)  # a link stays one
-    if os.path.exists(path) and not os.path.isfile(path):
+    not, what was at `path` is still there, and nothing else. A link at `path` stays one; without
+    `follow` (a folder of others) the file takes the link's place."""
+    path = os.path.realpath(path) if follow else os.path.abspath(path)
+    if not follow and os.path.lexists(path) and not (os.path.islink(path) or is_plain(path)):
+        raise FileExistsError(f"{path} is no plain file, and not written to")
+    if follow and os.path.exists(path) and not os.path.isfile(path):
         yield path  # /dev/stdout: nothing to replace (and a folder is refused by who opens it)
         return
     unfinished = f"{path}.{os.getpid()}-{next(_serial)}.part"
+    os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
     try:
         yield unfinished
         os.replace(unfinished, path)
@@ -36,8 +61,8 @@ def whole(path: str | os.PathLike) -> Iterator[str]:
         raise
 
 
-def write_whole(path: str | os.PathLike, text: str) -> None:
-    with whole(path) as name, open(name, "w", encoding="utf-8") as file:
+def write_whole(path: str | os.PathLike, text: str, follow: bool = True) -> None:
+    with whole(path, follow) as name, open(name, "w", encoding="utf-8") as file:
         file.write(text)
 
 

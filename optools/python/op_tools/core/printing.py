@@ -3,9 +3,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TextIO
 
 from op_tools.core import location
+
+
+def printable(text: str) -> str:
+    """Text out of a file, for a line of a terminal: what is no visible character is spelled."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+class _Spelling:
+    """A text stream that spells control characters but the end of a line."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write("\n".join(printable(line) for line in text.split("\n")))
+        return len(text)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def spelled_output() -> Iterator[None]:
+    """What is printed inside may come from files of others: no escape sequence gets through."""
+    with (
+        contextlib.redirect_stdout(_Spelling(sys.stdout)),
+        contextlib.redirect_stderr(_Spelling(sys.stderr)),
+    ):
+        yield
 
 
 def describe_tensors(entries: list[dict], most: int = 6) -> str:

@@ -29,6 +29,7 @@ from op_tools.core.errors import CaptureError
 TIMEOUT = 600.0  # seconds a request may take
 # Whose `work(settings)` is a context that gives answer(request, begin).
 TASKS = {
+    "import": "op_tools.cli.import_command",
     "judge": "op_tools.captures.judging",
     "replay": "op_tools.cli.replay_command",
     "run": "op_tools.cli.run_op_from_data",
@@ -136,6 +137,7 @@ class Apart:
     def __init__(self, task: str, settings: dict, timeout: float = TIMEOUT) -> None:
         self._first = {"task": task, "settings": settings}
         self._timeout = timeout
+        self._what = "reader" if task == "import" else "operator"
         self._process: subprocess.Popen | None = None
 
     def __enter__(self) -> Apart:
@@ -162,10 +164,10 @@ class Apart:
                 message = self._message(deadline)
             except _Late:
                 self._end()
-                why = f"the operator did not end within {self._timeout:g} s (--timeout)"
+                why = f"the {self._what} did not end within {self._timeout:g} s (--timeout)"
                 raise Died(why, begun) from None
             if message is None:
-                raise Died(_cause(self._end(of_itself=True)), begun)
+                raise Died(self._cause(self._end(of_itself=True)), begun)
             if "begin" not in message:
                 break
             begun, deadline = message["begin"], self._deadline()
@@ -219,6 +221,11 @@ class Apart:
             process.stdin.close()
         return code
 
+    def _cause(self, code: int) -> str:
+        if code < 0:
+            return f"the {self._what} crashed the process (signal {-code})"
+        return f"the {self._what} ended the process (exit code {code})"
+
     # ---- lines ---------------------------------------------------------------------
     def _send(self, message: object) -> None:
         with contextlib.suppress(BrokenPipeError):  # it died: that is read where its reply would be
@@ -257,9 +264,3 @@ class Apart:
 
 class _Late(Exception):
     """The time of a request is over."""
-
-
-def _cause(code: int) -> str:
-    if code < 0:
-        return f"the operator crashed the process (signal {-code})"
-    return f"the operator ended the process (exit code {code})"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -10,9 +11,22 @@ import sys
 import threading
 
 from op_tools.core import untrusted_worker
+from op_tools.core.printing import spelled_output
 
 
 def main() -> None:
+    _go_first()
+    with spelled_output():
+        _serve()
+
+
+def _go_first() -> None:
+    """Where the machine's memory ends, this process does, before any other."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
+def _serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C: who asks ends us
     replies = int(sys.argv[1])
     os.set_inheritable(replies, False)  # its end is told from ours

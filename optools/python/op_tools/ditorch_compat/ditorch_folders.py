@@ -21,6 +21,7 @@ from op_tools.core.errors import CaptureError
 from op_tools.ditorch_compat.save_op_args import memory_format_of
 
 INPUT = "input.pth"
+LONGEST_RANGE = 1_000_000
 # In our files of gradients: they are the arguments', not those of the result's autograd node.
 OF_ARGUMENTS = "of_arguments"
 
@@ -49,18 +50,30 @@ class Case:
 
 def find(path: str) -> list[str]:
     """Folders at or below a path that hold a case."""
-    return sorted(folder for folder, _, files in os.walk(path) if INPUT in files)
+    return sorted(
+        folder
+        for folder, _, files in os.walk(path)
+        if INPUT in files and os.path.isfile(os.path.join(folder, INPUT))
+    )
 
 
 @lru_cache(maxsize=1)
 def _harmless() -> list:
     """Types a captured argument may have whose construction does nothing else."""
-    found = [slice, torch.device, torch.Size, complex, set, range]
+    found = [slice, torch.device, torch.Size, complex, set]
     for name in dir(torch.return_types):
         kind = getattr(torch.return_types, name)
         if isinstance(kind, type) and issubclass(kind, tuple):
             found.append(kind)
-    return [*found, (Ellipsis, "builtins.Ellipsis")]
+    return [*found, (_short_range, "builtins.range"), (Ellipsis, "builtins.Ellipsis")]
+
+
+def _short_range(*ends: int) -> range:
+    """In a few bytes a file can name an endless one, and a set or a Counter of it."""
+    made = range(*ends)
+    if len(made) > LONGEST_RANGE:
+        raise pickle.UnpicklingError(f"GLOBAL {made} is too long")
+    return made
 
 
 def _load(path: str) -> dict:
@@ -72,8 +85,12 @@ def _load(path: str) -> dict:
         named = re.search(r"GLOBAL (\S+)", str(error))
         what = f" ({named[1]})" if named else ""
         raise CaseError(f"{path} holds what is not plain data{what}, and is not read") from None
+    except MemoryError:
+        raise CaseError(f"{path} takes more memory than there is") from None
     except Exception as error:  # a damaged or foreign file can make the reader raise anything
         first = first_line(error)
+        if "can't allocate" in first or "not enough memory" in first:
+            raise CaseError(f"{path} takes more memory than there is: {first}") from None
         device = re.search(r"at start of device string: (\w+)", first)
         if device:
             raise CaseError(
@@ -96,7 +113,7 @@ def _name_in(folder: str) -> str | None:
 
 def _optional(case: Case, what: str) -> dict | None:
     path = os.path.join(case.folder, f"{what}.pth")
-    if not os.path.exists(path):
+    if not os.path.isfile(path):
         return None
     try:
         return _load(path)
@@ -111,16 +128,21 @@ def load(folder: str) -> Case:
     name = content.get("name") or _name_in(folder)
     if not isinstance(name, str):
         raise CaseError(f"{os.path.join(folder, INPUT)} does not say which operator it is of")
-    args, kwargs = (
-        transform_contrainer(part, memory_format_of)
-        for part in (tuple(content["args"]), dict(content.get("kwargs") or {}))
-    )
+    try:
+        args, kwargs = (
+            transform_contrainer(part, memory_format_of)
+            for part in (tuple(content["args"]), dict(content.get("kwargs") or {}))
+        )
+    except RecursionError:
+        raise CaseError(
+            f"{os.path.join(folder, INPUT)}: its values are nested too deeply"
+        ) from None
     case = Case(folder, name, args, kwargs)
     output = _optional(case, "output")
     case.output = None if output is None else tuple(output["args"])
     given, received = _optional(case, "grad_inputs"), _optional(case, "grad_outputs")
     if given is not None:
         case.grad_inputs = tuple(given["args"])
-        case.of_arguments = bool(given["kwargs"].get(OF_ARGUMENTS)) if given["kwargs"] else False
+        case.of_arguments = bool((given.get("kwargs") or {}).get(OF_ARGUMENTS))
     case.grad_outputs = None if received is None else tuple(received["args"])
     return case

@@ -99,8 +99,8 @@ def _order(folder: str, names: set[str]) -> list[str]:
     """As they ran, then the rest by name."""
     path = os.path.join(folder, "expected", ORDER)
     ran: list[str] = []
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
+    if os.path.isfile(path):
+        with open(path, encoding="utf-8", errors="replace") as file:
             ran = file.read().splitlines()
     place: dict[str, int] = {}
     for i, name in enumerate(ran):
@@ -108,7 +108,8 @@ def _order(folder: str, names: set[str]) -> list[str]:
 
     def key(name: str) -> tuple:
         layer, _, number = name.partition("..")
-        return int(number or 0), place.get(layer, len(place)), name
+        turn = int(number) if number.isdecimal() and len(number) < 20 else 0
+        return turn, place.get(layer, len(place)), name
 
     return sorted(names, key=key)
 

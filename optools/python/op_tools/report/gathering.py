@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from op_tools import captures
 from op_tools.captures import Capture, CaptureError, Record, judging, reproducer
 from op_tools.core import results
+from op_tools.core.files import make_inside
 from op_tools.core.printing import many
 from op_tools.core.results import number, plain
 from op_tools.core.verdict import ORDER
@@ -76,6 +77,7 @@ class Gathering:
         self.notes: list[str] = []
         self.calls: list[Call] = []
         self.links: dict[int, str] = {}
+        self.written: set[int] = set()  # calls whose reproducers are of this report
         self.skips: Counter[tuple[str, str]] = Counter()  # (operator, why) -> calls
         self.histograms = Histograms(options.values)
         self.memory = Memory()
@@ -258,17 +260,25 @@ class Gathering:
                     self._reproduce(record, wanted[record.number], base)
         taken = self.capture.head.get("time") if self.capture else None
         numbers = {call.number: call.op for call in self.calls}
+        there = 0
         for path, held in reproducer.find(self.folder, self.problems):
             number, op = held.get("number"), held.get("op")
             if isinstance(number, int) and numbers.get(number) == op and held["capture"] == taken:
-                self.links.setdefault(number, os.path.relpath(path, base))
+                there += self.links.setdefault(number, link := os.path.relpath(path, base)) == link
+                there -= number in self.written
+        if there > 0:
+            self.notes.append(
+                f"{many(there, 'reproducer')} was in the folder before: its script is of whoever "
+                "made the capture; read it before you run it"
+            )
 
     def _reproduce(self, record: Record, call: Call, base: str) -> None:
-        folder = os.path.join(base, "reproducers", reproducer.folder_name(record))
         try:
+            folder = make_inside(base, "reproducers", reproducer.folder_name(record))
             reproducer.write(record, folder, call.reason)
             self.links[call.number] = os.path.relpath(folder, base)
-        except CaptureError as error:
+            self.written.add(call.number)
+        except (CaptureError, FileExistsError) as error:
             self.notes.append(f"no reproducer of call {record.number} {record.op}: {error}")
 
 

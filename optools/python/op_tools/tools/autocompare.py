@@ -102,7 +102,9 @@ class OpAutoCompare(OpTool):
         self._lock = threading.Lock()  # hooks of several threads
         self._api_rows: list[dict] = []
         # Set before start(); None: as the variable of that name says.
-        self.every: int | None = None  # OP_AUTOCOMPARE_EVERY: 1 is every call
+        # OP_AUTOCOMPARE_EVERY: 1 is every call; not set: every call, and fewer once the program would
+        # be slower than OP_AUTOCOMPARE_SLOWDOWN times.
+        self.every: int | None = None
         self.raise_on_error: bool | None = None  # OP_AUTOCOMPARE_RAISE
         # Of calls, or of their time, in percent; more that was not judged is an error.
         self.max_unjudged: float | None = None  # OP_AUTOCOMPARE_MAX_UNJUDGED
@@ -113,11 +115,18 @@ class OpAutoCompare(OpTool):
         return _C.Compare(
             threads=self._setting(self.threads, "THREADS", min(8, os.cpu_count() or 1)),
             queue_bytes=self._setting(self.queue_megabytes, "QUEUE_MB", 64) << 20,
-            every=self._setting(self.every, "EVERY", 1),
+            every=self._every(),
+            most_slowdown=options.number("OP_AUTOCOMPARE_SLOWDOWN", 10),
             row_limit=self._row_limit,
             finding_limit=options.number("OP_AUTOCOMPARE_LIMIT", 1000),
             tolerances=tolerances(),
         )
+
+    def _every(self) -> int:
+        """0 where nobody said how many: all, unless the program would be too slow."""
+        if self.every is None and not options.text("OP_AUTOCOMPARE_EVERY").strip():
+            return 0
+        return self._setting(self.every, "EVERY", 1)
 
     @property
     def _row_limit(self) -> int:
@@ -197,6 +206,12 @@ class OpAutoCompare(OpTool):
         """What had something to judge and was not judged."""
         return Unjudged.of_run(self._last.sums(), self._last.skips())
 
+    def costs(self) -> dict[str, float]:
+        """calls compared; nanoseconds of their kernels (kernels_ns), of looking at them in the
+        program's threads (looking_ns) and of judging them in others (judging_ns); `every`, one call
+        in how many is compared, since which call, and the slowdown that would have been."""
+        return self._last.costs()
+
     def save_csv(self, path: str | None = None) -> str:
         """ditorch's file, per API call where those were compared; returns its path."""
         path = path or result_path(FOLDER, "op_autocompare_info")
@@ -236,6 +251,8 @@ class OpAutoCompare(OpTool):
         print(
             "OpAutoCompare: " + ", ".join(f"{count} {verdict}" for verdict, count in total.items())
         )
+        for line in cost_lines(self.costs()):
+            print(f"OpAutoCompare: {line}")
         if len(self._api_rows) > self._in_file:
             self._save("op autocompare result", self._append)
         elif table and not self._path:
@@ -258,6 +275,26 @@ class OpAutoCompare(OpTool):
             process_exit.fail()
         else:
             raise CompareError(text)
+
+
+def cost_lines(costs: dict) -> list[str]:
+    """What comparing cost a call, and what was left out for it."""
+    if not costs["calls"]:
+        return []
+    kernel, look, judge = (
+        costs[f"{part}_ns"] / costs["calls"] / 1e3 for part in ("kernels", "looking", "judging")
+    )
+    lines = [
+        f"comparing took {look + judge:.1f} us a call ({look:.1f} in the program's threads, "
+        f"{judge:.1f} in others), its kernel {kernel:.1f} us"
+    ]
+    if costs["since"]:
+        lines.append(
+            f"all calls would have made the program {costs['slowdown']:.0f} times slower: from call "
+            f"{costs['since']} on one in {costs['every']} was compared, and every first of its kind "
+            "(OP_AUTOCOMPARE_EVERY=1: all)"
+        )
+    return lines
 
 
 def describe(finding: dict) -> str:
