@@ -235,7 +235,7 @@ def test_a_product_that_passes_shows_its_real_error(dtype):
     real = (got.double() - truth).abs() / allowed
     assert row["verdict"] == "pass"
     assert 0.7 * real.max() <= row["e"] <= 1.001 * real.max()
-    assert row["e"] == pytest.approx(float(real[tuple(row["worst"])]), rel=1e-6)
+    assert row["e"] == pytest.approx(float(real[tuple(row["worst"])]), rel=1e-4)
 
 
 def test_a_nan_is_the_worst_e():
