@@ -103,7 +103,10 @@ def test_a_call_and_its_details(browser, large):
 
 
 def test_a_browser_runs_nothing_of_a_capture(browser, capsys, tmp_path):
-    folder = writer_capture("evil", 3, op=lambda i: "aten::mm" + NASTY, text=NASTY)
+    text = NASTY + ".x" * 50_000  # a module as deep as no model's
+    folder = writer_capture("evil", 3, op=lambda i: "aten::mm" + NASTY, text=text)
+    results.save(os.path.join(folder, results.THREADS), "threads", ["number", "name"],
+                 [{"number": 1, "name": text}])  # fmt: skip
     output(capsys, "report", folder, "-o", "page.html")
     dom = browser(tmp_path / "page.html", "#call=1")
     assert re.search(r'data-ready="\d+"', dom)

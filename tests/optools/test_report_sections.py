@@ -11,7 +11,7 @@ import op_tools
 import pytest
 import torch
 from op_tools import _C
-from op_tools.core import results
+from op_tools.core import results, verdict
 from op_tools.report import Options, gather
 from optools_helpers import kernel
 from test_optools_report import CHROMIUM, Page, browser, column, read  # noqa: F401
@@ -35,7 +35,8 @@ def train(bad=False):
     torch.manual_seed(0)
     _C.set_step(7 if bad else 0)  # one of them captured later in its run
     model = nn.Sequential(Block(), Block(), nn.Linear(16, 4))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    # Another learning rate is another number, and the same call.
+    optimizer = torch.optim.SGD(model.parameters(), 0.1 if bad else 0.1000001)
     x, losses = torch.randn(5, 16), []
 
     def wrong(x, approximate="none"):
@@ -69,8 +70,8 @@ def run(tmp_path_factory):
     os.environ["OP_TOOLS_DEVICE"] = "cpu"
     try:
         folder, losses = train(bad=True)
-        other, _ = train()
-        yield os.path.abspath(folder), losses, os.path.abspath(other)
+        other, other_losses = train()
+        yield os.path.abspath(folder), losses, os.path.abspath(other), other_losses
     finally:
         del os.environ["OP_TOOLS_DEVICE"]
         os.chdir(before)
@@ -89,7 +90,7 @@ def test_two_steps_are_two_and_have_their_losses(run, data):
     ops = dict(zip(data["calls"]["number"], column(data, "op")))
     assert [ops[number] for number in made] == ["aten::mean"] * 2
     theirs = data["against"]["losses"]
-    assert [theirs["7"], theirs["8"]] == run[1]
+    assert [theirs["7"], theirs["8"]] == run[3]
 
 
 def test_what_calls_compute_and_move(data):
@@ -234,4 +235,13 @@ def test_a_product_that_passes_shows_its_real_error(dtype):
     real = (got.double() - truth).abs() / allowed
     assert row["verdict"] == "pass"
     assert 0.7 * real.max() <= row["e"] <= 1.001 * real.max()
-    assert row["e"] == pytest.approx(float(real[tuple(row["worst"])]), rel=1e-6)
+    assert row["e"] == pytest.approx(float(real[tuple(row["worst"])]), rel=1e-4)
+
+
+def test_a_nan_is_the_worst_e():
+    nan, worse = math.nan, verdict.worse_e
+    assert (
+        math.isnan(worse(nan, 3.0)) and math.isnan(worse(3.0, nan)) and math.isnan(worse(nan, None))
+    )
+    assert worse(None, 0.5) == worse(0.5, None) == worse(0.2, 0.5) == worse(0.5, 0.2) == 0.5
+    assert worse(math.inf, 1.0) == math.inf and worse(None, None) is None

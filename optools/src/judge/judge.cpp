@@ -337,7 +337,7 @@ void weigh_own(Judging& judging, size_t i) {
 // Of a product that passed, what it is really off: with |ref| for a majorant
 // that cannot be seen.
 void tell_real_error(Judging& judging) {
-  constexpr double kWorthIt = 0x1p-6;
+  constexpr double kWorthIt = 0.125;
   auto& found = judging.found[0];
   const auto& got = judging.call.results[0].got;
   if (found.verdict != Verdict::kPass || found.tally.e < kWorthIt ||
@@ -347,7 +347,7 @@ void tell_real_error(Judging& judging) {
   const auto terms =
       terms_of(judging.call.rule, judging.call.inputs, got.numel());
   if (const auto worst = worst_by_majorant(
-          judging.call, got, judging.truths[0], terms, found.tally.e / 8)) {
+          judging.call, got, judging.truths[0], terms, found.tally.e / 4)) {
     set_worst(found, got, judging.truths[0], worst->at, worst->e);
   }
 }

@@ -141,53 +141,116 @@ void fill(
   }
 }
 
-// Sizes of all rows of a stack of matrices.
-std::vector<double> row_sizes(const at::Tensor& matrix) {
-  const at::Tensor wide = matrix.to(ScalarType::Float).contiguous();
-  const auto* values = wide.const_data_ptr<float>();
-  const int64_t terms = wide.size(-1);
-  std::vector<double> sizes(wide.numel() / terms);
-  for (size_t row = 0; row < sizes.size(); ++row) {
-    const float* begin = values + static_cast<int64_t>(row) * terms;
-    double sum = 0;
-    for (int64_t k = 0; k < terms; ++k) {
-      sum += static_cast<double>(begin[k]) * begin[k];
-    }
-    sizes[row] = std::sqrt(sum);
-  }
-  return sizes;
-}
-
 // How many elements are measured by their own majorant.
 constexpr size_t kMeasured = 32;
 
-// Of `elements` those furthest off by the sizes of their row and column.
-std::vector<int64_t> furthest_off(
-    const Product& p,
-    const std::vector<int64_t>& elements,
-    const double* got,
-    const double* reference) {
-  const auto left = row_sizes(p.left);
-  const auto right = row_sizes(p.right);
-  const int64_t rows = p.left.size(-2);
-  const int64_t columns = p.right.size(-2);
-  std::vector<std::pair<double, int64_t>> found;
-  for (const int64_t at : elements) {
-    const int64_t row = at / columns;
-    const int64_t column = at % columns + row / rows * columns;
-    const double size = left[row] * right[column];
-    const double off = std::fabs(got[at] - reference[at]);
-    if (std::isfinite(off) && size > 0) {
-      found.emplace_back(-off / size, at);
-    }
+// Both factors with their terms side by side, and where an element's are.
+template <class T>
+struct Factors {
+  Factors(const Product& p, ScalarType dtype)
+      : left(p.left.to(dtype).contiguous()),
+        right(p.right.to(dtype).contiguous()),
+        rows(left.size(-2)),
+        columns(right.size(-2)),
+        terms(left.size(-1)) {}
+  const T* row(int64_t at) const {
+    return left.const_data_ptr<T>() + at / columns * terms;
   }
-  const auto count = std::min(found.size(), kMeasured);
-  std::partial_sort(found.begin(), found.begin() + count, found.end());
+  const T* column(int64_t at) const {
+    return right.const_data_ptr<T>() + column_number(at) * terms;
+  }
+  int64_t column_number(int64_t at) const {  // of all matrices in a stack
+    return at % columns + at / columns / rows * columns;
+  }
+  static std::vector<double> sizes(const at::Tensor& matrix) {
+    const int64_t terms = matrix.size(-1);
+    const T* values = matrix.const_data_ptr<T>();
+    std::vector<double> found(matrix.numel() / terms);
+    for (double& size : found) {
+      size = std::sqrt(sum_of_terms(values, values, terms));
+      values += terms;
+    }
+    return found;
+  }
+  at::Tensor left, right;
+  int64_t rows, columns, terms;
+};
+
+// Of `elements` those furthest off by the sizes of their row and column.
+template <class T, class V>
+std::vector<int64_t> furthest_off(
+    const Factors<T>& factors,
+    const std::vector<int64_t>& elements,
+    const V* got,
+    const double* truth) {
+  const auto left = Factors<T>::sizes(factors.left);
+  const auto right = Factors<T>::sizes(factors.right);
+  // A heap of the furthest so far, the nearest of them on top.
+  std::vector<std::pair<double, int64_t>> found;
+  int64_t row = 0;  // elements come in order: counting is cheaper than dividing
+  for (const int64_t at : elements) {
+    while (at >= (row + 1) * factors.columns) {
+      ++row;
+    }
+    const int64_t column =
+        at - row * factors.columns + row / factors.rows * factors.columns;
+    const double size = left[row] * right[column];
+    const double off = std::fabs(static_cast<double>(got[at]) - truth[at]);
+    if (!std::isfinite(off) || size <= 0 ||
+        (found.size() == kMeasured && off <= -found.front().first * size)) {
+      continue;
+    }
+    if (found.size() == kMeasured) {
+      std::pop_heap(found.begin(), found.end());
+      found.pop_back();
+    }
+    found.emplace_back(-off / size, at);
+    std::push_heap(found.begin(), found.end());
+  }
   std::vector<int64_t> chosen;
-  for (size_t i = 0; i < count; ++i) {
-    chosen.push_back(found[i].second);
+  for (const auto& [off, at] : found) {
+    chosen.push_back(at);
   }
   return chosen;
+}
+
+template <class T>
+std::optional<ProductError> measure_worst(
+    const Product& p,
+    ScalarType dtype,
+    const at::Tensor& got,
+    const at::Tensor& reference,
+    int64_t terms,
+    double limit) {
+  const Factors<T> factors(p, dtype);
+  const auto elements = elements_over(got, reference, terms, limit);
+  const at::Tensor values = got.to(dtype).contiguous();
+  const at::Tensor truth = reference.contiguous();
+  const T* v = values.const_data_ptr<T>();
+  const double* r = truth.const_data_ptr<double>();
+  const at::Tensor added =
+      p.added.defined() ? p.added.expand(reference.sizes()) : at::Tensor();
+  ProductError worst{-1, -1};
+  for (const int64_t at : furthest_off(factors, elements, v, r)) {
+    double m = std::fabs(p.alpha) *
+               sum_of_terms(factors.row(at), factors.column(at), factors.terms);
+    if (added.defined()) {
+      // A few of them: the tensor has any strides and any dtype.
+      at::Tensor one = added;
+      int64_t rest = at;
+      for (int64_t d = added.dim() - 1; d >= 0; --d) {
+        one = one.select(d, rest % added.size(d));
+        rest /= added.size(d);
+      }
+      m += std::fabs(p.beta * one.item().toDouble());
+    }
+    const double e = element_error(
+        got.scalar_type(), terms, static_cast<double>(v[at]), r[at], m);
+    if (e > worst.e) {
+      worst = {at, e};
+    }
+  }
+  return worst.at < 0 ? std::nullopt : std::optional(worst);
 }
 
 }  // namespace
@@ -234,40 +297,15 @@ std::optional<ProductError> worst_by_majorant(
           reference.numel()) {
     return std::nullopt;
   }
-  const auto elements = elements_over(got, reference, terms, limit);
-  const at::Tensor wide = got.to(ScalarType::Double).contiguous();
-  const at::Tensor truth = reference.contiguous();
-  const auto* values = wide.const_data_ptr<double>();
-  const auto* truths = truth.const_data_ptr<double>();
-  const auto chosen = furthest_off(*p, elements, values, truths);
-  ProductError worst{-1, -1};
-  const at::Tensor left = p->left.to(ScalarType::Double).contiguous();
-  const at::Tensor right = p->right.to(ScalarType::Double).contiguous();
-  const at::Tensor added = p->added.defined() ? p->added.to(ScalarType::Double)
-                                                    .expand(reference.sizes())
-                                                    .contiguous()
-                                              : at::Tensor();
-  const int64_t rows = left.size(-2);
-  const int64_t columns = right.size(-2);
-  const int64_t width = left.size(-1);
-  for (const int64_t at : chosen) {
-    const int64_t row = at / columns;
-    const int64_t column = at % columns + row / rows * columns;
-    double m = std::fabs(p->alpha) *
-               sum_of_terms(
-                   left.const_data_ptr<double>() + row * width,
-                   right.const_data_ptr<double>() + column * width,
-                   width);
-    if (added.defined()) {
-      m += std::fabs(p->beta * added.const_data_ptr<double>()[at]);
-    }
-    const double e =
-        element_error(got.scalar_type(), terms, values[at], truths[at], m);
-    if (e > worst.e) {
-      worst = {at, e};
-    }
+  const auto is_wide = [](const at::Tensor& t) {
+    return t.scalar_type() == ScalarType::Double;
+  };
+  if (is_wide(p->left) || is_wide(p->right) || is_wide(got)) {
+    return measure_worst<double>(
+        *p, ScalarType::Double, got, reference, terms, limit);
   }
-  return worst.at < 0 ? std::nullopt : std::optional(worst);
+  return measure_worst<float>(
+      *p, ScalarType::Float, got, reference, terms, limit);
 }
 
 }  // namespace optools

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 
 from op_tools import captures
 from op_tools.captures import CaptureError, Record
-from op_tools.core import _C, first_line, quiet, untrusted_worker
+from op_tools.core import _C, first_line, quiet, untrusted_worker, verdict
 from op_tools.core.allowed_functions import check_words, operator_number
 
 
@@ -72,7 +73,8 @@ def judged_by(worker: untrusted_worker.Here | untrusted_worker.Apart) -> Callabl
 
 def worst_e(found: dict) -> float | None:
     """The largest E of the results that were judged."""
-    return max((r["e"] for r in found["results"] if r["verdict"] != "skip"), default=None)
+    judged = (r["e"] for r in found["results"] if r["verdict"] != "skip")
+    return functools.reduce(verdict.worse_e, judged, None)
 
 
 def _obstacle(record: Record) -> str:

@@ -37,3 +37,10 @@ def judge(
 def worse(a: str, b: str) -> str:
     """The worse of two verdicts."""
     return max(a, b, key=ORDER.index)
+
+
+def worse_e(a: float | None, b: float | None) -> float | None:
+    """The worse of two E: a NaN is worse than any number, None says nothing."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a if a != a or b <= a else b

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
+from op_tools.core.verdict import worse_e
+
 if TYPE_CHECKING:
     from op_tools.report.gathering import Call, Gathering
 
 
 def _key(call: Call, first: int) -> tuple:
-    return call.op, call.phase, call.step - first, call.signature
+    return call.op, call.phase, call.step - first, call.shapes
 
 
 def _first_step(found: Gathering) -> int:
@@ -42,8 +44,7 @@ def compare(mine: Gathering, other: Gathering) -> dict:
         row = sums.setdefault(call.op, [0, 0.0, None])
         row[0] += 1
         row[1] += _time(call) or 0.0
-        if call.e is not None:
-            row[2] = call.e if row[2] is None else max(row[2], call.e)
+        row[2] = worse_e(row[2], call.e)
     return {
         "folder": other.capture.path if other.capture else other.folder,
         "matched": matched,

@@ -81,6 +81,7 @@ function replace(id, ...children) {
 // A text that may go on in the next line after a dot, slash, comma, underscore or colon, and nowhere
 // else: words stay whole.
 function breakable(words) {
+  if (String(words).length > 4000) return [String(words)];
   const parts = [];
   for (const part of String(words).split(/(?<=[./,_:=([|-])/)) {
     if (parts.length) parts.push(el("wbr", {}));

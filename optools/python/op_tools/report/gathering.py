@@ -15,7 +15,7 @@ from op_tools.core import results
 from op_tools.core.files import make_inside
 from op_tools.core.printing import many
 from op_tools.core.results import number, plain
-from op_tools.core.verdict import ORDER
+from op_tools.core.verdict import ORDER, worse_e
 from op_tools.ditorch_compat import ditorch_folders
 from op_tools.report import against, steps, work
 from op_tools.report.histograms import Histograms
@@ -52,6 +52,7 @@ class Call:
     site: str = ""
     api: str = ""
     signature: str = ""
+    shapes: str = ""  # of the tensors it was given
     verdict: str = ""
     reason: str = ""
     raised: str = ""
@@ -292,6 +293,9 @@ def _call(record: Record, first: int) -> Call:
         site=record.site,
         api=record.api,
         signature=record.signature(),
+        shapes=" ".join(
+            ref.describe() for _, ref in captures.leaves([record.args, record.kwargs], "")
+        ),
         raised=record.raised or "",
         step=record.step,
         thread=record.thread,
@@ -333,8 +337,8 @@ def _add_result(call: Call, row: dict) -> None:
     order = ORDER.index
     if not call.verdict or order(verdict) > order(call.verdict):
         call.verdict, call.reason = verdict, str(row.get("reason") or "")
-    if e is not None and verdict != "skip":
-        call.e = e if call.e is None else max(call.e, e)
+    if verdict != "skip":
+        call.e = worse_e(call.e, e)
 
 
 # ---- what the page gets -----------------------------------------------------------

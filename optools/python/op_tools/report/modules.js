@@ -3,6 +3,7 @@
 const OUTSIDE = "(outside modules)";
 const opened = new Map(); // path -> was it opened or closed by hand
 const ROWS_AT_FIRST = 24;
+const DEEPEST = 40;
 
 function moduleNode(path, name, depth) {
   return { path, name, depth, calls: 0, forward: 0, backward: 0, other: 0, worst: -1, bad: 0, flops: 0, below: new Map() };
@@ -30,7 +31,7 @@ function moduleTree() {
     let line = known.get(path);
     if (!line) {
       line = [root];
-      const parts = path === OUTSIDE ? [OUTSIDE] : path.split(".");
+      const parts = path === OUTSIDE ? [OUTSIDE] : path.split(".", DEEPEST);
       parts.forEach((name, n) => {
         const above = line[line.length - 1];
         if (!above.below.has(name)) above.below.set(name, moduleNode(parts.slice(0, n + 1).join("."), name, n));

@@ -10,7 +10,7 @@ function inStep(i) {
 }
 
 function threadName(thread) {
-  return data.threads[thread] || `thread ${thread}`;
+  return (data.threads[thread] || `thread ${thread}`).slice(0, 80);
 }
 
 // [begin, length] of a call in a lane; null where it is not there.
@@ -111,8 +111,8 @@ function drawBar(pen, ink, i, left, wide, [top, tall], shown) {
 
 // As much of a text as fits.
 function fitted(pen, words, wide) {
-  if (pen.measureText(words).width <= wide) return words;
-  let length = words.length - 1;
+  if (words.length < 200 && pen.measureText(words).width <= wide) return words;
+  let length = Math.min(words.length - 1, 200);
   while (length > 0 && pen.measureText(`${words.slice(0, length)}…`).width > wide) length--;
   return length > 0 ? `${words.slice(0, length)}…` : "";
 }
