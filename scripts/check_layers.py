@@ -41,7 +41,17 @@ ALLOWED = {
 HEAVY = ("ATen/ATen.h", "torch/extension.h", "torch/torch.h")
 # Folders that are rows of rooms: each sees those before it and itself. Headers are named from PREFIX.
 ROOMS = {
-    "src/aten": ("profile", "core", "ladder", "random", "formats", "custom", "ops", "packs", "graph"),
+    "src/aten": (
+        "profile",
+        "core",
+        "ladder",
+        "random",
+        "formats",
+        "custom",
+        "ops",
+        "packs",
+        "graph",
+    ),
     "optools/src": ("core", "judge", "tools", "python"),
 }
 PREFIX = {"src/aten": "aten/", "optools/src": ""}

@@ -19,14 +19,14 @@ CONTEXT.set_forkserver_preload(["torch", "torch_npu"])
 
 class Ranks:
     def __init__(self, size: int, backend: str | None, timeout: float, environment: dict) -> None:
-        self.file = tempfile.NamedTemporaryFile(delete=False).name
-        os.unlink(self.file)
+        self.folder = tempfile.TemporaryDirectory()
+        file = os.path.join(self.folder.name, "store")
         self.pipes, self.processes = [], []
         for rank in range(size):
             mine, theirs = CONTEXT.Pipe()
             process = CONTEXT.Process(
                 target=_serve,
-                args=(theirs, rank, size, backend, timeout, self.file, environment),
+                args=(theirs, rank, size, backend, timeout, file, environment),
                 daemon=True,
             )
             process.start()
@@ -64,8 +64,7 @@ class Ranks:
             if process.is_alive():
                 process.kill()
                 process.join()
-        with contextlib.suppress(OSError):
-            os.unlink(self.file)
+        self.folder.cleanup()
 
 
 @contextlib.contextmanager

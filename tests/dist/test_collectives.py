@@ -260,7 +260,7 @@ def test_groups_and_meshes(four):
 
 def wrong_arguments(rank, size):
     x = torch.ones(4, device="npu")
-    with pytest.raises(ValueError, match="ReduceOp.BAND is not defined for Float"):
+    with pytest.raises(ValueError, match=r"ReduceOp\.BAND is not defined for Float"):
         dist.all_reduce(x, dist.ReduceOp.BAND)
     with pytest.raises(ValueError, match="do not fill an output of 9"):
         dist.all_gather_into_tensor(torch.empty(9, device="npu"), x)
@@ -268,7 +268,7 @@ def wrong_arguments(rank, size):
         dist.all_gather_into_tensor(torch.empty(16, device="npu", dtype=torch.int32), x)
     with pytest.raises(ValueError, match="sum to 3, it has 4 rows"):
         dist.all_to_all_single(torch.empty_like(x), x, [1, 1, 1, 1], [1, 1, 1, 0])
-    with pytest.raises(dist.DistBackendError, match="disagree on call .* all_reduce SUM Float"):
+    with pytest.raises(dist.DistBackendError, match=r"disagree on call .* all_reduce SUM Float"):
         dist.all_reduce(torch.ones(rank + 1, device="npu"))
     with pytest.raises(dist.DistBackendError, match="disagree"):
         if rank == 1:
