@@ -122,8 +122,8 @@ at::Tensor Reduction::prepared(const at::Tensor& host) const {
     made = host.to(wide_);
   }
   if (op_.op_ == ReduceOp::PREMUL_SUM) {
-    const auto* factor =
-        static_cast<const c10d::NCCLPreMulSumSupplement*>(op_.supplement_.get());
+    const auto* factor = static_cast<const c10d::NCCLPreMulSumSupplement*>(
+        op_.supplement_.get());
     made = factor->tensor_factor.defined()
                ? made.mul(factor->tensor_factor.to(made.options()))
                : made.mul(factor->double_factor);

@@ -79,8 +79,7 @@ Operand to_operand_of(const py::handle& object, const c10::TypePtr& type) {
     for (const py::handle item : object) {
       made.items.push_back(to_operand_of(item, made.element));
     }
-  } else if (
-      plain->kind() == c10::TypeKind::TensorType && is_number(object)) {
+  } else if (plain->kind() == c10::TypeKind::TensorType && is_number(object)) {
     made.constant = graph::number_tensor(
         torch::jit::toIValue(object, c10::NumberType::get()).toScalar());
   } else {
@@ -170,9 +169,8 @@ py::object register_call(
     const std::string& overload,
     const py::tuple& args,
     const py::dict& kwargs) {
-  const c10::OperatorHandle op =
-      c10::Dispatcher::singleton().findSchemaOrThrow(
-          name.c_str(), overload.c_str());
+  const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(
+      name.c_str(), overload.c_str());
   const graph::Register first =
       program.add_call(op, arguments_of(op.schema(), args, kwargs));
   const std::size_t n = op.schema().returns().size();
@@ -211,12 +209,18 @@ Place register_host(
 
 graph::Arith arith_of(const std::string& name) {
   static const std::vector<std::pair<const char*, graph::Arith>> kNames = {
-      {"add", graph::Arith::kAdd}, {"sub", graph::Arith::kSub},
-      {"mul", graph::Arith::kMul}, {"floordiv", graph::Arith::kFloorDiv},
-      {"mod", graph::Arith::kMod}, {"neg", graph::Arith::kNeg},
-      {"eq", graph::Arith::kEq},   {"ne", graph::Arith::kNe},
-      {"lt", graph::Arith::kLt},   {"le", graph::Arith::kLe},
-      {"gt", graph::Arith::kGt},   {"ge", graph::Arith::kGe}};
+      {"add", graph::Arith::kAdd},
+      {"sub", graph::Arith::kSub},
+      {"mul", graph::Arith::kMul},
+      {"floordiv", graph::Arith::kFloorDiv},
+      {"mod", graph::Arith::kMod},
+      {"neg", graph::Arith::kNeg},
+      {"eq", graph::Arith::kEq},
+      {"ne", graph::Arith::kNe},
+      {"lt", graph::Arith::kLt},
+      {"le", graph::Arith::kLe},
+      {"gt", graph::Arith::kGt},
+      {"ge", graph::Arith::kGe}};
   for (const auto& [known, arith] : kNames) {
     if (name == known) {
       return arith;
@@ -330,10 +334,10 @@ void bind_graph(py::module_& m) {
         return names;
       });
   py::class_<Replayer, std::shared_ptr<Replayer>>(m, "_GraphReplayer")
-      .def(py::init([](const std::shared_ptr<Program>& program,
-                       std::size_t limit) {
-        return std::make_shared<Replayer>(program, limit);
-      }))
+      .def(py::init(
+          [](const std::shared_ptr<Program>& program, std::size_t limit) {
+            return std::make_shared<Replayer>(program, limit);
+          }))
       .def("run", &run_values<Replayer>)
       .def("counts", &counts_of);
 }

@@ -14,6 +14,7 @@ import op_tools
 import pytest
 import torch
 from op_tools import _C, captures
+from op_tools.core import results
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -249,7 +250,7 @@ def test_a_full_disk_stops_the_capture_and_nothing_else(limit):
         if name.endswith(".safetensors"):
             load_file(os.path.join(folder, name))
         else:
-            assert name == captures.LOG
+            assert name in (captures.LOG, results.THREADS)
 
 
 def test_no_space_left(tmp_path):

@@ -85,6 +85,8 @@ def test_time_of_a_call_on_another_device():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_fallback_keeps_shared_memory_shared(accelerator, dtype):
     """A tensor and its view are one memory on the cpu too: both are written, one after the other."""
+    if accelerator == "cuda":
+        pytest.skip("its kernel adds to a whole list at once")
 
     def run():
         x = torch.arange(6.0, device=accelerator, dtype=dtype)

@@ -14,7 +14,8 @@ from op_tools import _C
 from op_tools.core import results, verdict
 from op_tools.report import Options, gather
 from optools_helpers import kernel
-from test_optools_report import CHROMIUM, Page, browser, column, read  # noqa: F401
+from report_pages import Page, column, read
+from test_optools_report_browser import CHROMIUM, browser  # noqa: F401
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("on_cpu")

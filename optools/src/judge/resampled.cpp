@@ -91,7 +91,12 @@ std::vector<at::Tensor> of_resampled(
     inputs[0] = first_tensor(call);
     const auto outputs = run_on_host(*call.op, inputs);
     bound = corresponding(call.results[0], inputs, outputs).abs();
-    bound = by_place(dilated(bound, reach), reference.sizes());
+    bound = dilated(bound, reach);
+    // Gradients of a pixel may be added one by one in the dtype of the result.
+    const auto dtype = call.results[0].dtype;
+    const at::Tensor added =
+        bound.mul(unit_roundoff(dtype) / accumulator_roundoff(dtype));
+    bound = by_place(bound, reference.sizes()).add_(added);
   }
   found[0] = fitting(bound.mul_(weights), reference);
   return found;

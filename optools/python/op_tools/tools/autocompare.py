@@ -93,7 +93,9 @@ class Unjudged:
 class OpAutoCompare(OpTool):
     family = "AUTOCOMPARE"
     feature = "autocompare"
-    variables = ("EVERY", "RAISE", "MAX_UNJUDGED", "THREADS", "QUEUE_MB", "ROWS", "LIMIT")
+    variables = (
+        *("EVERY", "SLOWDOWN", "RAISE", "MAX_UNJUDGED", "THREADS", "QUEUE_MB", "ROWS", "LIMIT"),
+    )
 
     def __init__(self) -> None:
         super().__init__()
