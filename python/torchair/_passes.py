@@ -2,6 +2,7 @@
 """Passes over FX graphs, between the report and the program. The module itself is not changed."""
 
 import copy
+import inspect
 
 import torch
 
@@ -89,7 +90,10 @@ def reinplace(module) -> bool:
     mode = detect_fake_mode(values)
     if mode is None:
         return False
+    # Before torch 2.12 it was made from the graph.
+    takes_graph = "graph" in inspect.signature(FakeTensorUpdater.__init__).parameters
     with V.set_fake_mode(mode):
-        reinplace.reinplace_inplaceable_ops(FakeTensorUpdater(module), module.graph)
+        updater = FakeTensorUpdater(module.graph if takes_graph else module)
+        reinplace.reinplace_inplaceable_ops(updater, module.graph)
         post_grad.decompose_auto_functionalized(module.graph)
     return True

@@ -37,14 +37,14 @@ def _make_gloo(store: dist.Store, rank: int, size: int, options: object) -> dist
     return gloo
 
 
-def _seconds(name: str) -> int | None:
-    """An HCCL_* time-out: whole seconds from 1 to 2,147,483."""
-    text = os.environ.get(name)
+def _exec_timeout() -> int | None:
+    """In whole seconds."""
+    text = os.environ.get("HCCL_EXEC_TIMEOUT")
     if text is None:
         return None
     if not text.isdigit() or not 1 <= int(text) <= 2_147_483:
         raise ValueError(
-            f"{name}={text!r}: a whole number of seconds from 1 to 2147483 is expected. "
+            f"HCCL_EXEC_TIMEOUT={text!r}: a whole number of seconds from 1 to 2147483 is expected. "
             "Correct it or unset it."
         )
     return int(text)
@@ -60,7 +60,7 @@ def _create(name: str):
                 f"not {type(options).__name__}."
             )
         options._timeout = given.timeout
-        seconds = _seconds("HCCL_EXEC_TIMEOUT")
+        seconds = _exec_timeout()
         if seconds is not None and given.timeout == c10d.default_pg_timeout:
             options._timeout = timedelta(seconds=seconds)
         options.global_ranks_in_group = given.global_ranks_in_group
