@@ -35,6 +35,7 @@ struct ThreadState {
   bool api_in_node = false;    // the call was made by code inside backward
   uint64_t seen_sequence = 0;  // see Origins
   std::vector<uint32_t> modules;
+  size_t modules_entered = 0;  // more than `modules` where memory was short
   struct Slot {
     uint64_t tool = 0;
     ToolLocal* local = nullptr;

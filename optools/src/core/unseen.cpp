@@ -48,12 +48,13 @@ std::unique_ptr<at::ObserverContext> enter_operator(
   if (!handle || is_composition(*handle)) {
     return nullptr;  // what it is made of counts
   }
-  if (t_depth++ == 0) {
+  std::unique_ptr<InsideCounted> inside(new (std::nothrow) InsideCounted);
+  if (inside != nullptr && t_depth++ == 0) {
     const auto device = device_of_arguments(fn.inputs());
     ++g_counted[static_cast<size_t>(device)];
     --g_left;
   }
-  return std::make_unique<InsideCounted>();
+  return inside;
 }
 
 void leave_operator(const at::RecordFunction&, at::ObserverContext* context) {

@@ -186,13 +186,25 @@ void bind_state(py::module_& m) {
   m.def("module_number", [](const std::string& name) {
     return module_names().number(name);
   });
+  // In the user's forward: without memory a module has no name, and its calls
+  // have that of the module around it.
   m.def("enter_module", [](uint32_t number) {
-    this_thread().modules.push_back(number);
+    try {
+      auto& thread = this_thread();
+      if (thread.modules.size() == thread.modules_entered++) {
+        thread.modules.push_back(number);
+      }
+    } catch (const std::bad_alloc&) {
+    }
   });
   m.def("leave_module", [] {
-    auto& modules = this_thread().modules;
-    if (!modules.empty()) {
-      modules.pop_back();
+    try {
+      auto& thread = this_thread();
+      if (thread.modules_entered != 0 &&
+          thread.modules.size() > --thread.modules_entered) {
+        thread.modules.pop_back();
+      }
+    } catch (const std::bad_alloc&) {
     }
   });
 }
