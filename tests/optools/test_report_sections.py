@@ -174,7 +174,7 @@ def part(dom, name):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_sections_of_the_page(browser, page, data):  # noqa: F811
-    call = column(data, "op").index("aten::addmm") + 1
+    call = data["calls"]["number"][column(data, "op").index("aten::addmm")]
     dom = browser(page, f"#call={call}")
     assert 'data-sideways=""' in dom, re.search(r'data-sideways="[^"]*"', dom)[0]
     summary = part(dom, "summary")
@@ -197,7 +197,7 @@ def test_sections_of_the_page(browser, page, data):  # noqa: F811
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_a_narrow_page_has_no_overlaps(browser, page, data):  # noqa: F811
-    number = column(data, "op").index("aten::addmm") + 1
+    number = data["calls"]["number"][column(data, "op").index("aten::addmm")]
     dom = browser(page, f"#call={number}&theme=dark", "--window-size=800,1000", "--dump-dom")
     assert 'data-sideways=""' in dom, re.search(r'data-sideways="[^"]*"', dom)[0]
     pictures = re.findall(r'<svg class="histogram".*?</svg>', dom)
