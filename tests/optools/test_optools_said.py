@@ -344,7 +344,8 @@ def test_every_variable_is_known():
     }
     assert common_names <= variables.KNOWN
     for name in variables.KNOWN:
-        common = name in common_names
+        # OP_NEW_*: of a tool that another test makes.
+        common = name in common_names or name.startswith("OP_NEW_")
         assert common or name in manual or "TOLERANCE" in name, f"{name} is not in docs/tools.md"
 
 

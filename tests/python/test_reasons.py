@@ -65,6 +65,7 @@ import torch, torch_npu
 import torch.nn.functional as F
 from torch_npu import _C
 
+torch.manual_seed(0)
 for dtype in (torch.bfloat16, torch.float16):
     cpu = [torch.randn(5, 16).to(dtype), torch.randn(16), torch.randn(16)]
     results = []

@@ -72,6 +72,12 @@ def patch(patches: Patches) -> None:
     for name in ("init_process_group", "new_group", "is_backend_available"):
         _everywhere(patches, name, by_backend)
     _everywhere(patches, "is_nccl_available", lambda _: lambda: True)
+    # Of a tensor that calls its device cuda.
+    patches.wrap(
+        dist.ProcessGroup,
+        "_get_backend",
+        lambda original: lambda self, device: original(self, to_target(device)),
+    )
     if staging.is_needed():
         staging.patch(patches)
     if backend() != "nccl":
