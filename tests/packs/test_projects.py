@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Site, build, opennpu
+from pack_site import Site, build, opennpu
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -3,7 +3,7 @@
 
 import os
 
-from conftest import opennpu
+from pack_site import opennpu
 
 CALL = "import torch, torch_npu; x = torch.ones(2).npu(); y = x + x; torch.ops.guide_ops.doubled(x); print(y.tolist())"
 
