@@ -101,10 +101,6 @@ ProcessGroupHccl::JobPtr ProcessGroupHccl::job(
 
 WorkPtr ProcessGroupHccl::start_on(
     Lane& lane, const JobPtr& job, Tensors outputs, bool meet) {
-  const std::string dead = shared_->failure();
-  if (!dead.empty()) {
-    throw_backend_error(dead);
-  }
   TORCH_CHECK_WITH(
       DistBackendError,
       !shared_->aborted.load(),
@@ -112,6 +108,10 @@ WorkPtr ProcessGroupHccl::start_on(
       job->text,
       " was asked of a group that was aborted or "
       "destroyed. Make a new one with init_process_group or new_group.");
+  const std::string dead = shared_->failure();
+  if (!dead.empty()) {
+    throw_backend_error(dead);
+  }
   job->arguments.queue();
   HcclWork::About about;
   about.rank = rank_;

@@ -133,11 +133,13 @@ c10::intrusive_ptr<c10::ivalue::Future> HcclWork::getFuture() {
 }
 
 int HcclWork::sourceRank() const {
+  completion_->wait();  // the stream may still be waiting for it
   TORCH_CHECK(
       source_ >= 0,
-      "hccl: only a finished receive has a source rank, not ",
+      "hccl: ",
       about_.text,
-      ".");
+      " has no source rank: it is no "
+      "receive, or it failed.");
   return source_;
 }
 

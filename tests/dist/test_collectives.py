@@ -4,6 +4,7 @@
 import pytest
 import torch
 import torch.distributed as dist
+from ranks import ranks
 
 DTYPES = [
     torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn,
@@ -281,3 +282,11 @@ def wrong_arguments(rank, size):
 
 def test_what_ranks_disagree_on_is_said_and_survived(four):
     four.run(wrong_arguments)
+
+
+def test_memory_the_host_cannot_read():
+    """Through pinned copies: down on the caller's stream, up before the work is done."""
+    with ranks(4, NPU_HOST_ACCESS="none", NPU_HOST_ASYNC="1", NPU_HOST_DEVICES="2") as made:
+        made.run(all_reductions, torch.bfloat16)
+        made.run(all_moves, torch.int16)
+        made.run(messages)
