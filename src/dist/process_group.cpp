@@ -108,6 +108,7 @@ WorkPtr ProcessGroupHccl::start_on(
       job->text,
       " was asked of a group that was aborted or "
       "destroyed. Make a new one with init_process_group or new_group.");
+  shared_->raise_unseen();
   const std::string dead = shared_->failure();
   if (!dead.empty()) {
     throw_backend_error(dead);

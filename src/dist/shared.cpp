@@ -206,11 +206,26 @@ void ProcessGroupHccl::Shared::call_back(
 
 void ProcessGroupHccl::Shared::finish(Job& job, std::exception_ptr error) {
   const auto work = job.work;
+  const bool failed = error != nullptr;
   if (work->finish_waiting(std::move(error))) {
     call_back(work);
   }
   const std::lock_guard lock(mutex_);
   pending_.erase(work);
+  if (failed && work->about().stream_waits) {
+    unseen_.push_back(work);
+  }
+}
+
+void ProcessGroupHccl::Shared::raise_unseen() {
+  std::vector<c10::intrusive_ptr<HcclWork>> unseen;
+  {
+    const std::lock_guard lock(mutex_);
+    unseen.swap(unseen_);
+  }
+  for (const auto& work : unseen) {
+    work->raise_unseen();
+  }
 }
 
 void ProcessGroupHccl::Shared::run(Job& job, bool meeting) {

@@ -26,6 +26,8 @@ struct ProcessGroupHccl::Shared {
   void fail(const std::string& why);
 
   void note(const c10::intrusive_ptr<HcclWork>& work);
+  // Errors of earlier calls that no wait() could raise.
+  void raise_unseen();
   std::vector<c10::intrusive_ptr<HcclWork>> pending() const;
 
  private:
@@ -41,6 +43,7 @@ struct ProcessGroupHccl::Shared {
   std::string failure_;
   std::set<c10::intrusive_ptr<HcclWork>> pending_;
   std::vector<std::unique_ptr<Lane>> callbacks_;
+  std::vector<c10::intrusive_ptr<HcclWork>> unseen_;
 };
 
 // Ranks want different things: an error of the call, not the end of the group.

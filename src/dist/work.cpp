@@ -65,9 +65,21 @@ void HcclWork::rethrow() {
   {
     const std::lock_guard lock(mutex_);
     error = exception_;
+    told_ = true;
   }
   if (error) {
     std::rethrow_exception(error);
+  }
+}
+
+void HcclWork::raise_unseen() {
+  bool told = false;
+  {
+    const std::lock_guard lock(mutex_);
+    told = told_;
+  }
+  if (!told) {
+    rethrow();
   }
 }
 

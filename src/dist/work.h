@@ -56,9 +56,13 @@ class HcclWork : public c10d::Work {
   const About& about() const {
     return about_;
   }
+  // Raises the error of a call that only a stream waited for, unless somebody
+  // was told of it.
+  void raise_unseen();
 
  private:
   void rethrow();
+  bool told_ = false;
 
   const About about_;
   std::vector<at::Tensor> outputs_;

@@ -289,4 +289,3 @@ def test_memory_the_host_cannot_read():
     with ranks(4, NPU_HOST_ACCESS="none", NPU_HOST_ASYNC="1", NPU_HOST_DEVICES="2") as made:
         made.run(all_reductions, torch.bfloat16)
         made.run(all_moves, torch.int16)
-        made.run(messages)
