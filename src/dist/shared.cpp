@@ -206,15 +206,15 @@ void ProcessGroupHccl::Shared::call_back(
 
 void ProcessGroupHccl::Shared::finish(Job& job, std::exception_ptr error) {
   const auto work = job.work;
-  const bool failed = error != nullptr;
+  if (error != nullptr && work->about().stream_waits) {
+    const std::lock_guard lock(mutex_);
+    unseen_.push_back(work);  // before anybody goes on
+  }
   if (work->finish_waiting(std::move(error))) {
     call_back(work);
   }
   const std::lock_guard lock(mutex_);
   pending_.erase(work);
-  if (failed && work->about().stream_waits) {
-    unseen_.push_back(work);
-  }
 }
 
 void ProcessGroupHccl::Shared::raise_unseen() {
