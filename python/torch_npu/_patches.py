@@ -8,7 +8,7 @@ import functools
 
 import torch
 
-from torch_npu import _cast_weight, _compile
+from torch_npu import _cast_weight, _compile, _lightning
 
 
 def apply() -> None:
@@ -22,6 +22,7 @@ def apply() -> None:
     _compile.replay_random_numbers_on_npu()
     _compile.start_device_for_fake_tensors()
     _cast_weight.install()
+    _lightning.install()
 
 
 def _allow_uninitialized_parameters() -> None:

@@ -7,6 +7,8 @@ Each patch acts on groups with an npu backend; for any other it calls what was t
 from __future__ import annotations
 
 import functools
+import importlib
+import os
 from datetime import timedelta
 
 import torch
@@ -21,6 +23,7 @@ def install() -> None:
     _set_the_default_type()
     _monitor_barriers()
     _allow_bf16_hooks()
+    _separate_attempts()
 
 
 def _backend_of(group: dist.ProcessGroup) -> object | None:
@@ -93,3 +96,24 @@ def _allow_bf16_hooks() -> None:
         original(self, hook)
 
     DistributedDataParallel._check_comm_hook = check_comm_hook
+
+
+def _separate_attempts() -> None:
+    """torchrun keeps its store when it starts workers again: they would find the addresses of those that ended.
+
+    Only where one agent has started all of them: several agents count their attempts differently.
+    """
+    # The package has a function of this name too.
+    rendezvous = importlib.import_module("torch.distributed.rendezvous")
+    original = rendezvous._create_c10d_store
+
+    @functools.wraps(original)
+    def create_c10d_store(*args: object, **kwargs: object) -> dist.Store:
+        store = original(*args, **kwargs)
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        alone = os.environ.get("GROUP_WORLD_SIZE") == "1"
+        if attempt == "0" or not alone or not rendezvous._torchelastic_use_agent_store():
+            return store
+        return dist.PrefixStore(f"attempt_{attempt}", store)
+
+    rendezvous._create_c10d_store = create_c10d_store
