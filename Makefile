@@ -55,6 +55,7 @@ else
 build: setup ## compile and install into the environment
 	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PIP) --no-build-isolation --no-deps --force-reinstall .
 	@$(PIP) --no-build-isolation --no-deps ./compat
+	@$(PY) scripts/foreign_apex.py || $(PIP) --no-build-isolation --no-deps ./compat/apex
 	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PIP) --no-build-isolation --no-deps --force-reinstall ./optools
 endif
 
@@ -129,9 +130,9 @@ test-modes: build ## tests marked `modes` under 8 devices, async, protect; those
 	@$(foreach mode,$(MODES),echo "== $(mode): $(MODE_$(mode))" && $(MODE_$(mode)) $(PYTEST) -m modes tests/python tests/graph || exit 1;)
 	@$(foreach mode,$(MACHINES),echo "== $(mode): $(MODE_$(mode))" && $(MODE_$(mode)) $(PYTEST) -m machines tests/python || exit 1;)
 
-wheel: setup ## fill dist/ with opennpu, opennpu-tools and the torch_npu metadata
+wheel: setup ## fill dist/ with opennpu, opennpu-tools, the torch_npu metadata and apex
 	@mkdir -p dist
-	@for project in ". -C cmake.define.NPU_BUILD_KIT=ON" ./optools ./compat; do \
+	@for project in ". -C cmake.define.NPU_BUILD_KIT=ON" ./optools ./compat ./compat/apex; do \
 	  TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PY) -m pip wheel -q --no-build-isolation --no-deps -w dist $$project || exit 1; done
 	@ls -1 dist
 

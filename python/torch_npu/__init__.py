@@ -20,7 +20,7 @@ def _called_by_autoload() -> bool:
 
 
 def _autoload() -> None:
-    """Entry point of PyTorch's device backends: never raises, never prints.
+    """Entry point of PyTorch's device backends: never raises.
 
     Where loading was refused (a CUDA build of torch, a build for another torch)
     the package is forgotten again, so that an explicit `import torch_npu` tries
@@ -47,9 +47,11 @@ def _load() -> str:
         from torch_npu import _loader
 
         _loader.load()
-    except Exception:
+    except Exception as error:
         if not _by_autoload:
             raise
+        # PyTorch would only say, much later, that it does not know a device called npu.
+        print(f"{error} `import torch` goes on without npu.", file=sys.stderr)
         return "refused"
     return "loaded"
 

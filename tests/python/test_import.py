@@ -79,7 +79,7 @@ def test_autoload_leaves_a_cuda_build_alone(run_python):
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_autoload_says_nothing_about_another_torch(run_python):
+def test_autoload_says_in_a_line_that_this_is_another_torch(run_python):
     done = run_python(
         AUTOLOAD.format(
             before="torch.__version__ = '1.0.0'",
@@ -89,7 +89,9 @@ def test_autoload_says_nothing_about_another_torch(run_python):
             "else:\n  raise SystemExit('imported')",
         )
     )
-    assert (done.stdout, done.stderr) == ("", "")
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith("torch_npu: built for torch") and "without npu" in line
 
 
 def test_built_for_another_torch(run_python):
@@ -108,6 +110,16 @@ def test_from_the_source_folder(run_python, tmp_path):
     done = run_python("import torch_npu", check=False, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: torch_npu: imported from the source folder")
+
+
+@pytest.mark.skipif(not BY_PIP, reason="`cmake --install` gives no entry points: pip install it")
+def test_torch_from_the_source_folder(run_python, tmp_path):
+    """PyTorch's own words, later, are that it expects one of cpu, cuda, ..."""
+    shutil.copytree(SOURCE / "torch_npu", tmp_path / "torch_npu")
+    done = run_python("import torch; assert torch.ones(2).sum() == 2")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("torch_npu: imported from the source folder")
+    assert "start Python from another folder" in line and line.endswith("without npu.")
 
 
 def test_a_driver_that_fails_is_told_at_first_use(run_python):

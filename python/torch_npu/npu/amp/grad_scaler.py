@@ -23,7 +23,7 @@ class GradScaler(torch.amp.GradScaler):
         enabled: bool = True,
     ):
         self._dynamic = dynamic
-        self._overflowed = False
+        self._overflows: list[torch.Tensor] = []
         super().__init__(
             "npu",
             init_scale=init_scale,
@@ -36,26 +36,18 @@ class GradScaler(torch.amp.GradScaler):
     def _unscale_grads_(self, optimizer, inv_scale, found_inf, allow_fp16):
         found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
         self._agree(found)
-        self._overflowed |= any(flag.item() for flag in found.values())
+        # Added up on the device: an optimizer that looks at the flag itself waits for nobody.
+        for device, flag in found.items():
+            for before in self._overflows:
+                flag.add_(before.to(device, non_blocking=True))
+        self._overflows = list(found.values()) or self._overflows
         return found
 
     def _agree(self, found: dict[torch.device, torch.Tensor]) -> None:
         """Lets processes tell each other; `found` is not zero where a gradient is inf or nan."""
 
-    def step(self, optimizer: torch.optim.Optimizer, *args, **kwargs):
-        if not (self._enabled and self._overflowed):
-            return super().step(optimizer, *args, **kwargs)
-        state = self._per_optimizer_states[id(optimizer)]
-        stage = type(state["stage"])
-        if state["stage"] is stage.STEPPED:
-            raise RuntimeError("step() has already been called since the last update().")
-        if state["stage"] is stage.READY:
-            self.unscale_(optimizer)  # update() wants to know of every optimizer
-        state["stage"] = stage.STEPPED
-        return None
-
     def update(self, new_scale=None) -> None:
-        self._overflowed = False
+        self._overflows = []
         if self._enabled and not self._dynamic and new_scale is None:
             new_scale = self._scale
         super().update(new_scale)
