@@ -58,7 +58,8 @@ def npu_backend(
 ):
     if options:
         compiler_config = _modes.with_options(compiler_config, options)
-    compiler = Compiler(compiler_config, strict, observer)
+    gears = _gears_of(graph_module, compiler_config)
+    compiler = Compiler(compiler_config, strict, observer, recordings=len(gears or ()))
     experimental = compiler_config.experimental_config
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -71,7 +72,35 @@ def npu_backend(
         decompositions=decompositions,
         keep_inference_input_mutations=bool(experimental.keep_inference_input_mutations),
     )(graph_module, example_inputs)
+    run = run if gears is None else _geared(run, gears)
     return _guarded(run, graph_module) if compiler.mutates else run
+
+
+def _gears_of(graph_module, config) -> list[dict] | None:
+    """The calls foreseen by torchair.inference.set_dim_gears, by the graph's inputs."""
+    import sys
+
+    gears = sys.modules.get("torchair.inference._gears")
+    if gears is None:
+        return None
+    places = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    given = [getattr(node.meta.get("grapharg"), "example", None) for node in places]
+    return gears.merged(given, config.inference_config.dynamic_gears_merge_policy.value)
+
+
+def _geared(run, gears: list[dict]):
+    from torchair._compiler import without_recording
+
+    places = list(gears[0])
+    foreseen = {tuple(row.values()) for row in gears}
+
+    def call(*args):
+        if tuple(args[i].shape[dim] for i, dim in places) in foreseen:
+            return run(*args)
+        with without_recording():
+            return run(*args)
+
+    return call
 
 
 def _guarded(run, graph_module):

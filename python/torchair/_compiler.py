@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One graph of AOTAutograd: report, dumps, passes, then a program that runs it."""
 
+import contextlib
 import itertools
 import logging
+import threading
+import time
 import weakref
 
 import torch
@@ -10,24 +13,43 @@ import torch
 from torchair import _verdicts
 
 logger = logging.getLogger("torchair")
+if logger.level == logging.NOTSET:
+    logger.setLevel(logging.ERROR)  # TorchAir's: lines below it are asked for
 _numbers = itertools.count()
 _COPY = torch.ops.aten.copy_.default
 # Called with every graph of every backend: (module, phase, number).
 observers = []
 # What runs compiled graphs, as long as somebody can call it.
 runners = weakref.WeakSet()
+_thread = threading.local()
+EVENT = 35  # TorchAir's level of lines that tell times
+logging.addLevelName(EVENT, "EVENT")
+
+
+@contextlib.contextmanager
+def without_recording():
+    """Graphs that this thread runs in the block are neither recorded nor replayed."""
+    before = getattr(_thread, "plain", False)
+    _thread.plain = True
+    try:
+        yield
+    finally:
+        _thread.plain = before
 
 
 class Compiler:
-    def __init__(self, config, strict: bool = False, observer=None):
+    def __init__(self, config, strict: bool = False, observer=None, recordings: int = 0):
+        """`recordings`: so many sizes are foreseen, all of them are kept."""
         self.config = config
+        self._recordings = recordings
         self._strict = strict
         self.mutates = False  # some graph writes an input
         self._observer = observer  # called with every graph: (module, phase, number)
 
     def compile(self, module: torch.fx.GraphModule, example_inputs, *, phase: str):
-        number = next(_numbers)
+        number, began = next(_numbers), time.perf_counter()
         debug = self.config.debug
+        _name_ignored(self.config)
         metadata = getattr(torch._guards.TracingContext.try_get(), "fw_metadata", None)
         self.mutates |= bool(getattr(metadata, "mutated_inp_runtime_indices", ()))
         self.mutates |= any(n.target is _COPY for n in module.graph.nodes)
@@ -54,8 +76,11 @@ class Compiler:
             return boxed(module)
         from torchair._lower import lower
 
-        limit = debug.aclgraph.static_capture_size_limit.raw
-        return _runner(lower(module), phase, limit)
+        limit = max(debug.aclgraph.static_capture_size_limit.raw, self._recordings)
+        run = _runner(lower(module), phase, limit)
+        taken = (time.perf_counter() - began) * 1e6
+        logger.log(EVENT, "graph %d (%s): compiled in %.0f us", number, phase, taken)
+        return run
 
     def _report(self, module, example_inputs) -> bool:
         """Writes the summary; True when the graph is to run eagerly after it."""
@@ -78,6 +103,28 @@ class Compiler:
             _graph_dump.write(module, dump.type.value, dump.path.value, stage, number)
 
 
+# Options of Ascend's engine: checked, and without effect here.
+_WITHOUT_EFFECT = (
+    "aoe_config.", "dump_config.", "fusion_config.", "ge_config.", "debug.deadlock_check",
+    "debug.aclgraph.clone_input", "debug.aclgraph.remove_cat_ops",
+    "debug.aclgraph.disable_mempool_reuse_in_same_fx", "export.experimental.",
+    "experimental_config.aclgraph.", "experimental_config.cc_parallel_enable",
+    "experimental_config.memory_efficiency", "experimental_config.static_model_ops_lower_limit",
+    "experimental_config.npu_fx_pass", "experimental_config.topology_sorting_strategy",
+    "experimental_config.enable_ref_data", "experimental_config.enable_view_optimize",
+    "experimental_config.tiling_schedule_optimize", "experimental_config.frozen_parameter",
+)  # fmt: skip
+_named: set[str] = set()
+
+
+def _name_ignored(config) -> None:
+    """A debug line, once, for each option that is set and means nothing here."""
+    for name, _ in config.changed():
+        if name.startswith(_WITHOUT_EFFECT) and name not in _named:
+            _named.add(name)
+            logger.debug("option %s is accepted and has no effect on this engine", name)
+
+
 def boxed(module):
     """`module` called with one list, which is emptied."""
 
@@ -88,6 +135,14 @@ def boxed(module):
 
     run._boxed_call = True
     return run
+
+
+def _timed(run, args: list, name: str):
+    began = time.perf_counter()
+    try:
+        return run(args)
+    finally:
+        logger.log(EVENT, "%s: ran in %.0f us", name, (time.perf_counter() - began) * 1e6)
 
 
 def _runner(program, phase: str, limit: int):
@@ -101,6 +156,10 @@ def _runner(program, phase: str, limit: int):
         if torch.autograd.profiler._is_profiler_enabled:
             with torch.profiler.record_function(name):
                 return run_program(args)
+        if getattr(_thread, "plain", False):
+            return program.run(args)
+        if logger.isEnabledFor(EVENT):
+            return _timed(run_program, args, name)
         return run_program(args)
 
     run._boxed_call = True

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""debug.graph_dump: a graph as text, or as Python that runs."""
+"""debug.graph_dump: a graph as text, as Python that runs, as nodes for TensorBoard, as JSON."""
 
 import datetime
+import json
 import os
 
 import torch
@@ -17,8 +18,39 @@ def write(module: torch.fx.GraphModule, form: str, folder: str | None, stage: st
     os.makedirs(folder, mode=0o750, exist_ok=True)
     path = os.path.join(folder, name)
     with open(path, "w", encoding="utf-8") as file:
-        file.write(python_text(module) if form == "py" else node_text(module))
+        file.write(_WRITERS[form](module))
     return path
+
+
+def json_text(module: torch.fx.GraphModule) -> str:
+    """What torchair reads back. A graph with more than operators in it says what that is."""
+    from torchair import _graph_json
+
+    try:
+        data = _graph_json.write(module)
+    except _graph_json.NotWritable as why:
+        data = {"version": _graph_json.VERSION, "incomplete": str(why)}
+        data["lines"] = node_text(module).splitlines()
+    return json.dumps(data, indent=1) + "\n"
+
+
+def tensorboard_text(module: torch.fx.GraphModule) -> str:
+    """Nodes as TensorBoard's graph page reads them."""
+    from torchair.fx_summary import printed
+
+    lines = []
+    for node in module.graph.nodes:
+        lines += ["node {", f"  name: {_quoted(node.name)}", f"  op: {_quoted(node.target)}"]
+        lines += [f"  input: {_quoted(n.name)}" for n in node.all_input_nodes]
+        if node.meta.get("val") is not None:
+            value = _quoted(printed(node.meta["val"]))
+            lines += ["  attr {", '    key: "result"', f"    value {{ s: {value} }}", "  }"]
+        lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(value) -> str:
+    return json.dumps(str(value), ensure_ascii=True)
 
 
 def node_text(module: torch.fx.GraphModule) -> str:
@@ -80,3 +112,11 @@ def _size(value) -> int:
         return value
     hint = getattr(value.node, "hint", None)
     return int(hint) if hint is not None else 2
+
+
+_WRITERS = {
+    "txt": node_text,
+    "pbtxt": tensorboard_text,
+    "py": python_text,
+    "json": json_text,
+}

@@ -104,6 +104,8 @@ constexpr Variable kTable[] = {
      "What are_compatible_impl_enabled answers."},
     {"TORCH_TRANSFER_TO_NPU", Type::kFlag, Group::kAscend, kFlagValues, "0",
      "Importing torch_npu also imports torch_npu.contrib.transfer_to_npu."},
+    {"TORCHAIR_CACHE_HOME", Type::kText, Group::kAscend, "a folder", ".torchair_cache",
+     "Where torchair.inference.cache_compile keeps graphs."},
     {"RANK", Type::kText, Group::kAscend, "a number", "none",
      "The process's rank: shown in errors; only rank 0 warns."},
     {"HCCL_EXEC_TIMEOUT", Type::kText, Group::kAscend, "seconds, from 1 to 2147483", "none",

@@ -32,7 +32,7 @@ def _debug() -> Group:
     return Group(
         "DebugConfig",
         graph_dump=Group(
-            "GraphDumpConfig", type=choice(None, "txt", "pbtxt", "py"), path=path(None)
+            "GraphDumpConfig", type=choice(None, "txt", "pbtxt", "py", "json"), path=path(None)
         ),
         data_dump=Group(
             "DataDumpConfig", type=choice(None, "npy"), path=path(None), filter=function()

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operator of OpInfo alone through torch.compile: static sizes, then dynamic ones; and what
+the report says about it against what strict compile does.
+
+`make test` takes a sample; OPENNPU_TEST_FULL=1 all operators, and 500 variations of dtype and size.
+"""
+
+import os
+import warnings
+
+import pytest
+import torch
+import torchair
+from test_operators import NOT_UNIQUE, SKIP, TRACED_WITH_VECTORS, close, equal
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_flatten, tree_map
+from torchair import _verdicts
+
+FULL = os.environ.get("OPENNPU_TEST_FULL") == "1"
+GROUPS = 16 if FULL else 2
+STEP = GROUPS if FULL else 60
+# Dynamo cannot trace their arguments, or what they give cannot be compared.
+LEFT_OUT = SKIP | {"item", "nonzero_static", "normal", "_segment.reduce"}
+
+
+def operators(group):
+    return [op for op in op_db[group::STEP] if op.name not in LEFT_OUT]
+
+
+def moved(sample):
+    take = lambda v: v.detach().npu() if isinstance(v, torch.Tensor) else v  # noqa: E731
+    return tree_map(take, (sample.input, sample.args, sample.kwargs))
+
+
+def samples(op, dtype):
+    found = []
+    for sample in op.sample_inputs("cpu", dtype):
+        leaves = tree_flatten((sample.input, sample.args, sample.kwargs))[0]
+        tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
+        if tensors and all(t.layout == torch.strided for t in tensors):
+            found.append(moved(sample))
+    return found
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_operators(group):
+    """The second sample has other sizes, so Dynamo compiles it with symbols."""
+    seen = 0
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        for op in operators(group):
+            if torch.float32 not in op.supported_dtypes("cpu"):
+                continue
+            torch._dynamo.reset()
+            run = torch.compile(
+                lambda first, args, kwargs, op=op: op.op(first, *args, **kwargs),
+                backend=torchair.get_npu_backend(),
+            )
+            for first, args, kwargs in samples(op, torch.float32)[: 3 if FULL else 2]:
+                torch.manual_seed(42)
+                wanted = tree_flatten(op.op(first, *args, **kwargs))[0]
+                for _ in range(2):
+                    torch.manual_seed(42)
+                    got = tree_flatten(run(first, args, kwargs))[0]
+                    alike = close if op.name in TRACED_WITH_VECTORS | NOT_UNIQUE else equal
+                    assert all(map(alike, got, wanted)), f"{op.name} {op.variant_test_name}"
+                seen += 1
+    assert seen
+
+
+def compiles_strictly(function) -> bool:
+    torch._dynamo.reset()
+    try:
+        torch.compile(function, backend=torchair.get_npu_backend(strict=True))()
+    except Exception as error:
+        assert "strict compile" in str(error), error
+        return False
+    return True
+
+
+def reported(function) -> bool:
+    """Whether every call of the function's graphs is supported, as the report says."""
+    seen = []
+
+    def observe(module, phase, number):
+        nodes = [n for n in module.graph.nodes if n.op == "call_function"]
+        seen.extend(_verdicts.of(n.target)[1] for n in nodes)
+
+    from torchair import _compiler
+
+    torch._dynamo.reset()
+    _compiler.observers.append(observe)
+    try:
+        torch.compile(function, backend=torchair.get_npu_backend())()
+    finally:
+        _compiler.observers.remove(observe)
+    return all(verdict in (_verdicts.SUPPORTED, _verdicts.PARTIAL) for verdict in seen)
+
+
+def variations():
+    """(operator, sample) of many dtypes and sizes, the same ones every time."""
+    dtypes = (torch.float32, torch.float16, torch.int32, torch.bool, torch.float64)
+    wanted, step = (500, 1) if FULL else (6, 97)
+    found = 0
+    for i, op in enumerate(op for op in op_db[::step] if op.name not in LEFT_OUT):
+        dtype = dtypes[i % len(dtypes)]
+        if dtype in op.supported_dtypes("cpu"):
+            some = samples(op, dtype)
+            for sample in some[-1:] if found % 2 else some[:1]:
+                found += 1
+                yield op, sample
+        if found >= wanted:
+            return
+
+
+@pytest.mark.parametrize("profile", ["none", "ascend910b"])
+def test_the_report_is_what_strict_compile_does(profile, monkeypatch):
+    monkeypatch.setattr(_verdicts, "profile", lambda: "" if profile == "none" else profile)
+    answers = set()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        for op, (first, args, kwargs) in variations():
+            function = lambda: op.op(first, *args, **kwargs)  # noqa: B023, E731
+            said = reported(function)
+            assert said == compiles_strictly(function), f"{op.name}: the report says {said}"
+            answers.add(said)
+    assert profile == "none" or answers == {True, False}
+
+
+def test_an_operator_without_a_kernel_is_an_island_and_named():
+    @torch.library.custom_op("graph_tests::on_cpu_only", mutates_args=(), device_types="cpu")
+    def on_cpu_only(x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(x.numpy() * 2)
+
+    on_cpu_only.register_fake(lambda x: torch.empty_like(x))
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.linear(on_cpu_only(x + 1)) - 1
+
+    model, x = Model().npu(), torch.randn(2, 3, device="npu")
+    backend = torchair.get_npu_backend()
+    run = torch.compile(model, backend=backend, fullgraph=True)
+    with torch.no_grad():
+        for _ in range(3):
+            assert torch.equal(run(x), model(x))
+        report = backend.explain(model)(x)
+    assert "graph_tests.on_cpu_only.default" in [name for name, *_ in report.fix_next()]
