@@ -166,11 +166,14 @@ class Step:
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     def __call__(self) -> torch.Tensor:
-        self.optimizer.zero_grad()
-        loss = self.case.loss(self.model, *self.batch)
+        loss = self.forward()
         loss.backward()
         self.optimizer.step()
         return loss.detach()
+
+    def forward(self) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        return self.case.loss(self.model, *self.batch)
 
 
 def _tokens(batch: int, time: int, vocabulary: int = VOCAB) -> torch.Tensor:
@@ -213,6 +216,8 @@ CASES = {
     "gpt-tiny": _gpt(4, 64, 2, 32),
     "gpt-small": _gpt(4, 256, 4, 128),
     "gpt-medium": _gpt(6, 512, 4, 256),
+    # As published: 12 layers of 12 heads, for an accelerator.
+    "gpt2-small": _gpt(12, 768, 4, 512, vocabulary=50257, head_size=64),
     "gpt-tiny-dropout": _gpt(4, 64, 2, 32, 0.1),
     "gpt-small-dropout": _gpt(4, 256, 4, 128, 0.1),
     "gpt-medium-dropout": _gpt(6, 512, 4, 256, 0.1),

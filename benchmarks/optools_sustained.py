@@ -2,11 +2,13 @@
 """What op_tools cost a run that goes on: 50 steps in one go, plain steps before and after them.
 
     python -m benchmarks.optools_sustained [--model gpt-small-wide] [--device npu] [--steps 50]
-        [--tools capture,overflow] [--rounds 3] [--memory 0]
+        [--tools capture,overflow] [--rounds 1] [--memory 0]
 
 `python -m benchmarks.optools` times single steps, in which a queue is never full and a disk never
 behind. Here everything counts, stop() included, and what the disk takes is measured beside it.
---memory N: so many steps under each tool, and how the process's memory grew.
+Without flags: every figure that has a bar, in under 5 minutes on an idle machine. Those of a step
+of GPT tiny, of a small add under OpAutoCompare and of starting and stopping come last.
+--memory N: so many steps under each tool instead, and how the process's memory grew.
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ from collections.abc import Callable
 import torch
 
 from benchmarks import models
-from benchmarks.optools import _forget_files, _resident, tools
+from benchmarks.optools import BARS as STEP_BARS
+from benchmarks.optools import _forget_files, _resident, tools, with_tool
 
 # Slowdown of a step that lasts, wall time; a capture may instead fill the disk.
 BARS = {"overflow": 1.35, "capture": 3.5, "autocompare": 3.5}
 DISK_SHARE = 0.8
+SWITCH_BAR = 20.0  # milliseconds to start and stop a tool
 CHUNK = 4 << 20
 
 
@@ -120,6 +124,47 @@ def measure_tool(
     print(text, flush=True)
 
 
+def measure_switching(device: str) -> None:
+    """Starting and stopping each tool, and a step of GPT tiny under those with a bar for it."""
+    step = models.build("gpt-tiny").to(device)
+    _times(step, 3)
+    took = {}
+    for name, start in tools().items():
+        if "backward" in name:
+            continue
+        with contextlib.redirect_stdout(io.StringIO()):
+            ratio, took[name] = with_tool(step, start, 20 if name == "overflow" else 6)
+        if name == "overflow":
+            bar = STEP_BARS[name][0]
+            verdict = "met" if ratio.meets(bar) else "MISSED"
+            print(f"gpt-tiny, overflow: {ratio}; bar {bar}x {verdict}", flush=True)
+    listed = ", ".join(f"{name} {ms:.1f}" for name, ms in took.items())
+    least = min(took.values())
+    verdict = "met" if least <= SWITCH_BAR else "MISSED"
+    print(f"start + stop, ms: {listed}; bar {SWITCH_BAR:g} ms {verdict}", flush=True)
+
+
+def measure_small_call(device: str) -> None:
+    """A call of nothing much under OpAutoCompare, until it is judged."""
+    import op_tools
+
+    x = torch.ones(8, device=device)
+    tool = op_tools.OpAutoCompare()
+    tool.every = 1
+    tool.report = lambda: None
+    tool.start()
+    x + x
+    tool.wait()
+    count = 2000
+    start = time.perf_counter()
+    for _ in range(count):
+        x + x
+    tool.wait()
+    took = (time.perf_counter() - start) / count
+    tool.stop()
+    print(f"a small add under OpAutoCompare: {1e6 * took:.1f} us", flush=True)
+
+
 def measure_memory(
     name: str, step: Callable[[], object], start: Callable[[], object], steps: int
 ) -> None:
@@ -148,9 +193,9 @@ def main() -> None:
     parser.add_argument("--model", default="gpt-small-wide")
     parser.add_argument("--device", default="npu")
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--tools", default="", help="comma-separated; all by default")
+    parser.add_argument("--tools", default="", help="comma-separated; by default those with a bar")
     parser.add_argument("--memory", type=int, default=0, metavar="STEPS")
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
@@ -163,13 +208,17 @@ def main() -> None:
         print(f"{asked.model} on {device}, {asked.threads} threads, wall time", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             os.environ["OP_CAPTURE_DIR"] = folder
+            chosen = asked.tools.split(",") if asked.tools else () if asked.memory else BARS
             for name, start in tools().items():
-                if asked.tools and name.split(",")[0] not in asked.tools.split(","):
+                if "backward" in name or (chosen and name.split(",")[0] not in chosen):
                     continue
                 if asked.memory:
                     measure_memory(name, step, start, asked.memory)
                 else:
                     measure_tool(name, step, start, asked)
+            if not asked.tools and not asked.memory:
+                measure_small_call(device)
+                measure_switching(device)
             del os.environ["OP_CAPTURE_DIR"]
 
 
