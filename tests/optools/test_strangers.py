@@ -17,7 +17,7 @@ import op_tools
 import pytest
 import torch
 from op_tools import captures, run_op_from_data
-from op_tools.captures import reproducer
+from op_tools.captures import judging, reproducer
 from op_tools.cli import main
 from op_tools.ditorch_compat import ditorch_folders
 from op_tools.save_op_args import write_args
@@ -295,6 +295,52 @@ def test_a_few_bytes_that_claim_to_be_many(whole, sizes, capsys):
         code, text = output(capsys, *words)
         assert code in (0, 1) or (code == 2 and "has no call" in text.err), (words, text.err)
     assert time.monotonic() - start < 20
+
+
+@pytest.mark.parametrize("sizes", [SIZES[0], SIZES[2], SIZES[3]], ids=["1d", "2d", "3d"])
+def test_more_than_the_machine_has_is_refused_before_it_is_asked_for(whole, sizes):
+    """A system that promises any amount of memory ends the process that uses it."""
+    folder, ref = whole
+    call = {"number": 900, "op": 77, "args": [tensor(ref, **sizes)], "out": [tensor(ref, **sizes)]}
+    append(folder, (2, SIN), (4, call))
+    record = call_of(folder, 900)
+    for read in (record.load, record.load_arguments, record.load_outputs, record.args[0].load):
+        with pytest.raises(captures.CaptureError, match=r"claims to be .* of 24 bytes in the file"):
+            read()
+    assert "claims to be" in judging.judge(record)["reason"]
+    assert record.args[0].laid_out().shape == torch.Size(sizes["s"])
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"s": [1 << 45], "t": [1]}, {"s": [2], "t": [1 << 45]}], ids=["size", "stride"]
+)
+def test_memory_to_write_into_is_refused_as_well(whole, sizes):
+    folder, _ = whole
+    blank = {**TENSOR, **sizes, "w": "an out argument"}
+    append(folder, (2, SIN), (4, {"number": 900, "op": 77, "args": [Ext(1, blank)], "out": []}))
+    with pytest.raises(captures.CaptureError, match="claims to be"):
+        call_of(folder, 900).load()
+
+
+def test_holes_that_repeated_elements_would_excuse(whole):
+    """Six elements, said to be 2^50 by repeating, do not make 2^45 zeros between them cheap."""
+    folder, ref = whole
+    sizes = {"s": [6, 1 << 50], "t": [1 << 45, 0], "f": 16}
+    append(
+        folder, (2, SIN), (4, {"number": 900, "op": 77, "args": [tensor(ref, **sizes)], "out": []})
+    )
+    made = call_of(folder, 900).args[0].laid_out()
+    assert made[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_showing_what_is_conjugated_and_repeated(whole, capsys):
+    folder, ref = whole
+    sizes = {"d": "complex64", "s": [3, 1 << 50], "t": [1, 0], "f": 2}
+    append(
+        folder, (2, SIN), (4, {"number": 900, "op": 77, "args": [tensor(ref, **sizes)], "out": []})
+    )
+    code, text = output(capsys, "show", folder, "900", "--values")
+    assert code == 0 and "of the 3 elements it repeats" in text.out
 
 
 def test_an_expanded_tensor_is_still_shown(capsys):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from op_tools.core import _C
+from op_tools.core import _C, memory_limit
 from op_tools.core.containers import copy_tensor
 from op_tools.core.errors import CaptureError
 from op_tools.core.printing import printable
@@ -91,7 +91,14 @@ class TensorRef:
         return f"{name}{list(self.shape)}".replace(" ", "")
 
     def load(self, device: str | torch.device = "cpu") -> torch.Tensor:
-        """The tensor, with its dtype, strides and bits. Raises CaptureError without contents."""
+        """The tensor, with its dtype, strides and bits. Raises CaptureError without contents, and
+        where so few bytes are repeated so often that nothing could be computed with it."""
+        if self.numel * self.dtype.itemsize > self.nbytes:
+            self._check_size(self.numel)
+        return self.laid_out(device)
+
+    def laid_out(self, device: str | torch.device = "cpu") -> torch.Tensor:
+        """The same, however often elements are repeated: to be looked at, not to compute with."""
         if self.numel and self.hash is None:
             raise CaptureError(f"{self.describe()} was captured without contents: {self.reason}")
         tensor = self._made()
@@ -111,8 +118,23 @@ class TensorRef:
 
     def blank(self, device: str | torch.device) -> torch.Tensor:
         """Memory of its shape, for what is only written."""
+        self._check_size(max(self.numel, self.span))
         with _damage(self):
             return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
+
+    @property
+    def span(self) -> int:
+        """Elements from its first one in memory to its last."""
+        return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride)) if self.numel else 0
+
+    def _check_size(self, elements: int) -> None:
+        """Before memory is asked for: a system may promise any amount of it."""
+        claimed = elements * self.dtype.itemsize
+        if memory_limit.is_too_much(claimed):
+            raise CaptureError(
+                f"{self.describe()} claims to be {claimed / 2**30:.3g} GiB, of {self.nbytes} bytes "
+                "in the file: more than can be computed with in this machine's memory"
+            )
 
     def _made(self) -> torch.Tensor:
         if self.numel == 0:
@@ -132,11 +154,10 @@ class TensorRef:
             return flat.as_strided(self.shape, self.stride)
         order = sorted(range(len(self.shape)), key=lambda d: (-self.stride[d], d))
         dense = flat.view([self.shape[d] if self.stride[d] else 1 for d in order])
-        span = 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride))
-        if span > max(64 * self.numel, 1 << 20):  # mostly holes: strides are not worth it
+        if self.span > max(64 * flat.numel(), 1 << 20):  # mostly holes: strides are not worth it
             back = [order.index(d) for d in range(len(order))]
             return dense.permute(back).expand(self.shape)
-        whole = torch.zeros(span, dtype=self.dtype)
+        whole = torch.zeros(self.span, dtype=self.dtype)
         kept = [self.shape[d] if self.stride[d] else 1 for d in order]
         whole.as_strided(kept, [self.stride[d] for d in order]).copy_(dense)
         return whole.as_strided(self.shape, self.stride)

@@ -65,10 +65,9 @@ def _tensor(place: str, ref: TensorRef, values: bool) -> int:
         print(f"{text}: {ref.reason or 'empty'}")
         return 0
     try:
-        tensor = ref.load().resolve_conj().resolve_neg()
-        stored = ref.elements()
+        tensor, stored = ref.laid_out(), ref.elements()
         many = ref.numel > MOST_SHOWN * max(stored.numel(), 1)
-        looked = stored if many else tensor
+        looked = stored if many else tensor.resolve_conj().resolve_neg()
         stats = _C.statistics(looked)
     except (CaptureError, RuntimeError) as error:  # a dtype without arithmetic
         print(f"{text}: {first_line(error)}")
