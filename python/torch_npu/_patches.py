@@ -5,10 +5,12 @@ Each patch touches npu tensors only; for any other it calls what was there.
 """
 
 import functools
+import io
 
 import torch
 
 from torch_npu import _cast_weight, _compile, _lightning
+from torch_npu._on_import import when_imported
 
 
 def apply() -> None:
@@ -23,6 +25,8 @@ def apply() -> None:
     _compile.start_device_for_fake_tensors()
     _cast_weight.install()
     _lightning.install()
+    _allow_flex_attention()
+    _answer_for_default_streams()
 
 
 def _allow_uninitialized_parameters() -> None:
@@ -36,6 +40,35 @@ def _name_profiler_activity() -> None:
     activity = torch._C._profiler.ProfilerActivity
     if not hasattr(activity, "NPU"):
         activity.NPU = activity.PrivateUse1
+
+
+def _allow_flex_attention() -> None:
+    """It refuses devices that it does not know by name; its operators work on npu, backward too."""
+
+    def allow(module) -> None:
+        original = module._validate_device
+
+        @functools.wraps(original)
+        def validate_device(query, key, value):
+            if query.device.type != "npu":
+                original(query, key, value)
+
+        module._validate_device = validate_device
+
+    when_imported(["torch.nn.attention.flex_attention"], allow)
+
+
+def _answer_for_default_streams() -> None:
+    """Offloaded caches of Transformers ask torch.cuda for the default stream of a tensor's device."""
+    original = torch.cuda.default_stream
+
+    @functools.wraps(original)
+    def default_stream(device=None):
+        if isinstance(device, torch.device) and device.type == "npu":
+            return torch.npu.default_stream(device)
+        return original(device)
+
+    torch.cuda.default_stream = default_stream
 
 
 def _patch_dlpack() -> None:
@@ -61,8 +94,11 @@ def _patch_forking_pickler() -> None:
     """Npu tensors travel between processes as copies.
 
     Device memory cannot be shared with another process, and PyTorch's reducer
-    would end in an error about storages; the bytes go through CPU instead.
+    would end in an error about storages; the bytes go through CPU instead. Arguments of a process
+    that is about to be spawned are sent by value: shared memory of a copy ends with the copy, before
+    that process can open it.
     """
+    from multiprocessing.context import get_spawning_popen
     from multiprocessing.reduction import ForkingPickler
 
     from torch.multiprocessing import reductions
@@ -75,12 +111,13 @@ def _patch_forking_pickler() -> None:
             return original(tensor)
         if tensor.requires_grad and not tensor.is_leaf:
             return original(tensor)  # PyTorch's own refusal
-        return _rebuild_npu, (
-            tensor.detach().cpu(),
-            str(tensor.device),
-            tensor.requires_grad,
-            type(tensor),
-        )
+        copy = tensor.detach().cpu()
+        rest = (str(tensor.device), tensor.requires_grad, type(tensor))
+        if get_spawning_popen() is None:
+            return _rebuild_npu, (copy, *rest)
+        file = io.BytesIO()
+        torch.save(copy, file)
+        return _rebuild_npu_from_bytes, (file.getvalue(), *rest)
 
     reductions.reduce_tensor = reduce_tensor
     for kind in (torch.Tensor, torch.nn.Parameter, *torch._tensor_classes):
@@ -92,6 +129,10 @@ def _rebuild_npu(on_cpu, device, requires_grad, kind):
     if issubclass(kind, torch.nn.Parameter):
         return torch.nn.Parameter(moved, requires_grad=requires_grad)
     return moved.requires_grad_(requires_grad) if requires_grad else moved
+
+
+def _rebuild_npu_from_bytes(data, device, requires_grad, kind):
+    return _rebuild_npu(torch.load(io.BytesIO(data)), device, requires_grad, kind)
 
 
 def _patch_deepcopy() -> None:

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lightning learns of npu when its connector is imported: it has no entry point for accelerators.
-
-Whoever does not import Lightning pays one look into a set for each module that is imported.
-"""
+"""Lightning learns of npu when its connector is imported: it has no entry point for accelerators."""
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import sys
 import warnings
 from types import ModuleType
+
+from torch_npu._on_import import when_imported
 
 # What chooses accelerator, strategy and precision: of the Trainer and of Fabric, under both names
 # that each package has.
@@ -25,38 +21,7 @@ CONNECTORS = frozenset(
 
 
 def install() -> None:
-    for name in CONNECTORS & set(sys.modules):
-        _connect(sys.modules[name])
-    sys.meta_path.insert(0, _Finder())
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname not in CONNECTORS:
-            return None
-        for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
-                continue
-            spec = finder.find_spec(fullname, path, target)
-            if spec is not None and spec.loader is not None:
-                spec.loader = _ThenConnect(spec.loader)
-                return spec
-        return None
-
-
-class _ThenConnect(importlib.abc.Loader):
-    """Runs a module as its own loader does, then connects it; the module never sees this one."""
-
-    def __init__(self, loader: importlib.abc.Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        _connect(module)
+    when_imported(CONNECTORS, _connect)
 
 
 def _connect(module: ModuleType) -> None:
