@@ -1,53 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.compile on npu tensors: what PyTorch's Python side leaves out for other devices.
 
-What its default backend cannot do is said in one line. A part that is computed twice, as
-torch.utils.checkpoint has it, draws the same random numbers both times. Fake tensors of a process
-that has not touched the device yet can go backward.
+Its default backend, Inductor, gets a CPU twin of the graph (_inductor). A part that is computed
+twice, as torch.utils.checkpoint has it, draws the same random numbers both times. Fake tensors of a
+process that has not touched the device yet can go backward.
 """
 
 import functools
 
 import torch
 
-_TEXT = (
-    "torch.compile: the default backend 'inductor' generates no code for npu devices. Use "
-    'torch.compile(model, backend="aot_eager") or backend="eager".'
-)
 
-
-def refuse_inductor_on_npu() -> None:
+def give_inductor_cpu_twins() -> None:
     """Inductor looks the device up in its tables, deep inside, and ends in a KeyError."""
     wrapper = torch._TorchCompileInductorWrapper
     original = wrapper.__call__
 
     @functools.wraps(original)
     def call(self, model_, inputs_, **kwargs):
-        if _uses_npu(model_, inputs_):
-            _raise()
-        return original(self, model_, inputs_, **kwargs)
+        if not _uses_npu(model_, inputs_):
+            return original(self, model_, inputs_, **kwargs)
+        from torch_npu import _inductor
+
+        patches = {**self.config, **(kwargs.get("config_patches") or {})}
+        return _inductor.compile_graph(model_, inputs_, patches, getattr(self, "name", None))
 
     wrapper.__call__ = call
 
 
+def refuse_ahead_of_time(module) -> None:
+    """AOTInductor ends in its table of devices. `module` is torch._inductor.compile_fx."""
+    original = module.compile_fx_aot
+
+    @functools.wraps(original)
+    def compile_fx_aot(model_, example_inputs_, *args, **kwargs):
+        if _uses_npu(model_, example_inputs_):
+            from torch_npu import _inductor
+
+            raise RuntimeError(_inductor.AHEAD_OF_TIME)
+        return original(model_, example_inputs_, *args, **kwargs)
+
+    module.compile_fx_aot = compile_fx_aot
+
+
 def _uses_npu(graph_module, inputs) -> bool:
     values = list(inputs)
-    values += [node.meta.get("example_value") for node in graph_module.graph.nodes]
+    for node in graph_module.graph.nodes:
+        values += [node.meta.get("example_value"), node.meta.get("val")]
     return any(isinstance(value, torch.Tensor) and value.is_npu for value in values)
-
-
-def _raise() -> None:
-    import inspect
-
-    from torch._dynamo.exc import ShortenTraceback
-
-    # A ShortenTraceback passes through Dynamo without its frames; Dynamo adds
-    # paragraphs to the arguments of whatever passes, so the text is kept apart.
-    class NoCompilerBackendError(ShortenTraceback):
-        def __str__(self) -> str:
-            return _TEXT
-
-    raise NoCompilerBackendError(_TEXT, first_useful_frame=inspect.currentframe())
 
 
 def replay_random_numbers_on_npu() -> None:

@@ -9,7 +9,7 @@ import io
 
 import torch
 
-from torch_npu import _cast_weight, _compile, _lightning
+from torch_npu import _cast_weight, _compile, _device_interface, _lightning
 from torch_npu._on_import import when_imported
 
 
@@ -20,7 +20,9 @@ def apply() -> None:
     _patch_deepcopy()
     _name_byte_mask_dropout()
     _name_profiler_activity()
-    _compile.refuse_inductor_on_npu()
+    _compile.give_inductor_cpu_twins()
+    when_imported(["torch._inductor.compile_fx"], _compile.refuse_ahead_of_time)
+    when_imported(["torch._dynamo.device_interface"], _device_interface.register)
     _compile.replay_random_numbers_on_npu()
     _compile.start_device_for_fake_tensors()
     _cast_weight.install()

@@ -8,6 +8,7 @@
 #include "python/index.h"
 #include "runtime/allocator/allocator_api.h"
 #include "runtime/backend.h"
+#include "runtime/capture_state.h"
 #include "runtime/device.h"
 #include "runtime/device_peek.h"
 #include "runtime/error.h"
@@ -102,7 +103,9 @@ void bind_device(py::module_& m) {
   m.def(
       "_synchronize",
       [](int device) {
-        synchronize_device(device_or_current(index_of(device)));
+        const c10::DeviceIndex index = device_or_current(index_of(device));
+        refuse_in_capture(index, "torch.npu.synchronize");
+        synchronize_device(index);
       },
       no_gil);
   m.def("_device_properties", &properties);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C: what fell back, and the policy about it.
 #include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include "aten/core/recorder.h"
 #include "aten/core/site.h"
+#include "aten/ladder/host_function.h"
 #include "aten/ladder/report.h"
 #include "aten/ladder/settle.h"
 #include "aten/ops/install.h"
@@ -16,6 +18,7 @@
 #include "npu/kinds.h"
 #include "python/bindings.h"
 #include "python/call_site.h"
+#include "python/index.h"
 #include "runtime/shadow.h"
 
 namespace py = pybind11;
@@ -55,6 +58,45 @@ py::object shadow_stats() {
   out["bytes"] = stats.bytes;
   out["limit"] = stats.limit;
   return out;
+}
+
+// Owns nothing of `tensors` afterwards.
+py::list wrap_all(std::vector<at::Tensor>&& tensors) {
+  py::list out(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    out[i] = py::reinterpret_steal<py::object>(
+        THPVariable_Wrap(std::move(tensors[i])));
+  }
+  tensors.clear();
+  return out;
+}
+
+std::vector<at::Tensor> unwrap_all(const py::handle& tensors) {
+  std::vector<at::Tensor> out;
+  for (const py::handle tensor : tensors) {
+    if (!THPVariable_Check(tensor.ptr())) {
+      throw py::type_error("expected tensors");
+    }
+    out.push_back(THPVariable_Unpack(tensor.ptr()));
+  }
+  return out;
+}
+
+// function(list of CPU tensors) -> sequence of CPU tensors.
+py::list run_host_function(
+    const py::function& function, const py::list& tensors, int device) {
+  const std::vector<at::Tensor> given = unwrap_all(tensors);
+  const auto call = [&function](std::vector<at::Tensor>&& cpu) {
+    const py::gil_scoped_acquire gil;
+    return unwrap_all(function(wrap_all(std::move(cpu))));
+  };
+  std::vector<at::Tensor> results;
+  {
+    const py::gil_scoped_release no_gil;
+    results = ladder::run_host_function(
+        call, given, {c10::DeviceType::PrivateUse1, index_of(device)});
+  }
+  return wrap_all(std::move(results));
 }
 
 py::list explain_operator(const std::string& name) {
@@ -126,6 +168,7 @@ void bind_fallback(py::module_& m) {
   m.def("_composed_kinds", &composed_kinds);
   m.def("_fallback_rows", &fallback_rows);
   m.def("_shadow_stats", &shadow_stats);
+  m.def("_run_host_function", &run_host_function);
   // The program has the address of device memory: rung 5 keeps no copy of it.
   m.def("_give_out", [](std::uintptr_t address, std::size_t bytes) {
     if (Shadows* const shadows = Shadows::active()) {

@@ -9,6 +9,7 @@
 #include "driver/write_watch.h"
 #include "python/bindings.h"
 #include "python/index.h"
+#include "runtime/capture_state.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/external_stream.h"
@@ -46,6 +47,15 @@ void sleep_current_stream(std::int64_t nanoseconds) {
 }  // namespace
 
 void bind_stream(py::module_& m) {
+  m.def("_begin_stream_capture", [](std::int64_t id, int device) {
+    return begin_stream_capture(stream_of(id, device));
+  });
+  m.def("_end_stream_capture", [](std::int64_t id, int device) {
+    return end_stream_capture(stream_of(id, device));
+  });
+  m.def("_is_stream_capturing", [](std::int64_t id, int device) {
+    return is_stream_capturing(stream_of(id, device));
+  });
   // The driver's handle as a number; an id that is no stream raises.
   // `for_show`: nobody is going to queue work with it.
   m.def(

@@ -5,6 +5,7 @@
 #include "driver/services.h"
 #include "runtime/allocator/allocator.h"
 #include "runtime/autograd_threads.h"
+#include "runtime/capture_state.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/event.h"
@@ -63,18 +64,22 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return stream_native_handle(stream);
   }
   bool queryStream(const c10::Stream& stream) const override {
+    refuse_in_capture(stream, "Stream.query");
     return query_stream(stream);
   }
   void synchronizeStream(const c10::Stream& stream) const override {
+    refuse_in_capture(stream, "Stream.synchronize");
     synchronize_stream(stream);
   }
   // NOLINTNEXTLINE: virtual only since 2.12
-  bool isStreamCapturing(const c10::Stream& /*stream*/) const
+  bool isStreamCapturing(const c10::Stream& stream) const
       NPU_OVERRIDE_SINCE_2_12 {
-    return false;
+    return is_stream_capturing(stream);
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
-    synchronize_device(device_or_current(device));
+    const c10::DeviceIndex index = device_or_current(device);
+    refuse_in_capture(index, "synchronize");
+    synchronize_device(index);
   }
 
   void record(
@@ -95,9 +100,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
       auto made = std::make_unique<Event>(timing ? NPU_EVENT_TIMING : 0u);
       made->record(stream);
       *event = made.release();
-      return;
+    } else {
+      as_event(*event).record(stream);
     }
-    as_event(*event).record(stream);
+    note_event(*event, stream);
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) {
@@ -105,15 +111,18 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     }
   }
   bool queryEvent(void* event) const override {
+    refuse_in_capture(event, "Event.query");
     return event == nullptr || as_event(event).query();
   }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
+      refuse_in_capture(event, "Event.synchronize");
       as_event(event).synchronize();
     }
   }
   void destroyEvent(
       void* event, const c10::DeviceIndex /*device*/) const noexcept override {
+    forget_event(event);
     delete static_cast<Event*>(event);
   }
   double elapsedTime(void* start, void* end, const c10::DeviceIndex /*device*/)

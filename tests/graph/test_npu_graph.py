@@ -130,6 +130,98 @@ def test_what_cannot_be_captured_leaves_the_device_usable():
     assert (x + 1).sum().item() == pytest.approx(x.sum().item() + 3, rel=1e-5)
 
 
+def waits():
+    """Calls that wait for what a capture holds, or ask about it."""
+    stream, event = torch.npu.current_stream(), torch.npu.Event()
+    event.record()
+    return {
+        "torch.npu.synchronize": torch.npu.synchronize,
+        "synchronize": torch.accelerator.synchronize,
+        "Stream.synchronize": stream.synchronize,
+        "Stream.query": stream.query,
+        "Event.synchronize": event.synchronize,
+        "Event.query": event.query,
+    }
+
+
+WAITS = (
+    "torch.npu.synchronize", "synchronize", "Stream.synchronize", "Stream.query",
+    "Event.synchronize", "Event.query",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_waiting_breaks_a_capture_and_leaves_the_device_usable(name):
+    x = torch.ones(3, device="npu")
+    graph = torch.npu.NPUGraph()
+    with pytest.raises(RuntimeError, match=rf"capture: {name} is not permitted"):
+        with torch.npu.graph(graph):
+            y = x * 2
+            waits()[name]()
+    # Caught inside, it is told at the end.
+    with pytest.raises(RuntimeError, match=rf"is lost: {name} was called"):
+        with torch.npu.graph(graph):
+            y = x * 2
+            with pytest.raises(RuntimeError, match="not permitted"):
+                waits()[name]()
+    with pytest.raises(RuntimeError, match="without a preceding successful capture"):
+        graph.replay()
+    assert not torch.npu.is_current_stream_capturing()
+    for wait in waits().values():
+        wait()
+    with torch.npu.graph(graph):
+        y = x * 2
+    graph.replay()
+    assert y.tolist() == [2, 2, 2]
+
+
+def test_other_streams_and_events_are_left_alone():
+    x, other = torch.ones(3, device="npu"), torch.npu.Stream()
+    before = torch.npu.Event()
+    before.record(other)
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        y = x + 1
+        other.synchronize()
+        assert other.query() and before.query()
+        before.synchronize()
+    graph.replay()
+    assert y.tolist() == [2, 2, 2]
+
+
+@pytest.mark.skipif(not hasattr(torch.accelerator, "Graph"), reason="since torch 2.13")
+def test_the_graph_of_torch_accelerator(tmp_path):
+    x = torch.zeros(4, device="npu")
+    stream, graph = torch.Stream("npu"), torch.accelerator.Graph()
+    with stream, graph:
+        assert torch.npu.is_current_stream_capturing()
+        x += 1
+    assert x.tolist() == [0, 0, 0, 0]
+    for _ in range(3):
+        graph.replay()
+    assert x.tolist() == [3, 3, 3, 3]
+    shared = torch.accelerator.Graph(pool=graph.pool(), capture_error_mode="thread_local")
+    with stream, shared:
+        y = x * 2
+    shared.replay()
+    assert y.tolist() == [6, 6, 6, 6] and shared.pool() == graph.pool()
+    graph.enable_debug_mode()
+    graph.debug_dump(str(tmp_path / "graph.txt"))
+    assert "add" in (tmp_path / "graph.txt").read_text()
+    graph.reset()
+    with pytest.raises(RuntimeError, match="without a preceding successful capture"):
+        graph.replay()
+    with pytest.raises(RuntimeError, match="is not permitted while a stream is captured"):
+        with stream, graph:
+            x.sum().item()
+    with pytest.raises(RuntimeError, match="without a preceding successful capture"):
+        graph.replay()
+    with stream, graph:
+        x += 2
+    graph.replay()
+    assert x.tolist() == [5, 5, 5, 5]
+
+
 def test_errors_of_torch_cuda():
     graph, _ = captured(lambda: torch.ones(2, device="npu") + 1)
     with pytest.raises(RuntimeError, match="already owns a captured graph"):

@@ -31,6 +31,7 @@ class Capture(TorchDispatchMode):
         self._outside: dict[int, torch.Tensor] = {}
         self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._random = torch.npu.get_rng_state()
+        self.broken = ""  # what was forbidden and called all the same
 
     # While capturing.
 
@@ -61,6 +62,7 @@ class Capture(TorchDispatchMode):
         if reads and any(
             isinstance(a, torch.Tensor) and a.device.type == "npu" for a in tree_flatten(args)[0]
         ):
+            self.broken = self.broken or str(func)
             refuse(str(func))
 
     def _keep_what_is_written(self, func, args, kwargs) -> None:

@@ -96,9 +96,6 @@ def current_device() -> int:
 def synchronize(device: Device = None) -> None:
     """Waits for all work on all streams of the device."""
     _lazy_init()
-    from .graphs import refuse_while_capturing
-
-    refuse_while_capturing("torch.npu.synchronize")
     _C._synchronize(_checked_index(device))
 
 

@@ -7,7 +7,7 @@ engine of graph mode. Results stay where they were captured, as with torch.cuda'
 
 import gc
 import itertools
-import threading
+import sys
 import warnings
 
 import torch
@@ -24,25 +24,15 @@ __all__ += [
 ]  # fmt: skip
 
 _pools = itertools.count(1)
-_captures: dict[tuple[int, int], "NPUGraph"] = {}  # stream -> graph
-_lock = threading.Lock()
 _MODES = ("global", "thread_local", "relaxed")
 
 
 def _key(stream) -> tuple[int, int]:
-    return stream.device_index, stream.stream_id
+    return stream.stream_id, stream.device_index
 
 
 def is_current_stream_capturing() -> bool:
-    return bool(_captures) and _key(torch.npu.current_stream()) in _captures
-
-
-def refuse_while_capturing(what: str) -> None:
-    """Raises when this thread's current stream is being captured."""
-    if _captures and is_current_stream_capturing():
-        from ._capture import refuse
-
-        refuse(what)
+    return torch.npu.is_initialized() and _C._is_stream_capturing(*_key(torch.npu.current_stream()))
 
 
 def graph_pool_handle():
@@ -80,24 +70,29 @@ class NPUGraph:
             )
         from ._capture import Capture
 
-        with _lock:
-            if _key(stream) in _captures:
-                raise RuntimeError("NPU graph capture: this stream is being captured already.")
-            _captures[_key(stream)] = self
+        capture = Capture()
+        if not _C._begin_stream_capture(*_key(stream)):
+            raise RuntimeError("NPU graph capture: this stream is being captured already.")
         self._key = _key(stream)
         self._pool = pool or (next(_pools), 0)
-        self._capture = Capture()
-        self._capture.__enter__()
+        self._capture = capture
+        capture.__enter__()
 
     def capture_end(self) -> None:
         if self._capture is None:
             raise RuntimeError("capture_end() called before capture_begin().")
-        capture, self._capture = self._capture, None
-        capture.__exit__(None, None, None)
-        with _lock:
-            _captures.pop(self._key, None)
         if _key(torch.npu.current_stream()) != self._key:
+            self._abandon()
             raise RuntimeError("Capture must end on the same stream it began on.")
+        capture, broken = self._end()
+        if broken:
+            capture.restore()
+            # An error that is on its way already says it better.
+            if sys.exc_info()[0] is None:
+                raise RuntimeError(
+                    f"The NPU graph capture is lost: {broken} was called while it went on."
+                )
+            return
         program, self._tensors = capture.finish()
         self._names = program.names()
         self._replayer = _C._GraphReplayer(program, 1)
@@ -111,12 +106,16 @@ class NPUGraph:
 
     def _abandon(self) -> None:
         """Ends a capture that failed: nothing of it is kept."""
-        capture, self._capture = self._capture, None
-        if capture is not None:
-            capture.__exit__(None, None, None)
-            with _lock:
-                _captures.pop(self._key, None)
+        if self._capture is not None:
+            capture, _ = self._end()
             capture.restore()
+
+    def _end(self):
+        """(capture, what was forbidden and tried in it)."""
+        capture, self._capture = self._capture, None
+        capture.__exit__(None, None, None)
+        broken = _C._end_stream_capture(*self._key)
+        return capture, capture.broken or broken
 
     def instantiate(self) -> None:
         if self._replayer is None:
