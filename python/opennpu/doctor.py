@@ -4,15 +4,23 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
+from pathlib import Path
 
 VARIABLES = (
     "NPU_", "ASCEND_", "TORCH_NPU_", "PYTORCH_NPU_", "SLOG_", "TORCH_DEVICE_BACKEND_AUTOLOAD",
 )  # fmt: skip
+
+
+# What others read on npu devices: Transformers, Ascend's fault detection.
+OF_LIBRARIES = ("NPU_FA2_SPARSE_MODE", "NPU_ASD_ENABLE", "NPU_ASD_CONFIG")
 
 
 class Finding(Exception):
@@ -24,6 +32,7 @@ class Finding(Exception):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the same as one JSON object")
     parser.set_defaults(run=run)
 
 
@@ -73,16 +82,44 @@ def check_driver() -> str:
 
 def check_devices() -> str:
     import torch
+    import torch_npu
 
     count = torch.npu.device_count()
     if count == 0:
-        raise Finding("the driver reports no device", "check ASCEND_RT_VISIBLE_DEVICES")
+        raise _no_device(torch_npu._C._driver_info()["name"])
     rows = []
     for i in range(count):
         free, total = torch.npu.mem_get_info(i)
         name = torch.npu.get_device_name(i)
         rows.append(f"npu:{i} {name}, {free / 2**30:.1f} of {total / 2**30:.1f} GiB free")
     return "; ".join(rows)
+
+
+def _no_device(driver: str) -> Finding:
+    visible = os.environ.get("ASCEND_RT_VISIBLE_DEVICES")
+    if visible is not None:
+        return Finding(
+            f"ASCEND_RT_VISIBLE_DEVICES={visible!r} leaves none of driver {driver}'s devices",
+            "unset it, or name devices that exist, such as 0",
+        )
+    if _in_container():
+        return Finding(
+            f"driver {driver} finds no device, and this is a container",
+            "start the container with the device's files (docker run --device=/dev/NAME ...) and the "
+            "driver's folders, or set NPU_DRIVER=host",
+        )
+    return Finding(f"driver {driver} finds no device", "set NPU_DRIVER=host, or check the hardware")
+
+
+def _in_container() -> bool:
+    marks = ("/.dockerenv", "/run/.containerenv")
+    if any(os.path.exists(mark) for mark in marks):
+        return True
+    try:
+        groups = Path("/proc/1/cgroup").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return any(word in groups for word in ("docker", "kubepods", "containerd", "lxc"))
 
 
 def check_profile() -> str:
@@ -94,6 +131,32 @@ def check_profile() -> str:
 def check_variables() -> str:
     found = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(VARIABLES)]
     return ", ".join(found) or "none set"
+
+
+def known_variables() -> list[str]:
+    """From the page that is made from the plugin's table, which is installed with it."""
+    import torch_npu
+
+    page = Path(torch_npu.__file__).parent / "data" / "environment.md"
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    return re.findall(r"^\| `(\w+)`", text, re.MULTILINE)
+
+
+def unknown_variables() -> list[str]:
+    """A line for each NPU_ variable that nobody reads, with the name it is nearest to."""
+    known = known_variables()
+    if not known:
+        return ["the list of known ones is not installed: make build"]
+    lines = []
+    for name in sorted(os.environ):
+        if not name.startswith("NPU_") or name in known or name in OF_LIBRARIES:
+            continue
+        near = difflib.get_close_matches(name, known, 1)
+        lines.append(
+            f"{name} is not a variable of this package"
+            + (f"; did you mean {near[0]}?" if near else "; docs/environment.md lists them")
+        )
+    return lines
 
 
 def check_operator() -> str:
@@ -120,16 +183,44 @@ def checks() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "operator", check_operator
 
 
-def run(options: argparse.Namespace) -> int:
+def examine() -> Iterator[dict]:
+    """What each check found, until one fails."""
     for name, check in checks():
         try:
-            print(f"{name:10} {check()}")
+            yield {"name": name, "ok": True, "text": check()}
+            if name == "variables":
+                for line in unknown_variables():
+                    yield {"name": name, "ok": True, "warning": True, "text": line}
         except Finding as finding:
-            print(f"{name:10} FAILED: {finding}\n           do: {finding.do}")
-            return 1
+            yield {"name": name, "ok": False, "text": str(finding), "do": finding.do}
+            return
         except Exception as error:
-            print(f"{name:10} FAILED: {type(error).__name__}: {error}")
-            print("           do: the message above says what is wrong; README.md lists the set-up")
-            return 1
-    print("OK")
-    return 0
+            yield {
+                "name": name,
+                "ok": False,
+                "text": f"{type(error).__name__}: {error}",
+                "do": "the message above says what is wrong; README.md lists the set-up",
+            }
+            return
+
+
+def run(options: argparse.Namespace) -> int:
+    found = []
+    for row in examine():
+        found.append(row)
+        if not options.json:
+            show(row)
+    whole = all(row["ok"] for row in found)
+    if options.json:
+        print(json.dumps({"ok": whole, "checks": found}, indent=2))
+    elif whole:
+        print("OK")
+    return 0 if whole else 1
+
+
+def show(row: dict) -> None:
+    mark = "" if row["ok"] else "FAILED: "
+    mark = "WARNING: " if row.get("warning") else mark
+    print(f"{row['name']:10} {mark}{row['text']}")
+    if "do" in row:
+        print(f"           do: {row['do']}")

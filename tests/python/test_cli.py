@@ -34,6 +34,44 @@ def test_doctor_names_a_driver_that_is_not_there() -> None:
     assert "do:" in done.stdout
 
 
+def test_doctor_as_json() -> None:
+    done = opennpu_command("doctor", "--json", NPU_FALBACK="silent")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0 and found["ok"] is True
+    names = [row["name"] for row in found["checks"]]
+    assert names[0] == "torch" and names[-1] == "operator"
+    [warning] = [row for row in found["checks"] if row.get("warning")]
+    assert warning["name"] == "variables"
+    failed = json.loads(opennpu_command("doctor", "--json", NPU_DRIVER="nonsense").stdout)
+    assert failed["ok"] is False and "nonsense" in failed["checks"][-1]["text"]
+    assert failed["checks"][-1]["do"]
+
+
+def test_doctor_knows_misspelt_variables() -> None:
+    done = opennpu_command(
+        "doctor", NPU_FALBACK="silent", NPU_XYZZY="1", NPU_HOST_DEVICES="2", NPU_FA2_SPARSE_MODE="3"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if "WARNING" in line]
+    assert len(lines) == 2
+    assert "NPU_FALBACK is not a variable of this package; did you mean NPU_FALLBACK?" in lines[0]
+    assert "NPU_XYZZY" in lines[1] and "docs/environment.md" in lines[1]
+
+
+@pytest.mark.parametrize(
+    "name, value, words",
+    [
+        ("NPU_PROFILE", "nonsense", "is not a profile"),
+        ("NPU_FALLBACK", "maybe", "warn, silent, error"),
+    ],
+)
+def test_wrong_values_are_told_at_first_use_of_the_device(name, value, words) -> None:
+    code = "import torch, torch_npu\nprint('imported')\ntorch.zeros(1, device='npu')\nprint('used')"
+    done = interpreter.run(["-c", code], env={**os.environ, name: value}, timeout=120)
+    assert done.stdout.split() == ["imported"] and done.returncode == 1
+    assert name in done.stderr and words in done.stderr
+
+
 def test_explain_code_in_both_languages() -> None:
     english = opennpu_command("explain", "ERR01007", "--lang", "en")
     chinese = opennpu_command("explain", "err01007", "--lang", "zh")

@@ -64,10 +64,18 @@ def _lazy_init() -> None:
     if is_initialized() and not _queued:
         return
     with _lock:
+        _check_settings()
         _C._init()
         while _queued:
             call, _ = _queued.pop(0)
             call()
+
+
+def _check_settings() -> None:
+    """NPU_FALLBACK and NPU_PROFILE are read by the first operator that asks; a wrong value is told before."""
+    if not _C._is_initialized() and not _C._driver_info().get("failure"):
+        _C._fallback_policy()
+        _C._profile_info()
 
 
 def _lazy_call(call: Callable[[], None], seeds_all: bool = False, **_ignored) -> None:
