@@ -16,6 +16,7 @@ F = torch.nn.functional
 def casts_end_with_the_test():
     yield
     torch.set_autocast_enabled("npu", False)
+    torch.set_autocast_cache_enabled(True)
     state.choices, state.scalers = None, []
 
 
@@ -222,6 +223,33 @@ def test_functions_of_the_users_own():
     assert (x[None] @ x[:, None]).dtype == torch.float16
     with amp.disable_casts():
         assert (x[None] @ x[:, None]).dtype == torch.float32
+
+
+def test_combined_gradients_that_a_program_replaced():
+    model, optimizer = make()
+    model, optimizer = amp.initialize(
+        model, optimizer, opt_level="O2", loss_scale=4.0, combine_grad=True, verbosity=0
+    )
+    train(model, optimizer, 2)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.zero_grad(set_to_none=False)
+    assert all(p.grad.abs().sum() == 0 for p in model.parameters())
+    optimizer.zero_grad()
+    assert all(p.grad is None for p in model.parameters())
+    assert train(model, optimizer, 3)[-1] < 1.4
+
+
+def test_weights_that_were_changed_are_seen():
+    """A cast weight that was kept would be the old one."""
+    model, optimizer = make()
+    amp.initialize(model, optimizer, opt_level="O1", verbosity=0)
+    x, _ = data()
+    assert model(x).abs().sum() > 0
+    with torch.no_grad():
+        for p in model[-1].parameters():
+            p.zero_()
+    assert model(x).abs().sum() == 0
 
 
 def test_a_scheduler_and_groups_that_come_later():

@@ -37,7 +37,7 @@ def before_backward(stash: Stash) -> None:
     if stash.scaled:
         return
     stash.kept = {p: p.grad for p in stash.others if p.grad is not None}
-    if stash.combined and _still_combined(stash):
+    if still_combined(stash):
         stash.kept = {p: grad.clone() for p, grad in stash.kept.items()}
         for whole in stash.combined:
             whole.zero_()
@@ -76,7 +76,10 @@ def _unscale_lists(grads: list[Tensor], scaler: LossScaler, found: Tensor) -> No
         found.copy_(torch.maximum(found, flag.to(found.device, non_blocking=True)))
 
 
-def _still_combined(stash: Stash) -> bool:
+def still_combined(stash: Stash) -> bool:
+    """Whether the gradients lie where they were put; not after a program has set one."""
+    if not stash.combined:
+        return False
     from torch_npu.utils import is_combined_tensor_valid
 
     groups = _by_type(stash)
@@ -98,7 +101,7 @@ def _combine(stash: Stash) -> None:
     """The gradients lie one behind the other in one tensor per type, and are summed over ranks."""
     from torch_npu.utils import npu_combine_tensors
 
-    if not (stash.combined and _still_combined(stash)):
+    if not still_combined(stash):
         stash.combined = [npu_combine_tensors(group) for group in _by_type(stash)]
     if state.choices.combine_ddp:
         for whole in stash.combined:

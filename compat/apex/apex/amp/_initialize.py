@@ -79,7 +79,10 @@ def initialize(
         for _ in range(num_losses)
     ]
     torch.set_autocast_dtype(DEVICE, torch.float16)
-    torch.set_autocast_enabled(DEVICE, bool(state.choices.patch_torch_functions))
+    casts = bool(state.choices.patch_torch_functions)
+    torch.set_autocast_enabled(DEVICE, casts)
+    # Cast weights are kept until autocast ends, and this one does not: they would grow old.
+    torch.set_autocast_cache_enabled(not casts)
     say(f"amp: {opt_level}, loss scale {state.choices.loss_scale}")
     return models if optimizers is None else (models, optimizers)
 

@@ -8,7 +8,7 @@ import types
 import torch
 from torch import Tensor
 
-from apex.amp._gradients import Stash
+from apex.amp._gradients import Stash, still_combined
 from apex.amp._state import say, state
 
 
@@ -58,7 +58,6 @@ def _patch_step(optimizer: torch.optim.Optimizer, stash: Stash) -> None:
                 torch._foreach_copy_([low for low, _ in stash.pairs], [m for _, m in stash.pairs])
             for _, master in stash.pairs:
                 master.grad = None
-        torch.clear_autocast_cache()
 
     optimizer.step = types.MethodType(step, optimizer)
 
@@ -86,15 +85,13 @@ def _step_unless(optimizer, original, overflowed: list[tuple[int, Tensor]]) -> N
 
 def _patch_zero_grad(optimizer: torch.optim.Optimizer, stash: Stash) -> None:
     def zero_grad(self, set_to_none: bool = True):
-        for whole in stash.combined:
-            whole.zero_()
-        for p in stash.trained():
-            if stash.combined or p.grad is None:
-                continue
-            if set_to_none:
-                p.grad = None
-            else:
-                p.grad = p.grad.detach().zero_()
+        if still_combined(stash):
+            for whole in stash.combined:
+                whole.zero_()
+        else:
+            for p in stash.trained():
+                kept = None if set_to_none or p.grad is None else p.grad.detach().zero_()
+                p.grad = kept
         for _, master in stash.pairs:
             master.grad = None
         stash.overflowed, stash.scaled = [], False

@@ -51,7 +51,6 @@ def scale_loss(
         _gradients.before_backward(optimizer._amp_stash)
     with torch.autocast(DEVICE, enabled=False):
         yield scaler.scale(loss)
-    torch.clear_autocast_cache()
     if delay_unscale:
         for optimizer in given:
             optimizer._amp_stash.scaled = True
