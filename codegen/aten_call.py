@@ -18,6 +18,7 @@ from aten_overload import MADE_BY, Overload, literal, meta_argument, shard, spli
 from aten_torch import TorchOps
 from torchgen.api import structured
 from torchgen.context import native_function_manager
+from torchgen.model import SchemaKind
 
 SHARDS = 3
 CONSTANT_TYPES = {bool: "bool", int: "std::int64_t", float: "double"}
@@ -50,13 +51,16 @@ def handed(operator: Operator, parameters: list[tuple[str, str]]) -> list[tuple[
             found.append((TENSOR, "at::Tensor()"))
         elif not isinstance(item, Source):
             found.append((CONSTANT_TYPES[type(item)], literal(item)))
-        elif OPTIONAL_TENSOR.fullmatch(types[item.argument]):
-            found.append((TENSOR, f"or_undefined({item.argument})"))
-        elif types[item.argument] == "at::Tensor &":
-            found.append((TENSOR, item.argument))
         else:
-            found.append((types[item.argument], item.argument))
+            found.append(as_handed(types[item.argument], item.argument))
     return found
+
+
+def as_handed(type_: str, name: str) -> tuple[str, str]:
+    """C++ type and expression of one argument for a function written by hand."""
+    if OPTIONAL_TENSOR.fullmatch(type_):
+        return TENSOR, f"or_undefined({name})"
+    return (TENSOR if type_ == "at::Tensor &" else type_), name
 
 
 class Call(Overload):
@@ -128,7 +132,32 @@ class Call(Overload):
             f"      return {self.result(outputs + '.take({i})')};",
             "    }",
             "  }",
+            *self.direct_lines(),
             *self.cpu_lines(),
+        ]
+
+    def direct_arguments(self) -> list[tuple[str, str]]:
+        """C++ type and expression of what the function of key 'direct' gets: all arguments."""
+        return [as_handed(t, n) for t, n in self.parameters if n in self.arguments]
+
+    def direct_lines(self) -> list[str]:
+        """The CPU kernel on the npu tensors themselves, where that is possible."""
+        if not self.operator.options.direct or self.form != "kFunctional":
+            return []
+        tensors = [n for n, a in self.arguments.items() if str(a.type) in ("Tensor", "Tensor?")]
+        inputs = ", ".join(self.tensor(n) for n in tensors)
+        texts = ", ".join(["made", *(text for _, text in self.direct_arguments())])
+        n_out = len(self.function.func.returns)
+        outs = ", ".join(f"&made.at({i})" for i in range(n_out))
+        function = f"{self.operator.cpp_namespace}::{self.operator.options.direct}"
+        return [
+            f"  if (ladder::DirectRun run(site.entry(), why, {{{inputs}}}); run) {{",
+            "    Outputs made(Outputs::Form::kFunctional);",
+            f"    if ({function}({texts})) {{",
+            f"      run.finish({{{outs}}});",
+            f"      return {self.result('made.take({i})')};",
+            "    }",
+            "  }",
         ]
 
 
@@ -238,13 +267,22 @@ def declaration(operator: Operator, torch: TorchOps) -> str:
     return f"npu_reason {name}({', '.join([*first, *constants, *rest])});"
 
 
+def direct_declaration(operator: Operator, torch: TorchOps) -> str:
+    function = next(f for f in operator.functions if f.func.kind() == SchemaKind.functional)
+    types = [t for t, _ in adapter(operator, function, torch).direct_arguments()]
+    return f"bool {operator.options.direct}({', '.join(['npu::Outputs& outputs', *types])});"
+
+
 def header_text(operators: list[Operator], torch: TorchOps) -> str:
     spaces: dict[str, dict[str, str]] = {}
     for operator in operators:
-        text = declaration(operator, torch)
-        spaces.setdefault(operator.cpp_namespace, {}).setdefault(
-            text, str(operator.primary.func.name)
-        )
+        texts = [declaration(operator, torch)]
+        if operator.options.direct:
+            texts.append(direct_declaration(operator, torch))
+        for text in texts:
+            spaces.setdefault(operator.cpp_namespace, {}).setdefault(
+                text, str(operator.primary.func.name)
+            )
     blocks = "\n".join(
         f"namespace {space} {{\n"
         + "\n".join(f"// {name}\n{text}" for text, name in found.items())
@@ -285,7 +323,7 @@ def emit(operators: list[Operator], pack: Pack, torch: TorchOps) -> dict[str, st
     for name in sorted({folder_header(o) for o in pack.framed()}):
         made[name] = header_text([o for o in pack.framed() if folder_header(o) == name], torch)
     for number, part in enumerate(split(overloads, SHARDS)):
-        includes = ['"aten/ops/op.h"', '"driver/build_call.h"']
+        includes = ['"aten/ladder/direct.h"', '"aten/ops/op.h"', '"driver/build_call.h"']
         includes += sorted(
             {f'"{folder_header(o.operator)}"' for o in part if not o.operator.mapping}
         )

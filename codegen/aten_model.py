@@ -101,6 +101,7 @@ class Options:
     sites: tuple[tuple[str, Kind, str], ...] = ()  # (name, kind, code)
     wants: tuple[str, ...] | None = None
     anyway: str = ""  # C++ condition
+    direct: str = ""  # C++ function, Note [Direct]
     checks: tuple[tuple[str, str], ...] = ()  # (reason, C++ condition)
     composite: bool = False  # key 'otherwise'
     alone: bool = False  # key 'forms'

@@ -12,7 +12,7 @@ from torchgen.model import NativeFunction
 from yaml_reader import Reader, near
 
 OPTION_KEYS = (
-    *("with", "arguments", "sites", "forms", "wants", "anyway", "check"),
+    *("with", "arguments", "sites", "forms", "wants", "anyway", "direct", "check"),
     *("otherwise", "rule", "floating", "result", "fast"),
 )
 # Reasons a check may give (NPU_REASON_*), and the rules of MapRule (src/aten/ops/map/map.h).
@@ -30,6 +30,7 @@ def read_options(reader: Reader, fields: dict, what: str, function: NativeFuncti
         anyway=reader.text(fields["anyway"][1], f"{what}: key 'anyway'")
         if "anyway" in fields
         else "",
+        direct=_function(reader, fields, what, "direct"),
         checks=_checks(reader, fields, what),
         composite=_choice(reader, fields, what, "otherwise", ("cpu", "composite")) == "composite",
         alone=_choice(reader, fields, what, "forms", ("all", "named")) == "named",
@@ -42,6 +43,16 @@ def read_options(reader: Reader, fields: dict, what: str, function: NativeFuncti
 
 def _choice(reader: Reader, fields: dict, what: str, key: str, allowed) -> str:
     return reader.choice(fields[key][1], f"{what}: key '{key}'", allowed) if key in fields else ""
+
+
+def _function(reader: Reader, fields: dict, what: str, key: str) -> str:
+    if key not in fields:
+        return ""
+    node = fields[key][1]
+    name = reader.text(node, f"{what}: key '{key}'")
+    if not IDENTIFIER.fullmatch(name):
+        reader.problem(node, f"{what}: key '{key}': '{name}' is not a C++ function name.")
+    return name
 
 
 def _value(node):

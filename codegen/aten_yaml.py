@@ -23,6 +23,8 @@ The format is the one of the API guide, with our additions:
         sites: {apply: unary.exp}    # further sites that it gets after its own: kind.code
         wants: [self]                # tensors the driver is asked about first; default: all inputs
         anyway: dim == 0             # C++: where it holds the driver is not asked, the function does it
+        direct: glu_direct           # bool glu_direct(Outputs&, …): the CPU kernel on npu tensors themselves,
+                                     # tried before the CPU function (src/aten/ladder/direct.h)
         otherwise: composite         # not the CPU function: PyTorch's composite, on npu tensors
       - func: erfinv.out             # generated: every form of the group becomes a call of the kind
         kind: unary
@@ -304,7 +306,7 @@ class PackReader(Reader):
                 more |= dict(zip(("code", "chosen_by", "codes"), code))
                 self.add(section, node, name, functions, **more, **found)
             return
-        for key in ("with", "arguments", "sites", "forms", "wants", "anyway", "otherwise"):
+        for key in ("with", "arguments", "sites", "forms", "wants", "anyway", "direct", "otherwise"):
             if key in fields:
                 self.problem(
                     fields[key][0],

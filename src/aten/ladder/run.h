@@ -17,4 +17,7 @@ void run_on_cpu(
 // was queued before must have happened. A forked child gets the driver's error.
 void drain(c10::Device device);
 
+// NPU_HOST_ACCESS_*: what host code may do with the device's memory.
+std::uint32_t host_access(c10::Device device);
+
 }  // namespace npu::ladder

@@ -5,9 +5,9 @@
 #include <array>
 #include <atomic>
 
+#include "aten/ladder/count.h"
 #include "aten/ladder/run.h"
 #include "aten/ladder/settle.h"
-#include "aten/ladder/ticks.h"
 #include "driver/registry.h"
 #include "driver/services.h"
 #include "runtime/device.h"
@@ -16,7 +16,6 @@
 #include "runtime/stream.h"
 
 namespace npu::ladder {
-namespace {
 
 // device_properties() checks its argument; every call asks three times.
 std::uint32_t host_access(c10::Device device) {
@@ -31,19 +30,6 @@ std::uint32_t host_access(c10::Device device) {
   }
   return value - 1u;
 }
-
-// The clock is read at every call while there are few, then at one in 16 that
-// stands for all of them: two reads cost as much as a small operator's checks.
-constexpr std::uint64_t kTimedCalls = 64;
-constexpr std::uint64_t kSampled = 16;
-
-bool is_timed(const Entry& entry) {
-  const std::uint64_t calls =
-      entry.counters.calls.load(std::memory_order_relaxed);
-  return calls < kTimedCalls || calls % kSampled == 0;
-}
-
-}  // namespace
 
 void drain(c10::Device device) {
   const Driver& driver = active_driver();
@@ -61,7 +47,7 @@ CpuRun::CpuRun(Entry& entry, c10::Device device, npu_reason reason)
       copies_(host_access(device) == NPU_HOST_ACCESS_NONE),
       opens_(!copies_ && host_access(device) == NPU_HOST_ACCESS_EXPLICIT),
       slow_(copies_ || log_enabled(NPU_LOG_DEBUG)),
-      start_(is_timed(entry) ? read_ticks() : 0),
+      start_(start_of_call(entry)),
       call(entry, device, copies_, opens_) {
   settle(entry);
   note_host_work();
@@ -83,16 +69,7 @@ void CpuRun::ready_slowly() {
 
 void CpuRun::finish() {
   call.finish();
-  Counters& counters = entry_.counters;
-  constexpr auto kRelaxed = std::memory_order_relaxed;
-  const std::uint64_t before = counters.calls.fetch_add(1, kRelaxed);
-  counters.bytes.fetch_add(call.bytes(), kRelaxed);
-  if (start_ != 0) {
-    const std::uint64_t stands_for = before < kTimedCalls ? 1 : kSampled;
-    counters.ticks.fetch_add((read_ticks() - start_) * stands_for, kRelaxed);
-  }
-  counters.reason.store(reason_, kRelaxed);
-  counters.rung.store(copies_ ? 5 : 4, kRelaxed);
+  count_call(entry_, reason_, copies_ ? 5 : 4, call.bytes(), start_);
 }
 
 c10::Device DeviceFinder::current() {

@@ -18,6 +18,7 @@
 
 #include "aten/core/factories.h"
 #include "aten/ladder/native.h"
+#include "aten/ops/attention/attention_direct.h"
 #include "aten/ops/op.h"
 #include "aten/random/seeded.h"
 #include "driver/build_call.h"
@@ -289,16 +290,22 @@ Forward attention(
   if (!native_attention(call, out, logsumexp)) {
     static ladder::Entry& entry =
         ladder::make_entry(find_operator(kFlash), kForward);
-    std::tie(out, logsumexp) = call_flash(
-        entry,
-        &at::cpu::_scaled_dot_product_flash_attention_for_cpu,
-        query,
-        key,
-        value,
-        dropout,
-        causal,
-        mask,
-        scale);
+    if (dropout != 0 || !direct_attention(
+                            entry,
+                            {query, key, value, call.mask, causal, scale},
+                            out,
+                            logsumexp)) {
+      std::tie(out, logsumexp) = call_flash(
+          entry,
+          &at::cpu::_scaled_dot_product_flash_attention_for_cpu,
+          query,
+          key,
+          value,
+          dropout,
+          causal,
+          mask,
+          scale);
+    }
   }
   return {
       std::move(out),
@@ -343,19 +350,28 @@ Backward attention_backward(
   }
   static ladder::Entry& entry =
       ladder::make_entry(find_operator(kFlashBackward), kBackward);
-  auto [dq, dk, dv] = call_flash(
-      entry,
-      &at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward,
-      grad,
-      query,
-      key,
-      value,
-      out,
-      logsumexp,
-      dropout,
-      causal,
-      mask.defined() ? OptTensor(mask) : OptTensor(),
-      scale);
+  at::Tensor dq;
+  at::Tensor dk;
+  at::Tensor dv;
+  if (dropout != 0 || !direct_attention_backward(
+                          entry,
+                          {query, key, value, mask, causal, scale},
+                          {grad, out, logsumexp},
+                          {dq, dk, dv})) {
+    std::tie(dq, dk, dv) = call_flash(
+        entry,
+        &at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward,
+        grad,
+        query,
+        key,
+        value,
+        out,
+        logsumexp,
+        dropout,
+        causal,
+        mask.defined() ? OptTensor(mask) : OptTensor(),
+        scale);
+  }
   return {std::move(dq), std::move(dk), std::move(dv), at::Tensor()};
 }
 

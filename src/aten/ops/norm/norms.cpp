@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layer norm, group norm and weight norm.
+#include "aten/ladder/cpu_kernels.h"
 #include "aten/ops/op.h"
 #include "attempts/nn.h"
 #include "driver/build_call.h"
@@ -27,6 +28,37 @@ npu_reason check_layer_norm(
         kLeaveToCpu}});
 }
 
+// The result, and the statistics of each row.
+void set_layer_norm(
+    Outputs& out,
+    const at::Tensor& input,
+    at::IntArrayRef shape,
+    const at::Tensor& w,
+    const at::Tensor& b) {
+  c10::DimVector stats(input.sizes());
+  std::fill(
+      stats.end() - static_cast<std::ptrdiff_t>(shape.size()), stats.end(), 1);
+  const auto options = input.options().dtype(statistics_type(input, w, b));
+  set_output(out, 0, input.sizes(), input);
+  set_output(out, 1, stats, options);
+  set_output(out, 2, stats, options);
+}
+
+// What CPU's kernel takes as it is: see Note [Direct].
+bool is_direct_layer_norm(
+    const at::Tensor& input,
+    at::IntArrayRef shape,
+    const at::Tensor& w,
+    const at::Tensor& b) {
+  const auto goes_with = [&input](const at::Tensor& parameter) {
+    return !parameter.defined() ||
+           (same_dtype(parameter, input) && parameter.is_contiguous());
+  };
+  return check_layer_norm(input, shape, w, b) == NPU_REASON_NONE &&
+         !is_half(input) && input.is_contiguous() && goes_with(w) &&
+         goes_with(b);
+}
+
 }  // namespace
 
 npu_reason layer_norm(
@@ -42,14 +74,29 @@ npu_reason layer_norm(
   }
   npu_layer_norm_attrs attrs{
       .axes = static_cast<std::int64_t>(shape.size()), .eps = eps};
-  c10::DimVector stats(input.sizes());
-  std::fill(stats.end() - attrs.axes, stats.end(), 1);
-  const auto options = input.options().dtype(statistics_type(input, w, b));
-  set_output(out, 0, input.sizes(), input);
-  set_output(out, 1, stats, options);
-  set_output(out, 2, stats, options);
+  set_layer_norm(out, input, shape, w, b);
   return run<build::layer_norm>(
       site, out.at(0), out.at(1), out.at(2), input, w, b, attrs);
+}
+
+bool layer_norm_direct(
+    Outputs& out,
+    const at::Tensor& input,
+    at::IntArrayRef shape,
+    const at::Tensor& w,
+    const at::Tensor& b,
+    double eps) {
+  if (!is_direct_layer_norm(input, shape, w, b)) {
+    return false;
+  }
+  set_layer_norm(out, input, shape, w, b);
+  at::Tensor result = out.at(0);
+  at::Tensor mean = out.at(1);
+  at::Tensor rstd = out.at(2);
+  const std::int64_t rows = mean.numel();
+  ladder::cpu::layer_norm(
+      input, w, b, rows, input.numel() / rows, eps, &result, &mean, &rstd);
+  return true;
 }
 
 npu_reason layer_norm_grad(
@@ -76,6 +123,47 @@ npu_reason layer_norm_grad(
   set_if(out, 2, mask[2], b);
   return run<build::layer_norm_grad>(
       site, out.at(0), out.at(1), out.at(2), grad, input, mean, rstd, w, attrs);
+}
+
+bool layer_norm_grad_direct(
+    Outputs& out,
+    const at::Tensor& grad,
+    const at::Tensor& input,
+    at::IntArrayRef shape,
+    const at::Tensor& mean,
+    const at::Tensor& rstd,
+    const at::Tensor& w,
+    const at::Tensor& b,
+    std::array<bool, 3> mask) {
+  const auto goes_with = [&input](const at::Tensor& tensor) {
+    return same_dtype(tensor, input) && tensor.is_contiguous();
+  };
+  if (!is_direct_layer_norm(input, shape, w, b) || !goes_with(grad) ||
+      grad.sizes() != input.sizes() || !goes_with(mean) || !goes_with(rstd) ||
+      mean.numel() != rstd.numel() || mean.numel() == 0 ||
+      mean.numel() * c10::multiply_integers(shape) != input.numel() ||
+      (mask[1] && !w.defined()) || (mask[2] && !b.defined())) {
+    return false;
+  }
+  set_if(out, 0, mask[0], input);
+  set_if(out, 1, mask[1], w);
+  set_if(out, 2, mask[2], b);
+  at::Tensor grad_input = out.at(0);
+  at::Tensor grad_weight = out.at(1);
+  at::Tensor grad_bias = out.at(2);
+  const std::int64_t rows = mean.numel();
+  ladder::cpu::layer_norm_backward(
+      grad,
+      input,
+      mean,
+      rstd,
+      w,
+      rows,
+      input.numel() / rows,
+      &grad_input,
+      &grad_weight,
+      &grad_bias);
+  return true;
 }
 
 // ---- group norm ----

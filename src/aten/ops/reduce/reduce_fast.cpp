@@ -2,6 +2,7 @@
 // sum and mean of a whole tensor. PyTorch makes them of the forms with
 // dimensions; a contiguous floating point tensor goes to the driver as it is.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/mean_cpu_dispatch.h>
 #include <ATen/ops/mean_ops.h>
 #include <ATen/ops/sum_cpu_dispatch.h>
 #include <ATen/ops/sum_ops.h>
@@ -10,7 +11,10 @@
 #include "aten/core/factories.h"
 #include "aten/core/fast.h"
 #include "aten/core/frame.h"
+#include "aten/ladder/direct.h"
 #include "aten/ladder/native.h"
+#include "aten/ops/structured.h"
+#include "attempts/reduce.h"
 #include "driver/verdict.h"
 #include "npu/kinds.h"
 #include "runtime/device.h"
@@ -53,28 +57,68 @@ at::Tensor reduce_fast(
   return out;
 }
 
+// The form with dimensions, three times: on npu tensors by CPU's kernel, CPU's
+// function, through the dispatcher.
+struct WithDims {
+  using Function = at::Tensor(
+      const at::Tensor&, at::OptionalIntArrayRef, bool, OptionalDtype);
+  bool (*direct)(
+      Outputs&,
+      const at::Tensor&,
+      at::OptionalIntArrayRef,
+      bool,
+      OptionalDtype);
+  Function* cpu;
+  Function* dispatched;
+};
+
+// What the driver leaves to the CPU goes there without another dispatch.
+at::Tensor reduce_dims(
+    NativeSite& site,
+    const WithDims& form,
+    const at::Tensor& self,
+    OptionalDtype dtype) {
+  const npu_reason why = site.wants(self);
+  if (why == NPU_REASON_NONE) {
+    return form.dispatched(self, at::IntArrayRef{}, false, dtype);
+  }
+  if (ladder::DirectRun run(site.entry(), why, {&self}); run) {
+    Outputs made(Outputs::Form::kFunctional);
+    if (form.direct(made, self, at::IntArrayRef{}, false, dtype)) {
+      run.finish({&made.at(0)});
+      return made.take(0);
+    }
+  }
+  return site.cpu(why, form.cpu, self, at::IntArrayRef{}, false, dtype);
+}
+
 at::Tensor sum(const at::Tensor& self, OptionalDtype dtype) {
   static NativeSite site("aten::sum", NPU_KIND_REDUCE, NPU_REDUCE_SUM);
   at::Tensor out = reduce_fast(site, self, dtype);
   if (out.defined()) {
     return out;
   }
-  // What the driver leaves to the CPU goes there without another dispatch.
   static NativeSite dims(
       "aten::sum.dim_IntList", NPU_KIND_REDUCE, NPU_REDUCE_SUM);
-  const npu_reason why = dims.wants(self);
-  if (why != NPU_REASON_NONE) {
-    return dims.cpu(why, &at::cpu::sum, self, at::IntArrayRef{}, false, dtype);
-  }
-  return at::_ops::sum_dim_IntList::call(self, at::IntArrayRef{}, false, dtype);
+  return reduce_dims(
+      dims,
+      {&ops::sum_direct, &at::cpu::sum, &at::_ops::sum_dim_IntList::call},
+      self,
+      dtype);
 }
 
 at::Tensor mean(const at::Tensor& self, OptionalDtype dtype) {
   static NativeSite site("aten::mean", NPU_KIND_REDUCE, NPU_REDUCE_MEAN);
   at::Tensor out = reduce_fast(site, self, dtype);
-  return out.defined()
-             ? out
-             : at::_ops::mean_dim::call(self, at::IntArrayRef{}, false, dtype);
+  if (out.defined()) {
+    return out;
+  }
+  static NativeSite dims("aten::mean.dim", NPU_KIND_REDUCE, NPU_REDUCE_MEAN);
+  return reduce_dims(
+      dims,
+      {&ops::mean_direct, &at::cpu::mean, &at::_ops::mean_dim::call},
+      self,
+      dtype);
 }
 
 }  // namespace

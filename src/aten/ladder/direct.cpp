@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// When CPU kernels may have npu tensors, and the counting of such calls.
+#include "aten/ladder/direct.h"
+
+#include <algorithm>
+
+#include "aten/core/recorder.h"
+#include "aten/core/site.h"
+#include "aten/ladder/count.h"
+#include "aten/ladder/cpu_kernels.h"
+#include "aten/ladder/run.h"
+#include "aten/ladder/settle.h"
+#include "driver/registry.h"
+#include "driver/services.h"
+#include "runtime/device.h"
+#include "runtime/host_work.h"
+
+namespace npu::ladder {
+namespace {
+
+// Everything else is the wrappers' business: memory that is opened or copied,
+// streams to wait for, a forked child's error, the log line of a call, and a
+// recorder, which must not see the work of a kernel that is on the CPU.
+bool is_open(c10::Device device) {
+  const Driver& driver = active_driver();
+  return driver.device_is_cpu() && driver.runs_inline() &&
+         cpu::kernels_available() &&
+         host_access(device) == NPU_HOST_ACCESS_COHERENT && !forked_child() &&
+         !log_enabled(NPU_LOG_DEBUG) && recorder() == nullptr;
+}
+
+// Bits that a kernel would have to look at, and layouts of their own.
+bool is_special(const c10::TensorImpl& impl) {
+  constexpr c10::DispatchKeySet kBits =
+      c10::DispatchKeySet(c10::DispatchKey::Conjugate) |
+      c10::DispatchKeySet(c10::DispatchKey::Negative) |
+      c10::DispatchKeySet(c10::DispatchKey::ZeroTensor);
+  return impl.key_set().has_any(kBits) || has_components(impl) ||
+         !impl.has_storage();
+}
+
+std::uint64_t bytes_of(const c10::TensorImpl& impl) {
+  return static_cast<std::uint64_t>(impl.numel()) * impl.itemsize();
+}
+
+}  // namespace
+
+DirectRun::DirectRun(
+    Entry& entry,
+    npu_reason reason,
+    std::initializer_list<const at::Tensor*> inputs)
+    : entry_(entry), reason_(reason) {
+  settle(entry);
+  possible_ = look_at(inputs);
+  if (possible_) {
+    start_ = start_of_call(entry);
+    note_host_work();
+  }
+}
+
+bool DirectRun::look_at(std::initializer_list<const at::Tensor*> inputs) {
+  c10::DeviceIndex device = -1;
+  for (const at::Tensor* const* at = inputs.begin(); at != inputs.end(); ++at) {
+    const at::Tensor& input = **at;
+    // One that was there before is counted once.
+    const auto is_input = [&input](const at::Tensor* other) {
+      return other->is_same(input);
+    };
+    if (!input.defined() || std::any_of(inputs.begin(), at, is_input)) {
+      continue;
+    }
+    const c10::TensorImpl& impl = *input.unsafeGetTensorImpl();
+    const c10::Device mine = impl.device();
+    if (mine.type() != kDeviceType || is_special(impl) ||
+        (device >= 0 && mine.index() != device)) {
+      return false;
+    }
+    device = mine.index();
+    bytes_ += bytes_of(impl);
+  }
+  return device >= 0 && is_open(c10::Device(kDeviceType, device));
+}
+
+void DirectRun::finish(std::initializer_list<const at::Tensor*> outputs) {
+  for (const at::Tensor* const output : outputs) {
+    if (output->defined()) {
+      bytes_ += bytes_of(*output->unsafeGetTensorImpl());
+    }
+  }
+  count_call(entry_, reason_, /*rung=*/4, bytes_, start_);
+}
+
+}  // namespace npu::ladder

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// CPU's flash attention on npu tensors: see Note [Direct].
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "aten/ladder/entry.h"
+
+namespace npu {
+
+// Without dropout. `mask` may be undefined.
+struct FlashInputs {
+  const at::Tensor& query;
+  const at::Tensor& key;
+  const at::Tensor& value;
+  const at::Tensor& mask;
+  bool causal;
+  std::optional<double> scale;
+};
+struct FlashForward {
+  const at::Tensor& grad;  // of the result
+  const at::Tensor& out;
+  const at::Tensor& logsumexp;
+};
+struct FlashGradients {
+  at::Tensor& query;
+  at::Tensor& key;
+  at::Tensor& value;
+};
+
+// False where the call is none for this way; nothing has happened then.
+bool direct_attention(
+    ladder::Entry& entry,
+    const FlashInputs& in,
+    at::Tensor& out,
+    at::Tensor& logsumexp);
+bool direct_attention_backward(
+    ladder::Entry& entry,
+    const FlashInputs& in,
+    const FlashForward& forward,
+    const FlashGradients& grads);
+
+}  // namespace npu
