@@ -306,7 +306,16 @@ class PackReader(Reader):
                 more |= dict(zip(("code", "chosen_by", "codes"), code))
                 self.add(section, node, name, functions, **more, **found)
             return
-        for key in ("with", "arguments", "sites", "forms", "wants", "anyway", "direct", "otherwise"):
+        for key in (
+            "with",
+            "arguments",
+            "sites",
+            "forms",
+            "wants",
+            "anyway",
+            "direct",
+            "otherwise",
+        ):
             if key in fields:
                 self.problem(
                     fields[key][0],

@@ -5,6 +5,7 @@ Calls the direct way does not know go through wrappers, so both ways are here si
 oddly, is empty, of another dtype or refused.
 """
 
+import functools
 import itertools
 import json
 import math
@@ -13,12 +14,14 @@ import os
 import pytest
 import torch
 from child import run_child
-from ladder import both_raise, npu, same
+from ladder import OWN_ROUNDING, both_raise, npu, same
 from torch.nn import functional as F
 
 pytestmark = [pytest.mark.modes, pytest.mark.machines]
 
-FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+# With kernels of its own the driver rounds half types at other places: test_nn_adapters.py judges those.
+HALVES = () if OWN_ROUNDING else (torch.bfloat16, torch.float16)
+FLOATS = (torch.float32, torch.float64, *HALVES)
 # Any of these and the wrappers' way is taken.
 ELSEWHERE = ("NPU_HOST_ASYNC", "NPU_HOST_PROTECT", "NPU_HOST_ACCESS", "NPU_HOST_KERNELS", "NPU_LOG")
 
@@ -79,7 +82,7 @@ def test_products(m, k, n, dtype):
     for self in (full, full.t().contiguous().t(), full[:, :1], full[:1], bias[0], bias[:1]):
         check(torch.addmm, self, a, b)
         for beta, alpha in ((0, 1), (1, 0), (0.5, -2), (2, 3.25)):
-            check(lambda s, x, y: torch.addmm(s, x, y, beta=beta, alpha=alpha), self, a, b)
+            check(functools.partial(torch.addmm, beta=beta, alpha=alpha), self, a, b)
 
 
 def test_products_of_other_kinds():
@@ -118,7 +121,9 @@ def test_a_large_product_is_begun_by_all_threads():
 
 
 @pytest.mark.parametrize("dtype", (*FLOATS, torch.int32, torch.int64, torch.bool), ids=str)
-@pytest.mark.parametrize("shape", [(), (1,), (64,), (4, 16), (3, 1, 5), (33, 65), (0, 3), (2, 3, 4, 5)])
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (64,), (4, 16), (3, 1, 5), (33, 65), (0, 3), (2, 3, 4, 5)]
+)
 def test_sums(shape, dtype):
     count = math.prod(shape)
     values = npu(count, seed=5)[0].mul(3).to(dtype).reshape(shape)
@@ -128,9 +133,9 @@ def test_sums(shape, dtype):
     shuffled = values.permute(tuple(reversed(range(len(shape)))))
     for tensor in (values, shuffled, values[..., ::2] if shape else values):
         for dim, keepdim in itertools.product(dims, (False, True)):
-            check(lambda v: torch.sum(v, dim=dim, keepdim=keepdim), tensor)  # noqa: B023
+            check(functools.partial(torch.sum, dim=dim, keepdim=keepdim), tensor)
             if dtype.is_floating_point:
-                check(lambda v: torch.mean(v, dim=dim, keepdim=keepdim), tensor)  # noqa: B023
+                check(functools.partial(torch.mean, dim=dim, keepdim=keepdim), tensor)
     if dtype.is_floating_point:
         check(torch.mean, values)
         check(lambda v: torch.mean(v, dtype=torch.float64), values)
@@ -189,7 +194,9 @@ def test_layer_norm(shape, tail, dtype):
 
 def test_layer_norm_of_nothing_and_of_two_dtypes():
     for shape in ((0, 4), (3, 0)):
-        check(lambda x: torch.native_layer_norm(x, x.shape[1:], None, None, 1e-5), torch.ones(shape))
+        check(
+            lambda x: torch.native_layer_norm(x, x.shape[1:], None, None, 1e-5), torch.ones(shape)
+        )
     half = npu(3, 8, dtype=torch.bfloat16)[0]
     wide = npu(8)[0]
     check(lambda x, w: torch.native_layer_norm(x, (8,), w, w, 1e-5), half, wide)
