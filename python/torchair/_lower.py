@@ -67,6 +67,9 @@ class _Lowering:
     # Nodes.
 
     def _operator(self, node: Node) -> None:
+        if _is_users_python(node.target):
+            self._island(node, node.target)
+            return
         schema = node.target._schema
         args = map_arg(node.args, self._places.__getitem__)
         kwargs = map_arg(node.kwargs, self._places.__getitem__)
@@ -139,6 +142,21 @@ class _Lowering:
         if isinstance(place, tuple):
             raise ValueError(f"graph: {value.name} has several results and is used as one")
         return place
+
+
+def _is_users_python(target) -> bool:
+    """Whether a program wrote the operator's kernel in Python: it may look at more than its
+    arguments, so that a recording of what it once did is not enough."""
+    if target.namespace in ("aten", "prims", "npu"):
+        return False
+    name = target._schema.name.partition("::")[2]
+    if f"{target.namespace}::{name}" in torch._library.custom_ops.OPDEFS:
+        return True
+    start = f"{target.namespace}/{name}"
+    return any(
+        key.startswith((f"{start}/", f"{start}.")) and not key.endswith("/Meta")
+        for key in torch.library._impls
+    )
 
 
 def _is_place(value) -> bool:

@@ -5,6 +5,7 @@ import copy
 import inspect
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from torchair import _converters
 
@@ -79,17 +80,17 @@ def reinplace(module) -> bool:
         _SCATTERS & targets and _aten.copy_.default in targets
     ):
         return False
-    from torch._guards import detect_fake_mode
     from torch._inductor.fx_passes import post_grad, reinplace
     from torch._inductor.fx_utils import FakeTensorUpdater
     from torch._inductor.virtualized import V
+    from torch._subclasses.fake_tensor import FakeTensor
 
-    values = [
-        n.meta["val"] for n in module.graph.nodes if n.op == "placeholder" and "val" in n.meta
-    ]
-    mode = detect_fake_mode(values)
-    if mode is None:
+    values = tree_leaves([n.meta.get("val") for n in module.graph.nodes])
+    modes = {v.fake_mode for v in values if isinstance(v, FakeTensor)}
+    # make_fx on real tensors gives every value a mode of its own: nothing to look storages up by.
+    if len(modes) != 1:
         return False
+    (mode,) = modes
     # Before torch 2.12 it was made from the graph.
     takes_graph = "graph" in inspect.signature(FakeTensorUpdater.__init__).parameters
     with V.set_fake_mode(mode):

@@ -281,6 +281,38 @@ def test_what_is_no_operator_is_an_island(counts):
     assert counts("islands") > 0
 
 
+def test_a_programs_own_python_is_called_at_every_replay():
+    """Everything it did can be recorded, but not what it will do."""
+    state = {"by": 2, "calls": 0}
+
+    @torch.library.custom_op("graph_tests::by_state", mutates_args=())
+    def by_state(x: torch.Tensor) -> torch.Tensor:
+        state["calls"] += 1
+        if state["by"] == 0:
+            raise ValueError("by nothing")
+        return x * state["by"]
+
+    by_state.register_fake(lambda x: torch.empty_like(x))
+
+    @torch.library.custom_op("graph_tests::add_state", mutates_args=("x",))
+    def add_state(x: torch.Tensor) -> None:
+        x.add_(state["by"])
+
+    def body(x, table):
+        add_state(table)
+        return by_state(x + 1) + table
+
+    run, x, table = compiled(body), torch.ones(3, device="npu"), torch.zeros(3, device="npu")
+    for by, wanted in ((2, 6), (2, 8), (5, 19), (5, 24)):
+        state["by"] = by
+        assert run(x, table).tolist() == [wanted] * 3
+    state["by"] = 0
+    with pytest.raises(ValueError, match="by nothing"):
+        run(x, table)
+    state["by"] = 1
+    assert run(x, table).tolist() == [17] * 3 and state["calls"] == 6
+
+
 def test_sizes_that_depend_on_data():
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
 
