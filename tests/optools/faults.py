@@ -424,4 +424,63 @@ FAULTS = [
             _random(d, 8, 4), torch.tensor([1, 2, 1, 0, 3, 3, 2, 1]).to(d), 5, -1, False
         ),
     ),
+    Fault(
+        "atan2 without the sign of zero",
+        "atan2",
+        computed(lambda y, x: torch.atan2(y + 0.0, x)),
+        lambda d: torch.atan2(torch.tensor([-0.0, 1.0]).to(d), torch.tensor([-1.0, 1.0]).to(d)),
+    ),
+    Fault(
+        "clamp swallows NaN",
+        "clamp",
+        computed(lambda x, *limits: x.nan_to_num(nan=0.0).clamp(*limits)),
+        lambda d: torch.tensor([float("nan"), 1.0, 5.0]).to(d).clamp(0, 2),
+    ),
+    Fault(
+        "the last of equal places only",
+        "scatter_add",
+        computed(lambda x, dim, where, source: x.scatter(dim, where, source)),
+        lambda d: torch.scatter_add(
+            torch.zeros(3).to(d), 0, torch.tensor([0, 0, 1]).to(d), torch.ones(3).to(d)
+        ),
+    ),
+    Fault(
+        "logsumexp of what overflows",
+        "logsumexp",
+        computed(lambda x, dim, keep=False: x.exp().sum(dim, keepdim=keep).log()),
+        lambda d: (_random(d, 8) * 200).logsumexp(0),
+    ),
+    Fault(
+        "a remainder with the dividend's sign",
+        "remainder.Tensor",
+        computed(torch.fmod),
+        lambda d: torch.remainder(torch.arange(-7, 7).to(d), torch.full((14,), 3).to(d)),
+        "have to be equal",
+    ),
+    Fault(
+        "a drawn index that is always the first",
+        "multinomial",
+        computed(lambda p, count, *rest, **more: torch.zeros(count, dtype=torch.long)),
+        lambda d: torch.multinomial(torch.ones(20).to(d), 1000, True),
+    ),
+    Fault(
+        "a transform in half precision",
+        "_fft_r2c",
+        computed(lambda x, *rest: torch.ops.aten._fft_r2c(x.half().float(), *rest)),
+        lambda d: torch.fft.rfft(_random(d, 4, 64)),
+    ),
+    Fault(
+        "places in the other convention",
+        "grid_sampler_2d",
+        computed(lambda x, grid, a, b, align: torch.grid_sampler_2d(x, grid, a, b, not align)),
+        lambda d: torch.nn.functional.grid_sample(
+            _random(d, 1, 2, 5, 5), _random(d, 1, 4, 4, 2).tanh(), align_corners=False
+        ),
+    ),
+    Fault(
+        "an exponential of a matrix with few terms",
+        "linalg_matrix_exp",
+        computed(lambda x: torch.eye(len(x)) + x + x @ x / 2 + x @ x @ x / 6),
+        lambda d: torch.linalg.matrix_exp(_random(d, 5, 5)),
+    ),
 ]

@@ -192,3 +192,14 @@ def test_what_is_written_and_not_returned(device, fused):
     assert first["op"] == name and first["phase"] == "optimizer"
     (tensor,) = first["tensors"]
     assert tensor["output"] and tensor["position"] == 0 and tensor["item"] == 1
+
+
+def test_infinities_that_are_meant(device):
+    """CTC's table of logarithms: what cannot be reached yet has the chance 0."""
+    x = torch.randn(6, 2, 5, device=device, requires_grad=True)
+    words = torch.tensor([[1, 2, 2], [3, 4, 0]], device=device)
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        sizes = torch.tensor([6, 6]), torch.tensor([3, 2])
+        torch.nn.functional.ctc_loss(x.log_softmax(2), words, *sizes).backward()
+    assert tool.events() == []

@@ -89,6 +89,15 @@ def test_a_storage_taken_away(accelerator):
     assert blamed(tool) == []
 
 
+def test_zeros_without_memory(device):
+    """Derivatives that are known to be zero are tensors with no memory behind them."""
+    x = torch.ones(3, 2, device=device)
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        slopes = torch.func.vmap(torch.func.jacfwd(lambda x: x * 2))(x)
+    assert slopes.sum().item() == 12 and blamed(tool) == []
+
+
 def test_the_gradient_is_taken_over_not_copied(device):
     """Autograd counts references: a tool that keeps results must not be counted."""
     w = torch.ones(4, 4, device=device, requires_grad=True)
@@ -138,6 +147,69 @@ def test_small_tensors_are_asked_about_together(accelerator):
     # A question per result of eight operators, few per argument; many in one call.
     assert asked < len(ps) * 11  # with those the table of known contents has lost
     assert 0 < calls["aten::_foreach_norm"] < asked / 32
+
+
+def small_net(device, depth=12):
+    layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(depth)]
+    return torch.nn.Sequential(*layers).to(device)
+
+
+def test_gradients_are_asked_about_together(accelerator):
+    """Copies of them: autograd adds into memory that nobody else has."""
+    net, x = small_net(accelerator), torch.ones(4, 8, device=accelerator)
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        loss = net(x).sum()
+        before = tool._core.checked
+        with torch.profiler.profile() as seen:
+            loss.backward()
+        asked = tool._core.checked - before
+    calls = {row.key: row.count for row in seen.key_averages()}
+    launched = calls.get("aten::linalg_vector_norm", 0) + calls.get("aten::_foreach_norm", 0)
+    assert asked > 36 and launched < asked / 8
+
+
+def test_a_gradient_is_asked_about_as_it_was(accelerator):
+    """What is written over it later, or where it lay, is not taken for it."""
+    xs = [
+        torch.ones(8, dtype=torch.half, device=accelerator, requires_grad=True) for _ in range(20)
+    ]
+    for x in xs:
+        x.register_hook(lambda grad: grad.zero_())
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        for i, x in enumerate(xs):
+            (x * (BIG if i == 7 else 1.0)).backward(half(accelerator))
+    assert [x.grad.abs().sum().item() for x in xs] == [0.0] * 20
+    bad = [(e["op"], e["phase"]) for e in tool.events() if e["first_bad"]]
+    assert bad == [("aten::mul.Tensor", "backward")]
+
+
+def test_gradients_on_a_stream_of_their_own(accelerator):
+    """The room of copies is one stream's."""
+    module = getattr(torch, accelerator)
+    streams = [module.Stream(), module.Stream()]
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        for i in range(30):
+            with module.stream(streams[i % 2]):
+                x = torch.ones(8, dtype=torch.half, device=accelerator, requires_grad=True)
+                y = x * (BIG if i == 20 else 1.0)
+                y.backward(half(accelerator))
+    module.synchronize()
+    bad = [(e["op"], e["phase"]) for e in tool.events() if e["first_bad"]]
+    assert bad == [("aten::mul.Tensor", "backward")]
+
+
+def test_more_gradients_than_the_room_of_copies_holds(accelerator):
+    """200 KiB each, the last of them bad."""
+    xs = [torch.ones(51200, device=accelerator, requires_grad=True) for _ in range(40)]
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        for i, x in enumerate(xs):
+            (x * (3e38 if i == 39 else 2.0)).backward(torch.full_like(x, 2.0))
+    assert [(e["op"], e["first_bad"]) for e in tool.events()] == [("aten::mul.Tensor", True)]
+    assert [x.grad[-1].item() for x in xs[:3]] == [4.0] * 3
 
 
 def test_calls_of_several_threads_at_once(accelerator):

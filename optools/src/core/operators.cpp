@@ -63,6 +63,30 @@ std::vector<Operator*>& operators() {
   return *list;
 }
 
+// Says whether operators came or went since it was last asked.
+class Changes : public c10::OpRegistrationListener {
+ public:
+  void onOperatorRegistered(const c10::OperatorHandle& /*op*/) override {
+    seen().store(true);
+  }
+  void onOperatorDeregistered(const c10::OperatorHandle& /*op*/) override {
+    seen().store(true);
+  }
+  static bool take() {
+    // For ever: the dispatcher outlives us.
+    static const auto* listening = new c10::RegistrationHandleRAII(
+        c10::Dispatcher::singleton().addRegistrationListener(
+            std::make_unique<Changes>()));
+    return listening != nullptr && seen().exchange(false);
+  }
+
+ private:
+  static std::atomic<bool>& seen() {
+    static std::atomic<bool> changed{true};
+    return changed;
+  }
+};
+
 bool starts_with(const std::string& text, const char* prefix) {
   return text.rfind(prefix, 0) == 0;
 }
@@ -100,6 +124,8 @@ Operator::Operator(c10::OperatorHandle h, uint32_t i)
                   starts_with(name, "aten::new_empty") ||
                   starts_with(name, "aten::resize") ||
                   starts_with(name, "aten::_empty");
+  // A table of logarithms, of which infinities and unwritten parts are parts.
+  bookkeeping = id.name == "aten::_ctc_loss" ? 1 : -1;
   random = handle.hasTag(at::Tag::nondeterministic_seeded);
   for (const char* library :
        {"c10d::",
@@ -132,6 +158,9 @@ const std::vector<Operator*>& all_operators() {
 }
 
 void refresh_operators() {
+  if (!Changes::take()) {
+    return;
+  }
   auto& dispatcher = c10::Dispatcher::singleton();
   auto& list = operators();
   for (auto* op : list) {

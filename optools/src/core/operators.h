@@ -35,6 +35,7 @@ struct Operator {
   bool is_view = false;  // returns share memory with an argument, unwritten
   bool writes = false;   // some argument is written in place
   bool uninitialised = false;  // the results' contents mean nothing yet
+  int bookkeeping = -1;        // the result that only its backward kernel reads
   bool random = false;
   bool collective = false;       // other processes take part
   bool generated = false;        // by PyTorch's build, from another overload

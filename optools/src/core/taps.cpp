@@ -268,22 +268,17 @@ bool slot_in_use(int slot, uint64_t devices) {
 // Operators PyTorch's build made of others (`out=` from the functional one) are
 // compositions: their parts have taps, they themselves only when named.
 bool wants_tap(const Operator& op, int slot, const TapPlan& plan) {
-  return op.alive && plan.wanted[op.index] != 0 && !is_control(op.name) &&
-         (slot < kRuntimeSlots || !op.generated || plan.named[op.index]);
+  return slot < kRuntimeSlots || !op.generated || plan.named[op.index];
 }
 
-void set_taps_of_key(int slot, const TapPlan& plan) {
+void set_tap(Operator& op, int slot, const TapPlan& plan, bool wanted) {
+  auto& tap = installed()[slot][op.index];
   const auto key = slot_key(slot);
-  auto& taps = installed()[slot];
-  taps.resize(plan.wanted.size());
-  for (auto* op : all_operators()) {
-    auto& tap = taps[op->index];
-    if (!wants_tap(*op, slot, plan)) {
-      tap.reset();
-    } else if (!tap && may_tap(*op, slot, key)) {
-      if (const auto runs_at = runtime_key(*op, slot, plan.devices)) {
-        tap.emplace(install(*op, slot, key, *runs_at));
-      }
+  if (!wanted || !wants_tap(op, slot, plan)) {
+    tap.reset();
+  } else if (!tap && may_tap(op, slot, key)) {
+    if (const auto runs_at = runtime_key(op, slot, plan.devices)) {
+      tap.emplace(install(op, slot, key, *runs_at));
     }
   }
 }
@@ -308,14 +303,35 @@ const c10::KernelFunction& boxed_tap(int slot) {
   return (*taps)[slot];
 }
 
+// An operator's keys one after the other: there are thousands of operators, and
+// the second key finds in the processor's cache what the first one brought.
 void set_taps(const TapPlan& plan) {
   QuietOverride quiet;
+  auto& taps = installed();
+  std::vector<int> used;
+  std::vector<int> left;
   for (int slot = 0; slot < kKeySlots; ++slot) {
     if (slot_in_use(slot, plan.devices)) {
-      set_taps_of_key(slot, plan);
-    } else {
-      installed()[slot].clear();
+      taps[slot].resize(plan.wanted.size());
+      used.push_back(slot);
+    } else if (!taps[slot].empty()) {
+      left.push_back(slot);
     }
+  }
+  for (auto* op : all_operators()) {
+    for (const int slot : left) {
+      if (op->index < taps[slot].size()) {
+        taps[slot][op->index].reset();
+      }
+    }
+    const bool wanted = !used.empty() && op->alive &&
+                        plan.wanted[op->index] != 0 && !is_control(op->name);
+    for (const int slot : used) {
+      set_tap(*op, slot, plan, wanted);
+    }
+  }
+  for (const int slot : left) {
+    taps[slot].clear();
   }
 }
 

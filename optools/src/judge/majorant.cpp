@@ -12,6 +12,7 @@
 #include "judge/activations.h"
 #include "judge/movement.h"
 #include "judge/resampled.h"
+#include "judge/wholes.h"
 
 namespace optools {
 namespace {
@@ -335,6 +336,10 @@ std::vector<at::Tensor> majorants(
       return of_states(call, references);
     case Rule::kResampled:
       return of_resampled(call, references);
+    case Rule::kGrid:
+      return of_grid(call, references);
+    case Rule::kWhole:
+      return of_whole(call, references);
     default:
       return by_movement(call, references);
   }

@@ -68,8 +68,8 @@ class Mover {
     if (t.is_complex()) {
       return t.mul(1 + step_);
     }
-    if (!random_) {
-      return t.add(t.abs(), step_);
+    if (!random_) {  // a zero keeps its sign, which a branch may hang on
+      return t.sign().mul_(step_).add_(1).mul_(t);
     }
     at::Tensor signs = at::empty_like(t).uniform_(-1, 1, generator_);
     return t.mul(signs.sign_().mul_(step_).add_(1));
@@ -98,6 +98,8 @@ Values moved_arguments(
   return inputs;
 }
 
+}  // namespace
+
 double step_of(const HostCall& call) {
   double step = kLeastMove;
   for (const auto& result : call.results) {
@@ -108,7 +110,6 @@ double step_of(const HostCall& call) {
   return step;
 }
 
-// How far a run with moved arguments is from the references, in steps.
 void add_moves(
     const HostCall& call,
     const Values& inputs,
@@ -127,8 +128,6 @@ void add_moves(
     largest[i] = largest[i].defined() ? at::maximum(largest[i], clean) : clean;
   }
 }
-
-}  // namespace
 
 std::vector<at::Tensor> by_movement(
     const HostCall& call, const std::vector<at::Tensor>& references) {

@@ -14,6 +14,18 @@ bool is_number(const at::Tensor& t);
 // sizes say that it belongs to something else.
 at::Tensor fitting(const at::Tensor& found, const at::Tensor& reference);
 
+// What arguments are moved by, relatively.
+double step_of(const HostCall& call);
+
+// How far a run with moved arguments is from the references, in steps:
+// `largest` becomes the larger of that and what it was.
+void add_moves(
+    const HostCall& call,
+    const std::vector<c10::IValue>& inputs,
+    const std::vector<at::Tensor>& references,
+    double step,
+    std::vector<at::Tensor>& largest);
+
 // The sum over arguments of what the results move when that one does.
 std::vector<at::Tensor> by_movement(
     const HostCall& call, const std::vector<at::Tensor>& references);

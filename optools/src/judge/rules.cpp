@@ -292,6 +292,30 @@ Table make_table() {
        "upsample_trilinear3d_backward",
        "upsample_bicubic2d",
        "upsample_bicubic2d_backward"});
+  add(table,
+      Rule::kGrid,
+      {"grid_sampler_2d",
+       "grid_sampler_2d_backward",
+       "grid_sampler_3d",
+       "grid_sampler_3d_backward",
+       "cudnn_grid_sampler",
+       "cudnn_grid_sampler_backward",
+       "affine_grid_generator"});
+  add(table,
+      Rule::kWhole,
+      {"_fft_r2c",
+       "_fft_c2r",
+       "_fft_c2c",
+       "linalg_matrix_exp",
+       "linalg_qr",
+       "linalg_inv_ex",
+       "linalg_lu_factor_ex",
+       "linalg_lu_solve",
+       "linalg_solve_triangular",
+       "linalg_householder_product",
+       "_linalg_eigh",
+       "_linalg_svd",
+       "_linalg_solve_ex"});
   return table;
 }
 

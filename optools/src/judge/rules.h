@@ -24,6 +24,8 @@ enum class Rule : uint8_t {
   kAttention,
   kRecurrent,  // states go through the dtype of the result at every step
   kResampled,  // weights are made of places between pixels
+  kGrid,       // places are given, and rounded to a pixel's size
+  kWhole,      // an element's error is measured by the largest of its matrix
   kNotJudged
 };
 

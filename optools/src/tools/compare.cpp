@@ -73,6 +73,10 @@ const char* Compare::Profile::obstacle(const Call& call) const {
       if (why == nullptr) {
         why = call.op.is_view ? unreadable(t) : unreadable_now(t);
       }
+      // Tensors that a compiler traces with are of a device, and of no values.
+      if (why != nullptr && t.is_meta()) {
+        why = "computes nothing: its tensors have no values";
+      }
     });
   }
   return why;

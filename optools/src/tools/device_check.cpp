@@ -4,6 +4,7 @@
 
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/StreamGuard.h>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/tensor_bytes.h"
 #include "core/tool.h"
 #include "core/torch_compat.h"
 
@@ -23,6 +25,10 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr size_t kLargestKept = 1 << 20;
 constexpr size_t kKeptBytes = 32 << 20;
 constexpr size_t kKept = 128;
+// Copying a larger tensor takes longer than the launch it saves.
+constexpr size_t kLargestCopied = 256 << 10;
+constexpr size_t kRoom = 2 << 20;
+constexpr size_t kAligned = 64;
 
 // `later` goes on only after what `earlier` has been given so far.
 void order(c10::Stream earlier, c10::Stream later) {
@@ -39,17 +45,37 @@ const void* data_of(const at::Tensor& t) {
       .get();
 }
 
-// Another tensor on the same dense memory, of one dimension.
-at::Tensor flat(const at::Tensor& t) {
+// Another tensor on a stretch of the same memory, of one dimension.
+at::Tensor stretch(const at::Tensor& t, int64_t offset, int64_t count) {
   auto alias = c10::make_intrusive<c10::TensorImpl>(
       c10::TensorImpl::VIEW,
       c10::Storage(t.unsafeGetTensorImpl()->unsafe_storage()),
       c10::DispatchKeySet(
           c10::computeDispatchKey(t.scalar_type(), c10::kStrided, t.device())),
       t.dtype());
-  alias->set_storage_offset(t.storage_offset());
-  alias->set_sizes_contiguous({t.numel()});
+  alias->set_storage_offset(offset);
+  alias->set_sizes_contiguous({count});
   return at::Tensor(std::move(alias));
+}
+
+// On all of its dense memory.
+at::Tensor flat(const at::Tensor& t) {
+  return stretch(t, t.storage_offset(), t.numel());
+}
+
+size_t bytes_of(const at::Tensor& t) {
+  return static_cast<size_t>(t.numel()) * t.element_size();
+}
+
+// By the allocator itself, which costs less than a kernel's call. It has to be
+// one whose copies are in the order of the current device's current stream.
+bool copyable(const at::Tensor& t) {
+  return (t.is_cuda() || t.is_privateuseone()) &&
+         bytes_of(t) <= kLargestCopied && t.storage_offset() == 0 &&
+         t.is_non_overlapping_and_dense() &&
+         !c10::isComplexType(t.scalar_type()) &&
+         t.unsafeGetTensorImpl()->unsafe_storage().allocator() != nullptr &&
+         current_device(t.device().type()) == t.device();
 }
 
 // As they are, whatever the user's autocast says of norms. CUDA's pass over a
@@ -73,8 +99,7 @@ void used_by(const at::Tensor& t, c10::Stream stream) {
 }  // namespace
 
 bool device_checkable(const at::Tensor& t) {
-  if (t.layout() != c10::kStrided || t.is_nested() || t.is_quantized() ||
-      t.numel() == 0 || t.unsafeGetTensorImpl()->is_python_dispatch()) {
+  if (t.numel() == 0 || unreadable(t) != nullptr) {
     return false;
   }
   switch (t.scalar_type()) {
@@ -94,9 +119,9 @@ bool device_checkable(const at::Tensor& t) {
 // the references to the user's to decide whether they may take it over. With
 // gaps in the memory, a copy: it joins the others' pass, and a pass of its own
 // would be launched as well.
-at::Tensor DeviceCheck::alias_of(const at::Tensor& t) {
-  const auto bytes = static_cast<size_t>(t.numel()) * t.element_size();
-  if (bytes > kLargestKept || c10::isComplexType(t.scalar_type())) {
+at::Tensor DeviceCheck::alias_of(const at::Tensor& t, bool copies) {
+  if (bytes_of(t) > kLargestKept || c10::isComplexType(t.scalar_type()) ||
+      (copies && copyable(t))) {
     return {};
   }
   if (!t.is_non_overlapping_and_dense()) {
@@ -105,16 +130,53 @@ at::Tensor DeviceCheck::alias_of(const at::Tensor& t) {
   return flat(t);
 }
 
-DeviceCheck::Group& DeviceCheck::group(const at::Tensor& t) {
+DeviceCheck::Group& DeviceCheck::group(const at::Tensor& t, bool copies) {
   const auto found =
       std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) {
-        return group.dtype == t.scalar_type() && group.device == t.device();
+        return group.dtype == t.scalar_type() && group.device == t.device() &&
+               group.copies == copies;
       });
   if (found != groups_.end()) {
     return *found;
   }
-  groups_.emplace_back(t.scalar_type(), t.device(), current_stream(t.device()));
+  groups_.emplace_back(
+      t.scalar_type(), t.device(), current_stream(t.device()), copies);
   return groups_.back();
+}
+
+// What is kept is read by one stream.
+void DeviceCheck::begin_on(Group& group, c10::Stream stream) {
+  if (stream != group.stream) {
+    flush(group);
+    group.stream = stream;
+    group.room.reset();
+  }
+}
+
+at::Tensor DeviceCheck::copy_into_room(
+    const at::Tensor& t, c10::Stream stream) {
+  auto& mine = group(t, true);
+  begin_on(mine, stream);
+  const size_t bytes = bytes_of(t);
+  if (!mine.room.defined() || mine.room_used + bytes > kRoom) {
+    flush(mine);
+    mine.room_used = 0;
+    if (!mine.room.defined()) {
+      mine.room = at::empty(
+          {static_cast<int64_t>(kRoom / t.element_size())},
+          c10::TensorOptions(t.device()).dtype(t.scalar_type()));
+    }
+  }
+  const auto offset = static_cast<int64_t>(mine.room_used / t.element_size());
+  mine.room_used += (bytes + kAligned - 1) / kAligned * kAligned;
+  const auto copy = stretch(mine.room, offset, t.numel());
+  const auto& storage = mine.room.unsafeGetTensorImpl()->unsafe_storage();
+  storage.allocator()->copy_data(
+      static_cast<char*>(const_cast<void*>(data_of(mine.room))) +
+          offset * static_cast<int64_t>(t.element_size()),
+      data_of(t),
+      bytes);
+  return copy;
 }
 
 void DeviceCheck::keep_answer(
@@ -130,29 +192,37 @@ void DeviceCheck::keep_answer(
   }
 }
 
-void DeviceCheck::ask(const at::Tensor& t, at::Tensor alias, uint64_t tag) {
+void DeviceCheck::ask(
+    const at::Tensor& t, at::Tensor alias, uint64_t tag, bool copies) {
   const auto stream = current_stream(t.device());
   ++unread_;
+  if (copies && copyable(t)) {
+    at::Tensor copy = copy_into_room(t, stream);
+    keep(group(t, true), std::move(copy), tag);
+    return;
+  }
   if (!alias.defined()) {
     const at::Tensor plain =
         c10::isComplexType(t.scalar_type()) ? at::view_as_real(t) : t;
     const at::Tensor whole =
         plain.is_non_overlapping_and_dense() ? flat(plain) : plain;
-    keep_answer(group(plain), magnitudes_of({whole}).front(), tag, stream);
+    keep_answer(
+        group(plain, false), magnitudes_of({whole}).front(), tag, stream);
     return;
   }
-  auto& mine = group(t);
-  if (stream != mine.stream) {
-    flush(mine);
-    mine.stream = stream;
-  }
+  auto& mine = group(t, false);
+  begin_on(mine, stream);
   used_by(alias, stream);
-  mine.kept_bytes += static_cast<size_t>(t.numel()) * t.element_size();
-  mine.kept_data.push_back(data_of(alias));
-  mine.kept_tags.push_back(tag);
-  mine.kept.push_back(std::move(alias));
-  if (mine.kept.size() >= kKept || mine.kept_bytes >= kKeptBytes) {
-    flush(mine);
+  keep(mine, std::move(alias), tag);
+}
+
+void DeviceCheck::keep(Group& group, at::Tensor held, uint64_t tag) {
+  group.kept_bytes += bytes_of(held);
+  group.kept_data.push_back(data_of(held));
+  group.kept_tags.push_back(tag);
+  group.kept.push_back(std::move(held));
+  if (group.kept.size() >= kKept || group.kept_bytes >= kKeptBytes) {
+    flush(group);
   }
 }
 
@@ -196,9 +266,11 @@ void DeviceCheck::flush(Group& group) {
   group.kept_bytes = 0;
 }
 
-void DeviceCheck::flush() {
+void DeviceCheck::let_go() {
   for (auto& group : groups_) {
-    flush(group);
+    if (!group.copies) {
+      flush(group);
+    }
   }
 }
 

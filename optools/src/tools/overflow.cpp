@@ -53,7 +53,7 @@ void Overflow::Devices::ask(
     at::Tensor alias,
     const Tensor& what,
     bool written) {
-  check.ask(t, std::move(alias), now.asked.size());
+  check.ask(t, std::move(alias), now.asked.size(), mine.copies);
   now.asked.push_back({mine.asked, what});
   ++mine.checked;
   seen.put(t, written, now.last());
@@ -70,7 +70,7 @@ void Overflow::ask_before(
       return;
     }
   }
-  at::Tensor alias = DeviceCheck::alias_of(t);
+  at::Tensor alias = DeviceCheck::alias_of(t, mine.copies);
   Tensor named = what;
   named.label = tensor_label(t);
   std::lock_guard lock(devices_->mutex);
@@ -86,7 +86,7 @@ void Overflow::ask_after(const Call& call, Local& mine) {
   mine.begin_asking();
   std::vector<at::Tensor> aliases;
   for (const auto& [t, what] : mine.results) {
-    aliases.push_back(DeviceCheck::alias_of(t));
+    aliases.push_back(DeviceCheck::alias_of(t, mine.copies));
   }
   std::lock_guard lock(devices_->mutex);
   for (size_t i = 0; i < aliases.size(); ++i) {
@@ -168,6 +168,9 @@ void Overflow::look_after(Call& call, Local& mine, Outcome& outcome) {
   }
   const auto outputs = call.outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {
+    if (static_cast<int>(i) == call.op.bookkeeping) {
+      continue;
+    }
     uint16_t item = 0;
     each_tensor(outputs[i], [&](const at::Tensor& t) {
       const Tensor what{
@@ -233,6 +236,7 @@ void Overflow::around(Call& call, Chain& chain) {
     mine = &local<Local>(call);
     keep_history(*mine);
     mine->log.begin(call);
+    mine->copies = !may_wait(call);
     mine->recording = call.device != c10::DeviceType::CPU &&
                       records_graph(current_device(call.device));
     look_before(call, *mine, outcome);
@@ -262,14 +266,16 @@ void Overflow::around(Call& call, Chain& chain) {
     }
     mine->forget_call();
     if (call.device != c10::DeviceType::CPU && !mine->recording) {
-      // Questions can wait where every kernel that writes is seen, but not in
-      // backward: autograd adds gradients in place only while nobody else has
-      // their memory.
-      const bool may_wait =
-          call.phase != Phase::kBackward && selection.everything();
-      read_answers(kRound, may_wait);
+      read_answers(kRound, may_wait(call));
     }
   });
+}
+
+// May memory be kept until a question about it is asked? Where every kernel
+// that writes is seen, but not in backward: autograd adds gradients in place
+// only while nobody else has their memory.
+bool Overflow::may_wait(const Call& call) const {
+  return call.phase != Phase::kBackward && selection.everything();
 }
 
 void Overflow::note_unread(const Call& call, Local& mine, const at::Tensor& t) {
@@ -341,7 +347,7 @@ void Overflow::read_answers(size_t round, bool may_wait) {
   std::lock_guard lock(devices_->mutex);
   auto& check = devices_->check;
   if (!may_wait) {
-    check.flush();
+    check.let_go();
   }
   auto& now = devices_->now;
   if (check.unread() >= round) {

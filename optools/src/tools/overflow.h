@@ -76,6 +76,7 @@ class Overflow : public Tool {
   void ask_before(Local& mine, const at::Tensor& t, const Tensor& what);
   void ask_after(const Call& call, Local& mine);
   void before_write(const Call& call);
+  bool may_wait(const Call& call) const;
   void forget(Local& mine, const at::Tensor& t);
   Tensor measured(const at::Tensor& t, Tensor what) const;
   void note_unread(const Call& call, Local& mine, const at::Tensor& t);

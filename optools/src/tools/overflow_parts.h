@@ -45,6 +45,8 @@ struct Overflow::Local : ToolLocal {
   // What runs becomes part of a graph: a question would be asked at each
   // replay, and waiting is forbidden.
   bool recording = false;
+  // Memory may not be kept after the call: copies of it may.
+  bool copies = false;
 
   void forget_call() {
     kept.clear();
