@@ -139,8 +139,8 @@ def measure_switching(device: str) -> None:
             verdict = "met" if ratio.meets(bar) else "MISSED"
             print(f"gpt-tiny, overflow: {ratio}; bar {bar}x {verdict}", flush=True)
     listed = ", ".join(f"{name} {ms:.1f}" for name, ms in took.items())
-    least = min(took.values())
-    verdict = "met" if least <= SWITCH_BAR else "MISSED"
+    worst = max(ms for name, ms in took.items() if "API" not in name)
+    verdict = "met" if worst <= SWITCH_BAR else "MISSED"
     print(f"start + stop, ms: {listed}; bar {SWITCH_BAR:g} ms {verdict}", flush=True)
 
 
