@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention and attention_grad, as products of matrices.
+// attention, attention_grad and paged_attention, as products of matrices.
 //
 // Scores are (B, heads of k, group, Sq, Sk): the query heads that share a head
 // of k and v stand beside each other. What is declined: packed batches, whose
 // lengths only the device knows, and dropout, whose bits no other kind draws.
 #include <cmath>
-#include <limits>
 
 #include "compose/decompositions.h"
 
 namespace npu::compose {
 namespace {
-
-constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 struct Parts {
   Tensor q;       // (B, K, G, Sq, D)
@@ -224,6 +221,80 @@ void attention_grad(Builder& build) {
   if (build.out(2)) {
     store_shared(
         build, build.out(2), build.gemm(p.transpose(3, 4), grad), attrs.layout);
+  }
+}
+
+namespace {
+
+// The rows of a cache that a table names, (B, heads, positions, size). Entries
+// behind a sequence's end may be anything.
+Tensor pages(Builder& build, const Tensor& cache, const Tensor& table) {
+  const std::int64_t batch = table.size(0);
+  const std::int64_t n = table.numel();
+  const Tensor inside = build.make(table.dtype(), table.sizes());
+  build.unary_with(
+      NPU_UNARY_WITH_CLAMP,
+      inside,
+      table,
+      whole_number(0),
+      whole_number(cache.size(0) - 1));
+  const Tensor rows = build.make(
+      cache.dtype(), {n, cache.size(1), cache.size(2), cache.size(3)});
+  build.index_select(rows, cache, inside.reshape({n}), 0);
+  return build
+      .wide(rows.reshape(
+          {batch, n / batch * cache.size(1), cache.size(2), cache.size(3)}))
+      .transpose(1, 2);
+}
+
+}  // namespace
+
+// Packed queries, masks and scaled caches are declined.
+void paged_attention(Builder& build) {
+  const auto attrs = build.attrs<npu_paged_attention_attrs>();
+  for (const std::uint32_t i : {5u, 6u, 7u, 8u}) {
+    if (build.in(i)) {
+      throw Declined{};
+    }
+  }
+  const Tensor q = build.wide(build.in(0));  // (B, H, D)
+  const Tensor table = build.contiguous(build.in(3));
+  const Tensor k = pages(build, build.in(1), table);
+  const std::int64_t kv_heads = k.size(1);
+  Tensor scores =
+      build.gemm(q.split(1, kv_heads), k.transpose(2, 3), attrs.scale);
+  const npu_dtype dtype = scores.dtype();
+  if (attrs.softcap > 0) {
+    const Tensor bent =
+        build.unary(NPU_UNARY_TANH, build.affine(scores, 1 / attrs.softcap, 0));
+    scores = build.affine(bent, attrs.softcap, 0);
+  }
+  const Tensor ends = build.cast(build.in(4), NPU_I64).unsqueeze(1);
+  const Tensor places = build.range(k.size(2), 0, 1).unsqueeze(0);
+  Tensor seen = build.compare(NPU_COMPARE_LT, places, ends);
+  if (attrs.window > 0) {
+    const Tensor width =
+        build.constant(NPU_I64, static_cast<double>(attrs.window));
+    const Tensor late =
+        build.compare(NPU_COMPARE_GE, places, build.sub(ends, width));
+    const Tensor both = build.make(NPU_BOOL, seen.sizes());
+    build.binary(NPU_BINARY_LOGICAL_AND, both, seen, late);
+    seen = both;
+  }
+  const Tensor by_key = seen.unsqueeze(1).unsqueeze(1);  // (B, 1, 1, positions)
+  const Tensor masked =
+      build.where(by_key, scores, build.constant(dtype, kNever));
+  const Tensor lse = build.reduce(NPU_REDUCE_LOGSUMEXP, masked, dim_bit(3));
+  // What lies behind the end may be no number.
+  const Tensor v = build.where(
+      by_key.transpose(2, 3),
+      pages(build, build.in(2), table),
+      build.constant(dtype, 0));
+  build.copy(
+      build.out(0).split(1, kv_heads),
+      build.gemm(probabilities(build, masked, lse), v));
+  if (build.out(1)) {
+    build.copy(build.out(1).split(1, kv_heads).unsqueeze(3), lse);
   }
 }
 

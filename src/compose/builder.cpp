@@ -161,7 +161,9 @@ void Builder::copy(const Tensor& out, const Tensor& x) {
 void Builder::fill(const Tensor& out, double value) {
   npu_fill_attrs attrs{};
   attrs.size = sizeof(attrs);
-  attrs.value = number(value);
+  const bool whole = out.dtype() == NPU_I64 || out.dtype() == NPU_I32;
+  attrs.value =
+      whole ? whole_number(static_cast<std::int64_t>(value)) : number(value);
   map(NPU_KIND_FILL, 0, out, {}, 0, &attrs, sizeof(attrs));
 }
 
@@ -271,16 +273,19 @@ Tensor Builder::reduce(
   return out;
 }
 
+void Builder::sum_into(const Tensor& out, const Tensor& x, std::uint64_t dims) {
+  const Tensor sum =
+      dims != 0 ? reduce(NPU_REDUCE_SUM, x, dims) : contiguous(x);
+  copy(out, sum.reshape(out.sizes()));
+}
+
 Tensor Builder::range(
     std::int64_t count, std::int64_t start, std::int64_t step) {
-  const auto whole = [](std::int64_t value) {
-    return npu_scalar{NPU_SCALAR_INT, 0, value, static_cast<double>(value), 0};
-  };
   const Tensor out = make(NPU_I64, {count});
   npu_range_attrs attrs{};
-  attrs.start = whole(start);
-  attrs.end = whole(start + step * count);
-  attrs.step = whole(step);
+  attrs.start = whole_number(start);
+  attrs.end = whole_number(start + step * count);
+  attrs.step = whole_number(step);
   attrs.count = count;
   Call call(NPU_KIND_RANGE, NPU_RANGE_ARANGE, call_.label);
   build::range(call, out.operand(), attrs);
@@ -303,6 +308,19 @@ void Builder::sort(const Tensor& out, const Tensor& x) {
   Call call(NPU_KIND_SORT, 0, call_.label);
   build::sort(call, &values, nullptr, x.operand(), attrs);
   run(call);
+}
+
+Tensor Builder::order(const Tensor& x, bool descending) {
+  const Tensor out = make(NPU_I64, x.sizes());
+  npu_sort_attrs attrs{};
+  attrs.dim = x.ndim() - 1;
+  attrs.stable = 1;
+  attrs.descending = descending ? 1 : 0;
+  const npu_tensor places = out.operand();
+  Call call(NPU_KIND_SORT, 0, call_.label);
+  build::sort(call, nullptr, &places, x.operand(), attrs);
+  run(call);
+  return out;
 }
 
 Tensor Builder::searchsorted(const Tensor& sorted, const Tensor& values) {
@@ -333,6 +351,20 @@ Tensor Builder::gather(const Tensor& x, const Tensor& index, int dim) {
   build::gather(call, out.operand(), x.operand(), index.operand(), attrs);
   run(call);
   return out;
+}
+
+void Builder::index_update(
+    std::uint32_t code,
+    const Tensor& out,
+    const Tensor& index,
+    const Tensor& source) {
+  npu_index_update_attrs attrs{};
+  attrs.include_self = 1;
+  attrs.alpha = number(1);
+  Call call(NPU_KIND_INDEX_UPDATE, code, call_.label);
+  build::index_update(
+      call, out.operand(), index.operand(), source.operand(), attrs);
+  run(call);
 }
 
 void Builder::scatter(

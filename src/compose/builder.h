@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 
 #include "compose/compose.h"
 #include "compose/tensor.h"
@@ -11,11 +12,17 @@
 
 namespace npu::compose {
 
+inline constexpr double kNever = -std::numeric_limits<double>::infinity();
+
 // Thrown when a part cannot be had; run() answers false.
 struct Declined {};
 
 inline npu_scalar number(double value) noexcept {
   return {NPU_SCALAR_FLOAT, 0, static_cast<std::int64_t>(value), value, 0};
+}
+
+inline npu_scalar whole_number(std::int64_t value) noexcept {
+  return {NPU_SCALAR_INT, 0, value, static_cast<double>(value), 0};
 }
 
 // Functions that return a tensor make a temporary of the first operand's dtype
@@ -96,14 +103,25 @@ class Builder {
   Tensor reduce(
       std::uint32_t code, const Tensor& x, std::uint64_t dims, double p = 2);
 
+  // The sum over the dims of the mask, into an output that may lack them.
+  void sum_into(const Tensor& out, const Tensor& x, std::uint64_t dims);
+
   // start, start + step, ... as int64.
   Tensor range(std::int64_t count, std::int64_t start, std::int64_t step);
   void index_select(
       const Tensor& out, const Tensor& x, const Tensor& index, int dim);
   void sort(const Tensor& out, const Tensor& x);  // one dimension, ascending
+  // Where the elements of the last dimension stand when sorted, int64; stable.
+  Tensor order(const Tensor& x, bool descending);
   Tensor searchsorted(const Tensor& sorted, const Tensor& values);
   Tensor cumprod(const Tensor& x, int dim);
   Tensor gather(const Tensor& x, const Tensor& index, int dim);
+  // Slices of out along dimension 0.
+  void index_update(
+      std::uint32_t code,
+      const Tensor& out,
+      const Tensor& index,
+      const Tensor& source);
   void scatter(
       std::uint32_t code,
       const Tensor& out,

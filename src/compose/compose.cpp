@@ -31,6 +31,17 @@ constexpr Recipe kRows[] = {
     {NPU_KIND_MARGIN_GRAD, margin_grad},
     {NPU_KIND_ATTENTION, attention},
     {NPU_KIND_ATTENTION_GRAD, attention_grad},
+    {NPU_KIND_PAGED_ATTENTION, paged_attention},
+    {NPU_KIND_ROTARY, rotary},
+    {NPU_KIND_ROTARY_GRAD, rotary_grad},
+    {NPU_KIND_SWIGLU, swiglu},
+    {NPU_KIND_SWIGLU_GRAD, swiglu_grad},
+    {NPU_KIND_ADD_RMS_NORM, add_rms_norm},
+    {NPU_KIND_ADD_RMS_NORM_GRAD, add_rms_norm_grad},
+    {NPU_KIND_QUANTISE, quantise},
+    {NPU_KIND_DEQUANTISE, dequantise},
+    {NPU_KIND_MOE_GATING, moe_gating},
+    {NPU_KIND_MOE_ROUTE, moe_route},
 };
 
 Decomposition find(std::uint32_t slot) noexcept {

@@ -11,6 +11,8 @@ void roll(Builder& build);
 void isin(Builder& build);
 void rms_norm(Builder& build);
 void rms_norm_grad(Builder& build);
+void add_rms_norm(Builder& build);
+void add_rms_norm_grad(Builder& build);
 void weight_norm(Builder& build);
 void weight_norm_grad(Builder& build);
 void loss(Builder& build);
@@ -21,5 +23,14 @@ void margin(Builder& build);
 void margin_grad(Builder& build);
 void attention(Builder& build);
 void attention_grad(Builder& build);
+void paged_attention(Builder& build);
+void rotary(Builder& build);
+void rotary_grad(Builder& build);
+void swiglu(Builder& build);
+void swiglu_grad(Builder& build);
+void quantise(Builder& build);
+void dequantise(Builder& build);
+void moe_gating(Builder& build);
+void moe_route(Builder& build);
 
 }  // namespace npu::compose

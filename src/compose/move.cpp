@@ -63,8 +63,7 @@ void isin(Builder& build) {
   const Tensor flat = elements.reshape({n});
   const Tensor place = build.searchsorted(sorted, flat);
   const Tensor inside = build.make(NPU_I64, {n});
-  const npu_scalar last{
-      NPU_SCALAR_INT, 0, tests - 1, static_cast<double>(tests - 1), 0};
+  const npu_scalar last = whole_number(tests - 1);
   build.unary_with(NPU_UNARY_WITH_CLAMP, inside, place, npu_scalar{}, last);
   const Tensor found = build.gather(sorted, inside, 0);
   const Tensor equal = build.compare(

@@ -277,6 +277,10 @@ constexpr KernelRow kRows[] = {
     {NPU_KIND_MOE_ROUTE, moe_route_caps, nullptr, moe_route_run},
     {NPU_KIND_QUANTISE, quantise_caps, nullptr, quantise_run},
     {NPU_KIND_DEQUANTISE, dequantise_caps, nullptr, dequantise_run},
+    {NPU_KIND_PAGED_ATTENTION,
+     paged_attention_caps,
+     nullptr,
+     paged_attention_run},
 };
 
 }  // namespace

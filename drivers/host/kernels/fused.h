@@ -52,5 +52,7 @@ npu_status quantise_caps(std::uint32_t code, npu_op_caps& out);
 npu_status quantise_run(const npu_call& call);
 npu_status dequantise_caps(std::uint32_t code, npu_op_caps& out);
 npu_status dequantise_run(const npu_call& call);
+npu_status paged_attention_caps(std::uint32_t code, npu_op_caps& out);
+npu_status paged_attention_run(const npu_call& call);
 
 }  // namespace npu::host

@@ -2,6 +2,7 @@
 // Kinds quantise and dequantise, rows of int8 and int32.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/fused.h"
 
@@ -44,10 +45,34 @@ bool is_dynamic(std::uint32_t code) {
   return code >= NPU_QUANTISE_DYNAMIC_TENSOR;
 }
 
+struct Step {
+  float scale;
+  float zero;
+};
+
+// Of the values in * smooth: scale = (max - min) / (high - low), zero such that
+// the greatest becomes high.
+Step asymmetric_step(
+    const float* x,
+    const float* smooth,
+    std::int64_t n,
+    float low,
+    float high) {
+  float least = std::numeric_limits<float>::infinity();
+  float most = -least;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float value = smooth != nullptr ? x[i] * smooth[i] : x[i];
+    least = value < least ? value : least;
+    most = value > most ? value : most;
+  }
+  const float scale = (most - least) / (high - low);
+  return {scale, high - most / (scale == 0 ? 1 : scale)};
+}
+
 }  // namespace
 
-// Dynamic and symmetric: scale = largest |in * smooth| / high; a share of zeros
-// has scale 0 and results 0. Else: scale = (max - min) / (high - low).
+// Dynamic and symmetric: scale = largest |in * smooth| / high. A share whose
+// scale is 0 has it as result, and is divided by 1.
 npu_status quantise_run(const npu_call& call) {
   const npu_quantise_args args = npu_quantise_unpack(&call);
   const Loaded<float> in(args.in);
@@ -55,6 +80,7 @@ npu_status quantise_run(const npu_call& call) {
   const Loaded<float> zero(args.zero);
   const Loaded<float> smooth(args.smooth);
   const Stored<float> scale_out(args.scale_out);
+  const Stored<float> zero_out(args.zero_out);
   npu_status status = loaded(in, scale, zero, smooth);
   const DenseBytes out(*args.out);
   auto* const to = reinterpret_cast<std::int8_t*>(out.data());
@@ -66,18 +92,22 @@ npu_status quantise_run(const npu_call& call) {
   const std::int64_t scales = args.scale != nullptr ? args.scale->numel : 1;
   const auto share = [&](std::int64_t i) {
     const float* const x = in.data() + i * shares.length;
-    float factor = scale.at(i % scales, 1);
+    Step step{scale.at(i % scales, 1), zero.at(i % scales, 0)};
     if (is_dynamic(call.code)) {
-      factor = table.largest(x, smooth.data(), shares.length) / high;
-      scale_out.set(i, factor);
-      factor = factor == 0 ? 1 : factor;
+      step =
+          args.attrs.symmetric != 0
+              ? Step{table.largest(x, smooth.data(), shares.length) / high, 0}
+              : asymmetric_step(x, smooth.data(), shares.length, low, high);
+      scale_out.set(i, step.scale);
+      zero_out.set(i, step.zero);
+      step.scale = step.scale == 0 ? 1 : step.scale;
     }
     table.round(
         to + i * shares.length,
         x,
         smooth.data(),
-        factor,
-        zero.at(i % scales, 0),
+        step.scale,
+        step.zero,
         low,
         high,
         shares.length);
@@ -85,7 +115,7 @@ npu_status quantise_run(const npu_call& call) {
   status =
       status ? status : for_each_item(shares.count, shares.length * 4, share);
   status = status ? status : out.store();
-  return finish(status, scale_out);
+  return finish(status, scale_out, zero_out);
 }
 
 npu_status quantise_caps(std::uint32_t code, npu_op_caps& out) {

@@ -10,6 +10,7 @@
 
 #include "kernels/dense.h"
 #include "kernels/epilogue.h"
+#include "kernels/gemm_grouped.h"
 #include "kernels/kernel.h"
 
 namespace npu::host {
@@ -427,6 +428,7 @@ constexpr KernelRow kRows[] = {
     {NPU_KIND_GEMM, gemm_caps, nullptr, gemm},
     {NPU_KIND_GEMM_SCALED, gemm_scaled_caps, nullptr, gemm_scaled},
     {NPU_KIND_GEMM_INT8, gemm_int8_caps, nullptr, gemm_int8},
+    {NPU_KIND_GEMM_GROUPED, gemm_grouped_caps, nullptr, gemm_grouped_run},
     {NPU_KIND_DOT, dot_caps, nullptr, dot},
 };
 
