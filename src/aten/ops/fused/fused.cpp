@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "aten/ops/fused/fused.h"
 
+#include "driver/registry.h"
+
 namespace npu::fused {
 namespace {
 
@@ -35,6 +37,11 @@ void record_parts(
   }
   const at::AutoDispatchBelowADInplaceOrView below;
   op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+}
+
+bool is_on_cpu() {
+  const Driver* const driver = active_driver_or_null();
+  return driver != nullptr && driver->device_is_cpu();
 }
 
 }  // namespace npu::fused

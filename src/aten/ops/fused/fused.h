@@ -60,6 +60,9 @@ void record_parts(
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack);
 
+// The device is this computer's processor.
+bool is_on_cpu();
+
 inline at::Tensor empty_of(
     const at::Tensor& like, at::IntArrayRef sizes, c10::ScalarType type) {
   return make_empty(sizes, type, like.device().index());

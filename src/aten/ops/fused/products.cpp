@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// npu_grouped_matmul of rows grouped by expert, and npu_dynamic_quant of rows.
+// npu_grouped_matmul of rows grouped by expert: on kind gemm_grouped where the
+// driver has it, else one product after the other.
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/mm_cpu_dispatch.h>
 
 #include "aten/ops/fused/fused.h"
 
@@ -22,6 +26,12 @@ enum Place : std::size_t {
   kOutputDtype = 17,
   kArguments = 22,
 };
+
+constexpr char kGrouped[] = "npu::npu_grouped_matmul";
+
+std::size_t size_of(const at::Tensor& list) {
+  return static_cast<std::size_t>(list.size(0));
+}
 
 std::int64_t int_or(const c10::IValue& value, std::int64_t otherwise) {
   return value.isNone() ? otherwise : value.toInt();
@@ -71,6 +81,61 @@ bool fits_weight(const at::Tensor& w, const at::Tensor& x, std::int64_t n) {
          w.size(1) == n;
 }
 
+using Groups = std::vector<std::int64_t>;
+
+// Rows behind the last group are 0.
+template <class Product>
+void each_group(
+    const at::Tensor& x,
+    at::TensorList weight,
+    const Groups& groups,
+    const at::Tensor& out,
+    Product product) {
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i] > 0) {
+      at::Tensor rows = out.narrow(0, at, groups[i]);
+      product(rows, x.narrow(0, at, groups[i]), weight[i]);
+    }
+    at += groups[i];
+  }
+  if (at < x.size(0)) {
+    out.narrow(0, at, x.size(0) - at).zero_();
+  }
+}
+
+at::Tensor products_on_cpu(
+    const at::Tensor& x, at::TensorList weight, const Groups& groups) {
+  at::Tensor out = at::empty({x.size(0), weight[0].size(1)}, x.options());
+  each_group(
+      x, weight, groups, out, [](auto& to, const auto& a, const auto& b) {
+        at::cpu::mm_out(to, a, b);
+      });
+  return out;
+}
+
+// Undefined where the driver lacks the kind, or weights are no single tensor.
+at::Tensor on_kind(
+    at::ArrayRef<c10::IValue> args, const at::Tensor& x, const Groups& groups) {
+  static NativeSite site(kGrouped, NPU_KIND_GEMM_GROUPED, 0);
+  const auto weight = args[kWeight].toTensorVector();
+  if (weight.size() != 1 || groups.size() != size_of(weight[0]) ||
+      !is_narrow(x) || site.caps() == nullptr ||
+      site.wants(x, weight[0]) != NPU_REASON_NONE) {
+    return {};
+  }
+  const at::Tensor list = args[kGroupList].toTensor().to(x.device());
+  const at::Tensor ends =
+      int_or(args[kListType], 0) == 0 ? list : at::cumsum(list, 0);
+  at::Tensor out = empty_of(x, {x.size(0), weight[0].size(2)}, x.scalar_type());
+  npu_gemm_grouped_attrs attrs{};
+  return run<build::gemm_grouped>(
+             site, out, x, weight[0], ends, nullptr, nullptr, nullptr, attrs) ==
+                 NPU_REASON_NONE
+             ? out
+             : at::Tensor();
+}
+
 void grouped_matmul(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet,
@@ -93,66 +158,25 @@ void grouped_matmul(
       return;
     }
   }
-  at::Tensor out = empty_of(x, {x.size(0), n}, x.scalar_type());
-  std::int64_t at = 0;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (groups[i] > 0) {
-      at::Tensor rows = out.narrow(0, at, groups[i]);
-      at::mm_out(rows, x.narrow(0, at, groups[i]), weight[i]);
-    }
-    at += groups[i];
-  }
-  if (at < x.size(0)) {
-    out.narrow(0, at, x.size(0) - at).zero_();
+  at::Tensor out = on_kind(args, x, groups);
+  if (!out.defined() && is_on_cpu()) {
+    static ladder::Entry& entry =
+        ladder::make_entry(find_operator("aten::mm"), kGrouped);
+    out = ladder::run_unboxed<
+        at::Tensor,
+        const at::Tensor&,
+        at::TensorList,
+        const Groups&>(
+        entry, NPU_REASON_NO_KERNEL, &products_on_cpu, x, weight, groups);
+  } else if (!out.defined()) {
+    out = empty_of(x, {x.size(0), n}, x.scalar_type());
+    each_group(
+        x, weight, groups, out, [](auto& to, const auto& a, const auto& b) {
+          at::mm_out(to, a, b);
+        });
   }
   torch::jit::drop(*stack, kArguments);
   torch::jit::push(*stack, std::vector<at::Tensor>{out});
-}
-
-constexpr char kDynamicQuant[] = "npu::npu_dynamic_quant";
-using DynamicQuantFn = Pair(
-    const at::Tensor&,
-    const OptTensor&,
-    const OptTensor&,
-    std::optional<std::int64_t>,
-    c10::string_view,
-    double);
-
-Pair dynamic_quant(
-    const at::Tensor& x,
-    const OptTensor& given,
-    const OptTensor& group_index,
-    std::optional<std::int64_t> dst_type,
-    c10::string_view mode,
-    double dst_type_max) {
-  static NativeSite site(
-      kDynamicQuant, NPU_KIND_QUANTISE, NPU_QUANTISE_DYNAMIC_TOKEN);
-  const at::Tensor& smooth = or_undefined(given);
-  constexpr std::int64_t kInt8 = 1;
-  npu_reason why = site.wants(x, smooth);
-  if (takes(
-          is_narrow(x) && x.dim() > 1 && !group_index.has_value() &&
-              dst_type.value_or(kInt8) == kInt8 && dst_type_max == 0 &&
-              std::string_view(mode.data(), mode.size()) == "pertoken" &&
-              (!smooth.defined() || (is_narrow(smooth) && smooth.dim() == 1 &&
-                                     smooth.size(0) == x.size(-1))),
-          why)) {
-    npu_quantise_attrs attrs{};
-    attrs.axis = x.dim() - 1;
-    attrs.low = -128;
-    attrs.high = 127;
-    attrs.symmetric = 1;
-    at::Tensor out = empty_of(x, x.sizes(), at::kChar);
-    at::Tensor scale = empty_of(x, x.sizes().slice(0, x.dim() - 1), at::kFloat);
-    if (run<build::quantise>(
-            site, out, scale, nullptr, x, nullptr, nullptr, smooth, attrs) ==
-        NPU_REASON_NONE) {
-      return {std::move(out), std::move(scale)};
-    }
-  }
-  static const auto op = typed<DynamicQuantFn>(kDynamicQuant);
-  return op.redispatch(
-      kComposition, x, given, group_index, dst_type, mode, dst_type_max);
 }
 
 const custom::Native kInstallGrouped(
@@ -165,12 +189,5 @@ const custom::Native kInstallGrouped(
           torch::CppFunction::makeFromBoxedFunction<&grouped_matmul>());
       impl_parts(m, name);
     });
-const custom::Native kInstallDynamicQuant(
-    "npu_dynamic_quant", [](torch::Library& m) {
-      const char* const name = "npu_dynamic_quant";
-      impl(m, name, c10::DispatchKey::PrivateUse1, TORCH_FN(dynamic_quant));
-      impl_parts(m, name);
-    });
-
 }  // namespace
 }  // namespace npu::fused
