@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes docs/npu-operators.md from ops/npu/*.yaml and torch_npu.ops; --check says whether it is current."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -22,14 +23,32 @@ one; `opennpu explain <name>` says what an operator computes.
 Tested in float16, bfloat16 and float32 where a case of tests/npu_ops names them, gradients in float64, on npu and on cpu; arithmetic is
 float32 (float64 for float64), statistics are float32 and results are rounded once. Quantised operators take int8 and int4, eight values an int32.
 Gradient "yes" means that autograd goes through. Limits of Ascend's hardware on sizes and alignment do not hold here.
+"Kind" names the kind that the usual calls run as, on drivers that have it and, where `src/compose` has a decomposition, on
+others; all else is a composition of PyTorch's operators.
 "Differences" is what was decided where Ascend's documents are unclear or contradict one another, and what is refused.
 """
+
+
+def kinds() -> dict[str, str]:
+    """The kinds that the adapters of src/aten/ops/fused run, by operator."""
+    found: dict[str, set[str]] = {}
+    for file in sorted((ROOT / "src/aten/ops/fused").glob("*.cpp")):
+        text = file.read_text(encoding="utf-8")
+        names = dict(re.findall(r'constexpr char (k\w+)\[\] = "npu::(\w+)"', text))
+        for constant, kind in re.findall(r"\b(k\w+),\s*NPU_KIND_(\w+)", text):
+            if constant in names:
+                found.setdefault(names[constant], set()).add(kind.lower())
+    return {name: ", ".join(f"`{k}`" for k in sorted(all_)) for name, all_ in found.items()}
+
+
+KINDS = kinds()
 
 
 def row(o) -> str:
     here = f"`torch_npu.ops.{o.module}`" if o.module else "no"
     gradient = "" if not o.module else "yes" if o.gradient else "no"
-    return f"| `{o.name}` | {here} | {gradient} | {o.doc} | {o.note} |".replace(
+    kind = KINDS.get(o.name, "")
+    return f"| `{o.name}` | {here} | {gradient} | {kind} | {o.doc} | {o.note} |".replace(
         "k^T", "kᵀ"
     ).replace("w^T", "wᵀ")
 
@@ -37,7 +56,7 @@ def row(o) -> str:
 def page(operators) -> str:
     text = HEAD.format(total=len(operators), done=sum(bool(o.module) for o in operators))
     for family in sorted({o.family for o in operators}, key=lambda f: (f == "atb", f)):
-        text += f"\n## {family}\n\n| name | implemented | gradient | computes | differences |\n|---|---|---|---|---|\n"
+        text += f"\n## {family}\n\n| name | implemented | gradient | kind | computes | differences |\n|---|---|---|---|---|---|\n"
         text += "\n".join(row(o) for o in operators if o.family == family) + "\n"
     return text
 

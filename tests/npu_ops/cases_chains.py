@@ -3,18 +3,14 @@
 
 import torch
 import torch.nn.functional as F
-from table import add, ints, rand
+from table import add, int8, ints, rand
 
 ONE = (torch.float32,)
 
 
-def rounded(y, low=-128):
-    return torch.clamp(torch.round(y), low, 127).to(torch.int8)
-
-
 def by_row(y):
     scale = y.abs().amax(-1, keepdim=True) / 127
-    return rounded(y / scale), scale.squeeze(-1)
+    return int8(y / scale), scale.squeeze(-1)
 
 
 # ---- products
@@ -136,9 +132,7 @@ def gelu_quant(x, *, input_scale=None, input_offset=None, approximate="none", qu
     y = F.gelu(x, approximate=approximate)
     y = y if input_scale is None else y * input_scale
     return (
-        by_row(y)
-        if quant_mode == "dynamic"
-        else (rounded(y + input_offset), torch.empty(0).double())
+        by_row(y) if quant_mode == "dynamic" else (int8(y + input_offset), torch.empty(0).double())
     )
 
 
@@ -190,7 +184,7 @@ def dequant_swiglu(
         y = a / (1 + torch.exp(-a)) * b
     if quant_mode == 1:
         return by_row(y * quant_scale)
-    return rounded(y / quant_scale + quant_offset), torch.empty(0).double()
+    return int8(y / quant_scale + quant_offset), torch.empty(0).double()
 
 
 scales = {
@@ -247,7 +241,7 @@ def block_quant(x, *, row_block_size=1, col_block_size=128, min_scale=0.0):
                 slice(j * col_block_size, (j + 1) * col_block_size),
             )
             scale[i, j] = max(x[at].abs().max() / 127, min_scale)
-            y[at] = rounded(x[at] / scale[i, j], -127)
+            y[at] = int8(x[at] / scale[i, j], -127)
     return y, scale
 
 

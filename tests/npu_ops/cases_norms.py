@@ -2,7 +2,7 @@
 """Norms and rotary embeddings."""
 
 import torch
-from table import add, ints, rand, through
+from table import add, int8, ints, rand, through
 
 ONE = (torch.float32,)
 
@@ -58,10 +58,6 @@ add(
     lambda *a: (add_rms(*a)[1], add_rms(*a)[0], add_rms(*a)[2]),
     *pair,
 )
-
-
-def int8(y):
-    return torch.clamp(torch.round(y), -128, 127).to(torch.int8)
 
 
 def add_rms_quant(x1, x2, gamma, s1, z1, beta=None, s2=None, z2=None, *, div_mode=True):

@@ -4,13 +4,9 @@
 import itertools
 
 import torch
-from table import add, ints, rand
+from table import add, int8, ints, rand
 
 ONE = (torch.float32,)
-
-
-def int8(y):
-    return torch.clamp(torch.round(y), -128, 127).to(torch.int8)
 
 
 # ---- plain products
@@ -305,10 +301,10 @@ def dynamic(x, *, smooth_scales=None, group_index=None, dst_type=None, quant_mod
     top = 7 if dst_type == 285 else 127
     dims = {"pertoken": (-1,), "perchannel": (-2,), "pertensor": tuple(range(y.dim()))}[quant_mode]
     scale = y.abs().amax(dims, keepdim=True) / top
-    q = torch.round(torch.where(scale == 0, torch.zeros_like(y), y / scale)).long()
+    exact = torch.where(scale == 0, torch.zeros_like(y), y / scale)
     shape = {"pertoken": -1, "perchannel": -2}
     scale = scale.reshape(1) if quant_mode == "pertensor" else scale.squeeze(shape[quant_mode])
-    return packed(q) if dst_type == 285 else q.to(torch.int8), scale
+    return packed(torch.round(exact).long()) if dst_type == 285 else int8(exact), scale
 
 
 zero_row = rand(4, 16)

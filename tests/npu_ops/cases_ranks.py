@@ -3,7 +3,7 @@
 
 import torch
 from cases_experts import CHOICES, MAP, PLACES, permute_map, unpermute
-from table import add, rand
+from table import add, int8, rand
 
 ONE = (torch.float32,)
 
@@ -174,7 +174,7 @@ def init_routing(x, chosen, *, scale=None, active_num=-1, expert_capacity=-1, ex
     carried = empty if scale is None or quant_mode >= 0 else scale[[p // k for p in rows]]
     if quant_mode == 1:
         carried = out.abs().amax(1) / 127
-        out = torch.round(out / carried[:, None]).to(torch.int8)
+        out = int8(out / carried[:, None])
     return out, torch.tensor(index, dtype=torch.int32), tokens, carried
 
 

@@ -3,13 +3,9 @@
 
 import cases_attention as attention
 import torch
-from table import add, ints, rand
+from table import add, int8, ints, rand
 
 ONE = (torch.float32,)
-
-
-def rounded(y):
-    return torch.clamp(torch.round(y), -128, 127).to(torch.int8)
 
 
 # ---- positions
@@ -71,7 +67,7 @@ add(
 
 def quant_scattered(x, indices, updates, scales, zero=None):
     y = updates / scales
-    y, out = rounded(y if zero is None else y + zero), x.clone()
+    y, out = int8(y if zero is None else y + zero), x.clone()
     for b, start in enumerate(indices.tolist()):
         out[b, :, start : start + y.shape[2]] = y[b]
     return out

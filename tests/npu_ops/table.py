@@ -69,6 +69,19 @@ def ints(low: int, high: int, *size, dtype=torch.int64) -> torch.Tensor:
     )
 
 
+def int8(exact: torch.Tensor, low: int = -128) -> torch.Tensor:
+    """Rounded and cut; the numbers before that are kept for `is_tie`."""
+    out = torch.clamp(torch.round(exact), low, 127).to(torch.int8)
+    out.exact = exact
+    return out
+
+
+def is_tie(exact: torch.Tensor) -> torch.Tensor:
+    """Numbers that float32's arithmetic, a few roundings long, may put on either side of a half."""
+    apart = (exact - torch.floor(exact) - 0.5).abs()
+    return apart <= 32 * torch.finfo(torch.float32).eps * (1 + exact.abs())
+
+
 def convert(value, dtype, device=DEVICE):
     """Float64 tensors, also in lists, in the dtype; all tensors on the device, as fresh copies."""
     if isinstance(value, torch.Tensor):

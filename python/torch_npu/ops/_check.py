@@ -3,6 +3,7 @@
 
 import torch
 
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Numbers of dtypes that PyTorch has no name for, beside torch_npu's own for those it has.
 INT4 = 285
 _NUMBERS = {
@@ -49,6 +50,29 @@ def dtype_of(number: int | None, default, operator: str, argument: str = "dst_ty
         "TYPE",
     )
     return _NUMBERS[number]
+
+
+def floating(operator: str, **tensors) -> None:
+    """Each is float16, bfloat16, float32 or float64; None passes."""
+    for name, x in tensors.items():
+        require(
+            x is None or x.dtype in _FLOATS,
+            f"{operator}: {name} is {x if x is None else x.dtype}; allowed: float16, bfloat16, "
+            "float32, float64.",
+            "TYPE",
+        )
+
+
+def same_dtype(operator: str, **tensors) -> None:
+    """The tensors have one dtype among the floating ones."""
+    floating(operator, **tensors)
+    (first, x), *rest = tensors.items()
+    for name, other in rest:
+        require(
+            other.dtype == x.dtype,
+            f"{operator}: {name} is {other.dtype}; it must be {first}'s {x.dtype}.",
+            "TYPE",
+        )
 
 
 def wide(x: torch.Tensor) -> torch.Tensor:

@@ -5,10 +5,11 @@ import torch
 import torch.nn.functional as F
 
 from torch_npu.ops import implements
-from torch_npu.ops._check import require, wide
+from torch_npu.ops._check import floating, require, wide
 
 
 def _halves(x, dim: int, name: str):
+    floating(name, x=x)
     require(
         -x.dim() <= dim < x.dim(),
         f"{name}: dim is {dim}; x has {x.dim()} dimensions.",

@@ -6,120 +6,7 @@ import torch
 from torch_npu.ops import _attend as core
 from torch_npu.ops import implements
 from torch_npu.ops._check import require, unsupported, wide
-
-
-class _Call:
-    """The checked arguments of one call; knows how to bring tensors to (B, N, S, D)."""
-
-    def __init__(
-        self, name, q, k, v, head_num, layout, *, scale, keep_prob, pse=None, pse_type=1, mask=None,
-        pre=core.FAR, next_=core.FAR, prefix=None, qlen=None, kvlen=None, mode=0, softmax_layout="",
-        sink=None,
-    ):  # fmt: skip
-        self.name, self.layout, self.heads = name, layout.upper(), head_num
-        self.scale, self.keep_prob, self.pse, self.pse_type = scale, keep_prob, pse, pse_type
-        self.mask, self.pre, self.next, self.prefix, self.mode = mask, pre, next_, prefix, mode
-        self.sink, self.packed_stats = sink, softmax_layout == "TND"
-        self._check(q, k, v, softmax_layout)
-        self.qlen = self.kvlen = None
-        if self.layout == "TND":
-            require(
-                qlen and kvlen and len(qlen) == len(kvlen),
-                f"{name}: the size of actual_seq_qlen and actual_seq_kvlen must be the same and "
-                f"cannot be empty, but got {qlen} and {kvlen}.",
-            )
-            self.qlen = core.lengths_of(qlen, name, "actual_seq_qlen")
-            self.kvlen = core.lengths_of(kvlen, name, "actual_seq_kvlen")
-        # BSH and SBH: how many heads key and value have follows from query's head size.
-        self.kv_heads = k.size(-1) * head_num // q.size(-1) if q.dim() == 3 and q.size(-1) else 1
-
-    def _check(self, q, k, v, softmax_layout) -> None:
-        name = self.name
-        require(self.heads > 0, f"{name}: head_num must > 0, but got {self.heads}")
-        for what, x in (("query", q), ("key", k), ("value", v)):
-            require(
-                x.dim() in (3, 4),
-                f"{name}: The shapes of the input {what} should be 3 or 4 dimensional, but got "
-                f"{x.dim()}-dimensional",
-            )
-        require(
-            self.layout in (*core.LAYOUTS, "TND"),
-            f"{name}: The input_layout should be BSH/SBH/BNSD/BSND/TND(case-insensitive), but got "
-            f"{self.layout}",
-        )
-        require(
-            0 < self.keep_prob <= 1,
-            f"{name}: The keep_prob value must be in range of (0, 1], but got {self.keep_prob}",
-        )
-        allowed = "[0,5) or (5,8]" if self.layout == "TND" else "[0,6]"
-        modes = (0, 1, 2, 3, 4, 6, 7, 8) if self.layout == "TND" else range(7)
-        require(
-            self.mode in modes,
-            f"{name}: The sparse_mode value must be in range of {allowed}, but got {self.mode}",
-        )
-        require(
-            softmax_layout in ("", "TND"),
-            f"{name}: only supported softmax_layout=TND, but got {softmax_layout}",
-        )
-        rank = 4 if self.layout in ("BSND", "BNSD") else 3
-        require(
-            q.dim() == rank and k.dim() == rank and v.dim() == rank,
-            f"{name}: input_layout {self.layout} takes tensors of {rank} dimensions, but got query "
-            f"{list(q.shape)}, key {list(k.shape)}, value {list(v.shape)}.",
-        )
-        if self.layout in ("BSH", "SBH"):
-            require(
-                q.size(2) % self.heads == 0,
-                f"{name}: head_num is {self.heads}, but query's last size {q.size(2)} is no multiple.",
-            )
-        else:
-            heads = q.size(2 if self.layout == "BSND" else 1)
-            require(
-                heads == self.heads,
-                f"{name}: head_num is {self.heads}, but query has {heads} heads.",
-            )
-
-    def heads_first(self, q, k, v):
-        kv = self.kv_heads
-        return (
-            core.to_bnsd(q, self.layout, self.heads),
-            core.to_bnsd(k, self.layout, kv),
-            core.to_bnsd(v, self.layout, kv),
-        )
-
-    def drop(self, sq, skv, index=None):
-        """The mask; of sequence `index` in TND."""
-        mask, mode = self.mask, self.mode
-        if index is None:
-            return core.dropped(mask, mode, sq, skv, self.pre, self.next, self.prefix)
-        if mode == 7:
-            mode = 4 if index == len(self.qlen) - 1 else 3
-        elif mode == 8:
-            mode = 4 if index == 0 else 2
-        if mask is not None and mode in (0, 1):
-            mask = mask[..., :sq, :skv]
-        prefix = None if self.prefix is None else [self.prefix[index]]
-        return core.dropped(mask, mode, sq, skv, self.pre, self.next, prefix)
-
-    def pse_of(self, sq, skv, index=None):
-        if self.pse is None:
-            return None
-        pse = self.pse
-        if pse.size(-2) not in (1, sq) and index is None:
-            unsupported(
-                f"{self.name}: pse of shape {list(pse.shape)} (alibi's last rows) is not supported; "
-                f"give (B or 1, N, {sq} or 1, {skv})."
-            )
-        if index is None:
-            return pse
-        pse = pse[index : index + 1] if pse.size(0) > 1 else pse
-        return pse[..., : min(sq, pse.size(-2)), :skv]
-
-    def dropout_shapes(self, q, k):
-        if self.layout == "TND":
-            return [(1, self.heads, a, b) for a, b in zip(self.qlen, self.kvlen)]
-        q4, k4, _ = self.heads_first(q, k, k)
-        return [(q4.size(0), self.heads, q4.size(2), k4.size(2))]
+from torch_npu.ops._fusion_call import FusionCall
 
 
 def _numels(shapes) -> int:
@@ -234,7 +121,7 @@ def npu_fusion_attention(
     prefix=None, actual_seq_qlen=None, actual_seq_kvlen=None, sparse_mode=0, gen_mask_parallel=True,
     sync=False, softmax_layout="", sink=None, dropout_mask=None, seed=0, offset=0,
 ):  # fmt: skip
-    call = _Call(
+    call = FusionCall(
         "npu_fusion_attention", query, key, value, head_num, input_layout, scale=scale, pse=pse,
         keep_prob=keep_prob, mask=atten_mask, pre=pre_tockens, next_=next_tockens, prefix=prefix,
         qlen=actual_seq_qlen, kvlen=actual_seq_kvlen, mode=sparse_mode, sink=sink,
@@ -269,7 +156,13 @@ def npu_fusion_attention_v2(
     name = "npu_fusion_attention_v2"
     core.check_pse_type(name, pse_type)
     q, k = _with_ropes(name, query, key, query_rope, key_rope, input_layout)
-    call = _Call(
+    if pse is None or pse_type == 1:
+        return torch.ops.npu.npu_fusion_attention(
+            q, k, value, head_num, input_layout, pse, padding_mask, atten_mask, scale, keep_prob,
+            pre_tokens, next_tokens, inner_precise, prefix, actual_seq_qlen, actual_seq_kvlen,
+            sparse_mode, gen_mask_parallel, sync, softmax_layout, sink, dropout_mask, seed, offset,
+        )  # fmt: skip
+    call = FusionCall(
         name, q, k, value, head_num, input_layout, scale=scale, pse=pse, pse_type=pse_type,
         keep_prob=keep_prob, mask=atten_mask, pre=pre_tokens, next_=next_tokens, prefix=prefix,
         qlen=actual_seq_qlen, kvlen=actual_seq_kvlen, mode=sparse_mode, sink=sink,
@@ -344,7 +237,7 @@ def npu_fusion_attention_grad(
 ):  # fmt: skip
     name = "npu_fusion_attention_grad"
     _check_stats(name, softmax_max, softmax_sum, attention_in)
-    call = _Call(
+    call = FusionCall(
         name, query, key, value, head_num, input_layout, scale=scale_value, pse=pse,
         keep_prob=keep_prob, mask=atten_mask, pre=pre_tockens, next_=next_tockens, prefix=prefix,
         qlen=actual_seq_qlen, kvlen=actual_seq_kvlen, mode=sparse_mode, sink=sink,
@@ -367,7 +260,7 @@ def npu_fusion_attention_grad_v2(
     _check_stats(name, softmax_max, softmax_sum, attention_in)
     core.check_pse_type(name, pse_type)
     q, k = _with_ropes(name, query, key, query_rope, key_rope, input_layout)
-    call = _Call(
+    call = FusionCall(
         name, q, k, value, head_num, input_layout, scale=scale_value, pse=pse, pse_type=pse_type,
         keep_prob=keep_prob, mask=atten_mask, pre=pre_tokens, next_=next_tokens, prefix=prefix,
         qlen=actual_seq_qlen, kvlen=actual_seq_kvlen, mode=sparse_mode, sink=sink,

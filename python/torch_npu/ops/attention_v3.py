@@ -5,7 +5,6 @@ import torch
 
 from torch_npu.ops import _attend as core
 from torch_npu.ops import implements
-from torch_npu.ops.attention import npu_fusion_attention, npu_fusion_attention_grad
 
 
 def _numbers(x):
@@ -28,7 +27,7 @@ def npu_fusion_attention_v3(
     sync=False, softmax_layout="", sink=None,
 ):  # fmt: skip
     """(out, softmax_max, softmax_sum, empty, seed, offset)"""
-    out, m, total, empty, seed, offset, _ = npu_fusion_attention(
+    out, m, total, empty, seed, offset, _ = torch.ops.npu.npu_fusion_attention(
         query, key, value, head_num, input_layout, pse, padding_mask, atten_mask, scale, keep_prob,
         pre_tockens, next_tockens, inner_precise, prefix, _numbers(actual_seq_qlen),
         _numbers(actual_seq_kvlen), sparse_mode, gen_mask_parallel, sync, softmax_layout, sink,
@@ -44,7 +43,7 @@ def npu_fusion_attention_grad_v3(
     offset=None, prefix=None, actual_seq_qlen=None, actual_seq_kvlen=None, sparse_mode=0,
     gen_mask_parallel=True, sync=False, softmax_layout="", sink=None,
 ):  # fmt: skip
-    return npu_fusion_attention_grad(
+    return torch.ops.npu.npu_fusion_attention_grad(
         query, key, value, dy, head_num, input_layout, pse=pse, padding_mask=padding_mask,
         atten_mask=atten_mask, softmax_max=softmax_max, softmax_sum=softmax_sum,
         softmax_in=softmax_in, attention_in=attention_in, scale_value=scale_value,

@@ -48,11 +48,18 @@ def _bounds(group_list, kind: int, name: str) -> list[tuple[int, int]]:
     """(weight number, rows) for each group."""
     require(kind in (0, 1, 2), f"{name}: group_list_type is {kind}; allowed: 0, 1, 2.", "VALUE")
     if kind == 2:
-        return [tuple(pair) for pair in group_list]
-    if kind == 1:
-        return list(enumerate(group_list))
-    ends = [0, *group_list]
-    return [(i, b - a) for i, (a, b) in enumerate(pairwise(ends))]
+        bounds = [tuple(pair) for pair in group_list]
+    elif kind == 1:
+        bounds = list(enumerate(group_list))
+    else:
+        bounds = [(i, b - a) for i, (a, b) in enumerate(pairwise([0, *group_list]))]
+    what = "cumulative numbers must not fall" if kind == 0 else "a group cannot have fewer than 0"
+    require(
+        all(count >= 0 for _, count in bounds),
+        f"{name}: group_list is {group_list} with group_list_type {kind}: {what}.",
+        "VALUE",
+    )
+    return bounds
 
 
 class _Grouped:
@@ -75,10 +82,14 @@ class _Grouped:
         self.anti, self.anti_offset, self.per_token = antiquant_scale, antiquant_offset, per_token
         self.act, self.dtype, self.single = act, dtype, single
 
-    def of(self, tensors, i):
+    def of(self, tensors, i, what="weight"):
         if not tensors:
             return None
-        return tensors[0][i] if self.single else tensors[i]
+        whole = tensors[0] if self.single else tensors
+        require(
+            0 <= i < len(whole), f"{self.name}: group {i} has no {what}: there are {len(whole)}."
+        )
+        return whole[i]
 
     def product(self, x, w, i, tokens):
         if w.dtype == torch.int32 and x.dtype != torch.int32:
@@ -88,6 +99,16 @@ class _Grouped:
             shift = self.of(self.anti_offset, i)
             w = (wide(w) if shift is None else wide(w) + wide(shift)) * wide(anti)
         whole = x.dtype == torch.int8
+        require(
+            x.size(-1) == w.size(-2),
+            f"{self.name}: x has {x.size(-1)} columns and weight {i} {w.size(-2)} rows; they must "
+            "be the same.",
+        )
+        require(
+            anti is not None or x.dtype == w.dtype or not w.is_floating_point(),
+            f"{self.name}: weight {i} is {w.dtype}; it must be x's {x.dtype}.",
+            "TYPE",
+        )
         y = x.double() @ w.double() if whole else wide(x) @ wide(w)
         bias, scale = self.of(self.bias, i), self.of(self.scale, i)
         late = bias is not None and whole and bias.is_floating_point()
@@ -325,7 +346,7 @@ def _whole(x):
     return (unpack_int4(x) if x.dtype == torch.int32 else x).double()
 
 
-@implements("npu_quant_matmul")
+@implements("npu_quant_matmul", native=True)
 def npu_quant_matmul(
     x1, x2, scale, *, offset=None, pertoken_scale=None, bias=None, output_dtype=None, x1_dtype=None,
     x2_dtype=None, pertoken_scale_dtype=None, scale_dtype=None, group_sizes=None, y_scale=None,
@@ -343,6 +364,12 @@ def npu_quant_matmul(
         a.size(-1) == b.size(-2),
         f"{name}: x1 {list(x1.shape)} and x2 {list(x2.shape)} do not fit: {a.size(-1)} is not {b.size(-2)}.",
     )
+    columns, rows = b.size(-1), a.size(-2)
+    for what, x, size in (("scale", scale, columns), ("pertoken_scale", pertoken_scale, rows)):
+        require(
+            x is None or (x.dim() <= 1 and x.numel() in (1, size)),
+            f"{name}: {what} has shape {x if x is None else list(x.shape)}; allowed: [1] or [{size}].",
+        )
     y = a @ b
     if bias is not None and not bias.is_floating_point():
         y = y + bias.double()

@@ -15,6 +15,14 @@ def _rank(name, what, x, allowed) -> None:
     )
 
 
+def _whole_numbers(name, what, x) -> None:
+    require(
+        x.dtype in (torch.int32, torch.int64),
+        f"{name}: {what} is {x.dtype}; allowed: int32, int64.",
+        "TYPE",
+    )
+
+
 @implements("npu_moe_token_permute", native=("npu_moe_token_permute_grad_v2",))
 def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=False):
     name = "npu_moe_token_permute"
@@ -23,6 +31,11 @@ def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=Fals
     if padded_mode:
         unsupported(f"{name}: padded_mode True is not supported here; allowed: False.")
     choices = indices.size(1) if indices.dim() == 2 else 1
+    _whole_numbers(name, "indices", indices)
+    require(
+        indices.size(0) == tokens.size(0),
+        f"{name}: indices has {indices.size(0)} rows and tokens {tokens.size(0)}; they must be the same.",
+    )
     order = torch.sort(indices.flatten(), stable=True)[1]
     places = _inverse(order)
     pairs = order.size(0)
@@ -50,6 +63,12 @@ def npu_moe_token_unpermute(
     if probs is not None:
         _rank(name, "probs", probs, (2,))
         choices = probs.size(1)
+        require(
+            probs.numel() == sorted_indices.numel(),
+            f"{name}: probs has shape {list(probs.shape)} and sorted_indices {sorted_indices.numel()} "
+            "elements; they must have as many.",
+        )
+    _whole_numbers(name, "sorted_indices", sorted_indices)
     places = sorted_indices.to(torch.int64)
     rows = permuted_tokens.size(0)
     # Pairs that permutation dropped count as zero.

@@ -4,7 +4,7 @@
 import torch
 
 from torch_npu.ops import implements
-from torch_npu.ops._check import dtype_of, require, wide
+from torch_npu.ops._check import dtype_of, floating, require, wide
 
 
 def _dims(x, gamma, name: str, argument: str = "gamma"):
@@ -22,6 +22,7 @@ def _check_epsilon(name: str, epsilon: float) -> None:
 
 def _rms(x, gamma, epsilon, name, plus_one=False):
     """(y in wide dtype, rstd)"""
+    floating(name, x=x, gamma=gamma)
     dims = _dims(x, gamma, name)
     _check_epsilon(name, epsilon)
     x, factor = wide(x), wide(gamma)

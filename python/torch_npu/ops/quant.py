@@ -4,7 +4,7 @@
 import torch
 
 from torch_npu.ops import implements
-from torch_npu.ops._check import INT4, dtype_of, refuse_given, require, wide
+from torch_npu.ops._check import INT4, dtype_of, floating, refuse_given, require, wide
 from torch_npu.ops._int4 import pack_int4, unpack_int4
 
 _RANGE = {
@@ -33,6 +33,13 @@ def _check_input(name, x, smooth_scales, group_index, quant_mode, dst_type):
     require(
         group_index is None or smooth_scales is not None,
         f"{name}: smooth_scales must be given with group_index.",
+    )
+    floating(name, input=x, smooth_scales=smooth_scales)
+    shape = None if smooth_scales is None else list(smooth_scales.shape)
+    wanted = [x.size(-1)] if group_index is None else ["groups", x.size(-1)]
+    require(
+        shape is None or (len(shape) == len(wanted) and shape[-1] == x.size(-1)),
+        f"{name}: smooth_scales has shape {shape}; allowed: {wanted}.",
     )
     kind = dtype_of(dst_type, torch.int8, name)
     require(

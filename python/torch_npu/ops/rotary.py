@@ -4,7 +4,7 @@
 import torch
 
 from torch_npu.ops import implements
-from torch_npu.ops._check import require
+from torch_npu.ops._check import floating, require
 
 _MODES = ("half", "interleave", "quarter", "interleave-half")
 
@@ -41,6 +41,13 @@ def _check(name, x, cos, sin, mode) -> None:
         cos.shape == sin.shape and cos.size(-1) == x.size(-1),
         f"{name}: cos has shape {list(cos.shape)} and sin {list(sin.shape)}; both must be the same, with "
         f"last size {x.size(-1)}.",
+    )
+    floating(name, input=x, r1=cos, r2=sin)
+    require(
+        cos.dim() <= x.dim()
+        and all(c in (1, n) for c, n in zip(reversed(cos.shape), reversed(x.shape))),
+        f"{name}: r1 and r2 have shape {list(cos.shape)}, which must broadcast to the input's "
+        f"{list(x.shape)}.",
     )
 
 

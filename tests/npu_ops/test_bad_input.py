@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong dtypes, sizes and combinations: the documented code and a sentence with argument and value."""
+
+import pytest
+import torch
+import torch_npu
+
+
+def rand(*size, dtype=torch.float32):
+    return torch.rand(size).to(dtype).npu()
+
+
+def ints(*size, dtype=torch.int32):
+    return torch.zeros(size, dtype=dtype).npu()
+
+
+def mask(*size):
+    return torch.zeros(size, dtype=torch.bool).npu()
+
+
+def groups(*numbers):
+    return torch.tensor(numbers).npu()
+
+
+def attend(q=None, k=None, v=None, heads=4, layout="BNSD", **rest):
+    q = rand(2, 4, 5, 8) if q is None else q
+    k = q if k is None else k
+    return torch_npu.npu_fusion_attention(q, k, k if v is None else v, heads, layout, **rest)
+
+
+def packed(q_ends, k_ends):
+    x = rand(5, 4, 8)
+    return attend(x, layout="TND", actual_seq_qlen=q_ends, actual_seq_kvlen=k_ends)
+
+
+def grouped(x, w, ends, **rest):
+    rest = {"split_item": 3, "group_type": 0, **rest}
+    return torch_npu.npu_grouped_matmul([x], [w], group_list=ends, **rest)
+
+
+PREFIX_MASK = (3072, 2048)
+CASES = {
+    "attention of integers": (lambda: attend(ints(2, 4, 5, 8)), "ERR01002", "query is torch.int32"),
+    "attention of two dtypes": (
+        lambda: attend(k=rand(2, 4, 5, 8, dtype=torch.float16)),
+        "ERR01002",
+        "key is torch.float16",
+    ),
+    "attention, head sizes": (lambda: attend(k=rand(2, 4, 5, 16)), "ERR01001", "8 and key's 16"),
+    "attention, batches": (lambda: attend(k=rand(3, 4, 5, 8)), "ERR01001", "one batch"),
+    "attention, rows of value": (
+        lambda: attend(k=rand(2, 4, 5, 8), v=rand(2, 4, 6, 8)),
+        "ERR01001",
+        "[2, 4, 6, 8]",
+    ),
+    "attention, heads": (lambda: attend(k=rand(2, 3, 5, 8)), "ERR01001", "(4) must be a multiple"),
+    "attention, mask's sizes": (lambda: attend(atten_mask=mask(3, 5)), "ERR01001", "[3, 5]"),
+    "attention, mask's dtype": (
+        lambda: attend(atten_mask=rand(5, 5)),
+        "ERR01002",
+        "atten_mask is torch.float32",
+    ),
+    "attention, pse": (lambda: attend(pse=rand(2, 4, 5, 7)), "ERR01001", "[2, 4, 5, 7]"),
+    "attention, sink": (lambda: attend(sink=rand(3)), "ERR01001", "sink has shape [3]"),
+    "attention, prefix": (
+        lambda: attend(atten_mask=mask(*PREFIX_MASK), sparse_mode=6, prefix=[1]),
+        "ERR01001",
+        "prefix is [1]",
+    ),
+    "attention, no prefix": (
+        lambda: attend(atten_mask=mask(*PREFIX_MASK), sparse_mode=6),
+        "ERR01001",
+        "prefix is None",
+    ),
+    "attention, lengths": (lambda: packed([9], [5]), "ERR01001", "add up to 9"),
+    "attention, falling lengths": (lambda: packed([3, 2], [3, 5]), "ERR01001", "[3, 2]"),
+    "attention, keep_prob": (lambda: attend(keep_prob=0.0), "ERR01001", "keep_prob"),
+    "attention, sparse_mode": (lambda: attend(sparse_mode=7), "ERR01001", "but got 7"),
+    "attention, layout": (lambda: attend(layout="BNDS"), "ERR01001", "BNDS"),
+    "rms_norm of integers": (
+        lambda: torch_npu.npu_rms_norm(ints(2, 8), rand(8)),
+        "ERR01002",
+        "x is torch.int32",
+    ),
+    "rotary, sizes": (
+        lambda: torch_npu.npu_rotary_mul(rand(1, 2, 1, 8), rand(1, 3, 1, 8), rand(1, 3, 1, 8)),
+        "ERR01001",
+        "[1, 3, 1, 8]",
+    ),
+    "rotary of integers": (
+        lambda: torch_npu.npu_rotary_mul(ints(1, 8), rand(1, 8), rand(1, 8)),
+        "ERR01002",
+        "input is torch.int32",
+    ),
+    "swiglu of integers": (lambda: torch_npu.npu_swiglu(ints(2, 8)), "ERR01002", "torch.int32"),
+    "geglu of integers": (lambda: torch_npu.npu_geglu(ints(2, 8)), "ERR01002", "torch.int32"),
+    "grouped, columns": (
+        lambda: grouped(rand(2, 3), rand(1, 5, 4), groups(2)),
+        "ERR01001",
+        "3 columns and weight 0 5 rows",
+    ),
+    "grouped, falling": (
+        lambda: grouped(rand(4, 3), rand(2, 3, 4), groups(3, 2)),
+        "ERR01003",
+        "[3, 2]",
+    ),
+    "grouped, negative": (
+        lambda: grouped(rand(4, 3), rand(2, 3, 4), groups(3, -1), group_list_type=1),
+        "ERR01003",
+        "[3, -1]",
+    ),
+    "grouped, too many groups": (
+        lambda: grouped(rand(4, 3), rand(2, 3, 4), groups(1, 2, 4)),
+        "ERR01001",
+        "group 2 has no weight: there are 2",
+    ),
+    "grouped, too many rows": (
+        lambda: grouped(rand(4, 3), rand(2, 3, 4), groups(1, 9)),
+        "ERR01003",
+        "holds 9 rows, but x has 4",
+    ),
+    "grouped, dtypes": (
+        lambda: grouped(rand(4, 3), rand(2, 3, 4, dtype=torch.float16), groups(1, 4)),
+        "ERR01002",
+        "weight 0 is torch.float16",
+    ),
+    "permute, rows": (
+        lambda: torch_npu.npu_moe_token_permute(rand(4, 3), ints(5, 2)),
+        "ERR01001",
+        "5 rows and tokens 4",
+    ),
+    "permute, dtype": (
+        lambda: torch_npu.npu_moe_token_permute(rand(4, 3), rand(4, 2)),
+        "ERR01002",
+        "indices is torch.float32",
+    ),
+    "unpermute, places": (
+        lambda: torch_npu.npu_moe_token_unpermute(rand(4, 3), ints(5), rand(2, 2)),
+        "ERR01001",
+        "5 elements",
+    ),
+    "dynamic_quant, smooth": (
+        lambda: torch_npu.npu_dynamic_quant(rand(4, 8), smooth_scales=rand(7)),
+        "ERR01001",
+        "[7]; allowed: [8]",
+    ),
+    "dynamic_quant of integers": (
+        lambda: torch_npu.npu_dynamic_quant(ints(4, 8)),
+        "ERR01002",
+        "input is torch.int32",
+    ),
+    "quant_matmul, scale": (
+        lambda: torch_npu.npu_quant_matmul(
+            ints(4, 8, dtype=torch.int8), ints(8, 4, dtype=torch.int8), rand(3)
+        ),
+        "ERR01001",
+        "scale has shape [3]; allowed: [1] or [4]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refused(name):
+    call, code, sentence = CASES[name]
+    with pytest.raises(RuntimeError) as error:
+        call()
+    text = str(error.value)
+    assert sentence in text
+    assert code in text.splitlines()[-1]
