@@ -92,6 +92,42 @@ class Settled {
   bool fits_ = true;
 };
 
+// A second list of numbers on the host, which optimizers have: bias corrections
+// computed from step tensors. They go with the call, one per tensor.
+class HostNumbers {
+ public:
+  HostNumbers(const Lists& lists, const Factor& factor) {
+    if (lists.n != 2 || lists.y.size() != lists.x.size() || lists.x.empty() ||
+        factor.one != nullptr || factor.is_list || factor.tensor != nullptr) {
+      return;
+    }
+    for (std::size_t i = 0; i < lists.x.size(); ++i) {
+      const at::Tensor& y = lists.y[i];
+      // Among 0-dim tensors the wider dtype would win.
+      if (!y.device().is_cpu() || y.dim() != 0 || lists.x[i].dim() == 0 ||
+          y.scalar_type() != lists.x[i].scalar_type() ||
+          (y.scalar_type() != at::kFloat && y.scalar_type() != at::kDouble) ||
+          y.is_neg() || y.requires_grad()) {
+        values_.clear();
+        return;
+      }
+      values_.emplace_back(
+          y.scalar_type() == at::kDouble
+              ? *y.const_data_ptr<double>()
+              : static_cast<double>(*y.const_data_ptr<float>()));
+    }
+  }
+  explicit operator bool() const {
+    return !values_.empty();
+  }
+  Factor factor() const {
+    return Factor(Scalars(values_));
+  }
+
+ private:
+  std::vector<at::Scalar> values_;
+};
+
 // A list that was given has tensors in it.
 bool is_whole(const Lists& lists) {
   return (lists.n < 2 || !lists.y.empty()) && (lists.n < 3 || !lists.z.empty());
@@ -143,6 +179,9 @@ bool run(const Op& op, List out, List x, List y, List z, const Factor& factor) {
 bool map_new(
     const Op& op, const Lists& lists, const Factor& factor, Results& made) {
   const List x = lists.x;
+  if (const HostNumbers numbers(lists, factor); numbers) {
+    return map_new(op, x, numbers.factor(), made);
+  }
   if (!is_whole(lists) || !goes_as_lists(x, {lists.y, lists.z})) {
     return false;
   }
@@ -160,6 +199,9 @@ bool map_new(
 bool map_into(const Op& op, const Lists& lists, const Factor& given) {
   const List self = lists.x;
   const bool copies = op.site.code() == NPU_MULTI_MAP_COPY;
+  if (const HostNumbers numbers(lists, given); !copies && numbers) {
+    return map_into(op, self, numbers.factor());
+  }
   if (!is_whole(lists) || !goes_as_lists(self, {lists.y, lists.z}, copies) ||
       !writes_apart(self, {lists.y, lists.z})) {
     return false;
