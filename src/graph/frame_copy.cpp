@@ -42,6 +42,8 @@ class FrameCopy::Writer {
     const std::uint32_t head = append(&frame, size, sizeof(npu_call));
     const std::uint32_t attrs = append(frame.attrs, frame.attr_bytes);
     point(head + offsetof(npu_call, attrs), attrs, frame.attrs != nullptr);
+    const npu_kind_info* const kind = npu_kind_of(frame.slot);
+    how_ = {.ref = {}, .reads = true, .writes = true};
     if (!device(
             head + offsetof(npu_call, workspace),
             frame.workspace,
@@ -52,11 +54,15 @@ class FrameCopy::Writer {
     const std::uint32_t tensors = append(frame.tensors, n * sizeof(npu_tensor));
     point(head + offsetof(npu_call, tensors), tensors, n != 0);
     for (std::uint32_t i = 0; i < n; ++i) {
+      set_mode(
+          i < frame.n_out
+              ? mode_of(kind, 0, i, kind == nullptr ? 0 : kind->n_out)
+              : NPU_MODE_IN);
       if (!tensor(tensors + i * sizeof(npu_tensor), frame.tensors[i])) {
         return false;
       }
     }
-    return lists(head, frame);
+    return lists(head, frame, kind);
   }
 
   std::vector<std::byte> bytes;
@@ -84,7 +90,10 @@ class FrameCopy::Writer {
     }
     const std::optional<Ref> ref = resolve_(pointer, size);
     if (ref) {
-      patches.push_back({static_cast<std::uint32_t>(at), *ref});
+      Use how = how_;
+      how.bytes = size;
+      how.covered = covered_;
+      patches.push_back({static_cast<std::uint32_t>(at), *ref, how});
     }
     return ref.has_value();
   }
@@ -107,6 +116,11 @@ class FrameCopy::Writer {
     }
     const void* const base =
         tensor.storage != nullptr ? tensor.storage : tensor.data;
+    const bool dense =
+        (tensor.flags & (NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE)) != 0;
+    covered_ = dense ? static_cast<std::uint64_t>(tensor.numel) *
+                           npu_dtype_bytes(tensor.dtype)
+                     : 0;
     return device(
                at + offsetof(npu_tensor, storage),
                base,
@@ -114,11 +128,31 @@ class FrameCopy::Writer {
            device(at + offsetof(npu_tensor, data), tensor.data, extent(tensor));
   }
 
-  bool lists(std::uint32_t head, const npu_call& frame) {
+  // Of operand i behind `skipped` others; both ways where nobody knows.
+  static std::uint32_t mode_of(
+      const npu_kind_info* kind,
+      std::uint32_t skipped,
+      std::uint32_t i,
+      std::uint32_t n) {
+    return kind == nullptr || i >= n ? NPU_MODE_INOUT
+                                     : kind->operands[skipped + i].mode;
+  }
+  void set_mode(std::uint32_t mode) {
+    how_.reads = mode == NPU_MODE_IN || mode == NPU_MODE_INOUT;
+    how_.writes = mode != NPU_MODE_IN;
+    how_.entry = -1;
+  }
+
+  bool lists(
+      std::uint32_t head, const npu_call& frame, const npu_kind_info* kind) {
     const std::uint32_t at =
         append(frame.lists, frame.n_lists * sizeof(npu_list));
     point(head + offsetof(npu_call, lists), at, frame.n_lists != 0);
     for (std::uint32_t i = 0; i < frame.n_lists; ++i) {
+      set_mode(
+          kind == nullptr
+              ? NPU_MODE_INOUT
+              : mode_of(kind, kind->n_out + kind->n_in, i, kind->n_lists));
       if (!list(at + i * sizeof(npu_list), frame.lists[i])) {
         return false;
       }
@@ -137,10 +171,12 @@ class FrameCopy::Writer {
       const std::uint32_t data = append(list.data, list.n * sizeof(void*));
       point(at + offsetof(npu_list, data), data, true);
       for (std::uint32_t i = 0; i < list.n; ++i) {
+        how_.entry = static_cast<std::int32_t>(i);
         const std::uint64_t size =
             list.numel == nullptr ? 0
                                   : static_cast<std::uint64_t>(list.numel[i]) *
                                         npu_dtype_bytes(list.dtype);
+        covered_ = size;
         if (!device(data + i * sizeof(void*), list.data[i], size)) {
           return false;
         }
@@ -151,6 +187,7 @@ class FrameCopy::Writer {
           append(list.tensors, list.n * sizeof(npu_tensor));
       point(at + offsetof(npu_list, tensors), tensors, true);
       for (std::uint32_t i = 0; i < list.n; ++i) {
+        how_.entry = static_cast<std::int32_t>(i);
         if (!tensor(tensors + i * sizeof(npu_tensor), list.tensors[i])) {
           return false;
         }
@@ -160,6 +197,8 @@ class FrameCopy::Writer {
   }
 
   const Resolve& resolve_;
+  Use how_;  // of the operand that is being written
+  std::uint64_t covered_ = 0;
 };
 
 std::optional<FrameCopy> FrameCopy::make(
@@ -215,6 +254,15 @@ std::vector<BufferId> FrameCopy::buffers() const {
     if (std::ranges::find(found, patch.ref.buffer) == found.end()) {
       found.push_back(patch.ref.buffer);
     }
+  }
+  return found;
+}
+
+std::vector<Use> FrameCopy::uses() const {
+  std::vector<Use> found;
+  for (const Patch& patch : patches_) {
+    found.push_back(patch.how);
+    found.back().ref = patch.ref;
   }
   return found;
 }

@@ -23,6 +23,17 @@ struct Ref {
   std::uint64_t offset = 0;
 };
 
+// How a frame uses a place.
+struct Use {
+  Ref ref;
+  std::uint64_t bytes = 0;    // from there on; 0: not known
+  std::uint64_t covered = 0;  // how many of them for certain
+  bool reads = false;
+  bool writes = false;
+  // Where in a list it stands; -1 for operands that are no list's.
+  std::int32_t entry = -1;
+};
+
 // Where a pointer of a frame leads; nothing when no buffer of the graph holds
 // it. `bytes` is how much of it the frame may touch, 0 when it does not say.
 using Resolve =
@@ -60,11 +71,14 @@ class FrameCopy {
   bool remap(const std::function<std::optional<Ref>(const Ref&)>& change);
   // Buffers it reads or writes, each once.
   std::vector<BufferId> buffers() const;
+  // Every place it reads or writes; one may come more than once.
+  std::vector<Use> uses() const;
 
  private:
   struct Patch {
     std::uint32_t at;  // byte offset of the pointer in the block
     Ref ref;
+    Use how;  // its ref is not used
   };
   struct Inner {  // a pointer from the block into the block
     std::uint32_t at;

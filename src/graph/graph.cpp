@@ -69,7 +69,8 @@ std::vector<BufferId> buffers_of(const Node& node) {
     }
     return {bytes->to.buffer, bytes->from.buffer};
   }
-  return std::get<IslandNode>(node).buffers;
+  const auto* const island = std::get_if<IslandNode>(&node);
+  return island == nullptr ? std::vector<BufferId>{} : island->buffers;
 }
 
 // Large ones first: what is left between them is for the small ones.

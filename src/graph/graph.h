@@ -40,7 +40,10 @@ struct IslandNode {
   std::vector<BufferId> buffers;
 };
 
-using Node = std::variant<FrameCopy, BytesNode, IslandNode>;
+// What a pass has taken out.
+struct Nothing {};
+
+using Node = std::variant<FrameCopy, BytesNode, IslandNode, Nothing>;
 
 struct Graph {
   std::vector<Buffer> buffers;

@@ -291,6 +291,9 @@ py::dict counts_of(const Replayer& replayer) {
   made["frames"] = counts.last.frames;
   made["islands"] = counts.last.islands;
   made["views"] = counts.last.views;
+  made["host_calls"] = counts.last.host_calls;
+  made["copies_removed"] = counts.last.copies_removed;
+  made["dead_removed"] = counts.last.dead_removed;
   made["arena_bytes"] = counts.last.arena_bytes;
   made["unshared_bytes"] = counts.last.unshared_bytes;
   return made;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graph mode's tests share what tests of PyTorch features have."""
 
+import gc
 import sys
 from pathlib import Path
 
@@ -15,6 +16,20 @@ import torch_npu  # noqa: F401
 @pytest.fixture(autouse=True)
 def fresh_dynamo():
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def counts():
+    """Sums over the graphs compiled in a test."""
+    from torchair import _compiler
+
+    gc.collect()
+    _compiler.runners.clear()
+
+    def total(name):
+        return sum(run.replayer.counts()[name] for run in list(_compiler.runners))
+
+    return total
 
 
 # The fixture that runs a script in a process of its own.

@@ -2,7 +2,6 @@
 """Compiled graphs against eager mode, bit for bit: recorded once, replayed with other inputs."""
 
 import copy
-import gc
 import threading
 
 import pytest
@@ -17,18 +16,6 @@ pytestmark = pytest.mark.modes
 
 def compiled(function, **kwargs):
     return torch.compile(function, backend=torchair.get_npu_backend(), **kwargs)
-
-
-@pytest.fixture
-def counts():
-    """Sums over the graphs compiled in a test."""
-    gc.collect()
-    _compiler.runners.clear()
-
-    def total(name):
-        return sum(run.replayer.counts()[name] for run in list(_compiler.runners))
-
-    return total
 
 
 def randn(*sizes, **kwargs):

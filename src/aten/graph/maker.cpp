@@ -10,6 +10,12 @@
 #include "runtime/host_work.h"
 
 namespace npu::graph {
+namespace {
+
+// What the allocator gives and the key of a recording tells apart.
+constexpr std::uintptr_t kAligned = 256;
+
+}  // namespace
 
 Recording::Maker::Maker(
     Recording& recording, const std::vector<c10::IValue>& inputs)
@@ -68,14 +74,21 @@ void Recording::Maker::instruction(
   const bool seeded =
       instruction.kind == Instruction::kCall &&
       instruction.target->op.hasTag(at::Tag::nondeterministic_seeded);
+  std::vector<c10::IValue> given;
+  for (const Operand& operand : instruction.arguments) {
+    given.push_back(seen_value(operand, registers));
+  }
   const std::uint64_t host_work = host_work_of_thread();
   work_.clear();
   {
     const RecorderGuard guard(work_);
     r_.program_.execute(instruction, registers, scope);
   }
-  work_.unseen |= host_work != host_work_of_thread() || seeded || !only_npu;
-  if (!try_frames(instruction, index, registers, arguments)) {
+  const std::uint64_t host_works = host_work_of_thread() - host_work;
+  work_.unseen |= host_works != 0 || seeded || !only_npu;
+  if (!try_frames(instruction, index, registers, arguments) &&
+      !(host_works == 1 && on_.host_calls &&
+        try_host(instruction, index, registers, given))) {
     island(instruction, index, registers);
   }
 }
@@ -101,6 +114,15 @@ bool Recording::Maker::gather(
   return false;
 }
 
+std::optional<BufferId> Recording::Maker::known_buffer(
+    const at::Tensor& tensor) const {
+  const auto found = storages_.find(tensor.storage().unsafeGetStorageImpl());
+  if (found == storages_.end() || found->second.weak.expired()) {
+    return std::nullopt;
+  }
+  return found->second.id;
+}
+
 BufferId Recording::Maker::buffer_of(const c10::Storage& storage, Owner owner) {
   const auto found = storages_.find(storage.unsafeGetStorageImpl());
   if (found != storages_.end() && !found->second.weak.expired()) {
@@ -110,6 +132,9 @@ BufferId Recording::Maker::buffer_of(const c10::Storage& storage, Owner owner) {
   graph_.buffers.push_back({Buffer::kBound, storage.nbytes()});
   owners_.push_back(owner);
   r_.devices_.push_back(storage.device().index());
+  aligned_.resize(graph_.buffers.size());
+  aligned_.back() =
+      reinterpret_cast<std::uintptr_t>(storage.data()) % kAligned == 0;
   const Known known{
       id,
       static_cast<const std::byte*>(storage.data()),
@@ -366,75 +391,6 @@ Step& Recording::Maker::step(Step::Kind kind, std::uint32_t index) {
   made.instruction = index;
   made.first = made.last = static_cast<std::uint32_t>(graph_.nodes.size());
   return r_.steps_.emplace_back(std::move(made));
-}
-
-// Memory that only frames use goes into the arena; the rest is allocated when
-// it is first used, and given back after its last use.
-void Recording::Maker::finish() {
-  IslandNode outputs;
-  for_each_register(r_.program_.outputs(), [&](const Operand& operand) {
-    use(operand.index, outputs);
-  });
-  const std::vector<BufferId> returned = outputs.buffers;
-  const std::size_t n_nodes = graph_.nodes.size();
-  std::optional<c10::DeviceIndex> arena;
-  for (BufferId id = 0; id < graph_.buffers.size(); ++id) {
-    const bool frames_only = owners_[id] == Owner::kFrames &&
-                             std::ranges::find(shared_, id) == shared_.end() &&
-                             (!arena || *arena == r_.devices_[id]);
-    graph_.buffers[id].kind = frames_only ? Buffer::kLocal : Buffer::kBound;
-    if (frames_only) {
-      arena = r_.devices_[id];
-    }
-  }
-  r_.arena_device_ = arena.value_or(0);
-  r_.counts_.unshared_bytes = plan_memory(graph_);
-  r_.counts_.arena_bytes = graph_.arena_bytes;
-  const std::string wrong = verify(graph_);
-  TORCH_INTERNAL_ASSERT(wrong.empty(), "graph: ", wrong);
-  find_drops();
-  for (BufferId id = 0; id < graph_.buffers.size(); ++id) {
-    const Buffer& buffer = graph_.buffers[id];
-    if (buffer.kind == Buffer::kLocal || !buffer.used) {
-      continue;
-    }
-    for (Step& made : r_.steps_) {
-      const auto holds = [&](std::uint32_t node) {
-        return node >= made.first && node < made.last && node < n_nodes;
-      };
-      if (owners_[id] == Owner::kFrames && holds(buffer.first)) {
-        made.starts.push_back(id);
-      }
-      if (holds(buffer.last) &&
-          std::ranges::find(returned, id) == returned.end()) {
-        made.ends.push_back(id);
-      }
-    }
-  }
-}
-
-// A value goes after the first step at or behind its last reader.
-void Recording::Maker::find_drops() {
-  const std::vector<Instruction>& all = r_.program_.instructions();
-  std::vector<std::int64_t> until(r_.program_.n_registers());
-  for (Register at = 0; at < r_.program_.n_registers(); ++at) {
-    until[at] = r_.program_.last_read(at);
-  }
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (std::uint32_t k = 0; k < all[i].n_results; ++k) {
-      std::int64_t& last = until[all[i].result + static_cast<Register>(k)];
-      last = std::max(last, static_cast<std::int64_t>(i));
-    }
-  }
-  for (Register at = 0; at < r_.program_.n_registers(); ++at) {
-    const auto step =
-        std::ranges::find_if(r_.steps_, [&](const Step& candidate) {
-          return static_cast<std::int64_t>(candidate.instruction) >= until[at];
-        });
-    if (step != r_.steps_.end()) {
-      step->drops.push_back(at);
-    }
-  }
 }
 
 }  // namespace npu::graph

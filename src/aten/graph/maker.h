@@ -9,6 +9,7 @@
 
 #include "aten/core/recorder.h"
 #include "aten/graph/recording.h"
+#include "graph/switches.h"
 
 namespace npu::graph {
 
@@ -76,6 +77,17 @@ class Recording::Maker {
       std::uint32_t index,
       const std::vector<c10::IValue>& registers,
       const std::vector<at::Tensor>& arguments);
+  bool try_host(
+      const Instruction& instruction,
+      std::uint32_t index,
+      const std::vector<c10::IValue>& registers,
+      const std::vector<c10::IValue>& given);
+  void take_host_results(
+      const std::vector<c10::IValue>& results,
+      Register first,
+      Step& made,
+      IslandNode& node);
+  bool are_new(const std::vector<c10::IValue>& results) const;
   void item(
       const Instruction& instruction,
       std::uint32_t index,
@@ -89,9 +101,12 @@ class Recording::Maker {
 
   static bool gather(
       const c10::IValue& value, std::vector<at::Tensor>& tensors);
+  void run_passes(const std::vector<BufferId>& returned);
+  void move_specs(BufferId from, BufferId to);
   void forget_buffers(std::size_t kept);
   void find_drops();
   BufferId buffer_of(const c10::Storage& storage, Owner owner);
+  std::optional<BufferId> known_buffer(const at::Tensor& tensor) const;
   std::optional<Ref> find(const void* pointer, std::uint64_t bytes) const;
   bool place_nodes();
   Spec result_spec(const at::Tensor& tensor, Owner owner);
@@ -106,9 +121,11 @@ class Recording::Maker {
 
   Recording& r_;
   Graph& graph_;
+  const Switches on_ = Switches::read();
   SeenWork work_;
   std::vector<Owner> owners_;     // by buffer
   std::vector<BufferId> shared_;  // buffers that must be tensors
+  std::vector<bool> aligned_;     // by buffer: begins as the allocator's do
   std::map<const c10::StorageImpl*, Known> storages_;
   // By input. Weak: an input may go, and its address be somebody else's.
   std::vector<WeakTensor> impls_;

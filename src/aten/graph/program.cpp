@@ -13,6 +13,8 @@
 #include <memory>
 #include <utility>
 
+#include "graph/switches.h"
+
 namespace npu::graph {
 namespace {
 
@@ -57,6 +59,18 @@ c10::IValue value_of(const Operand& operand, Registers& registers) {
     return number_tensor(held.toScalar());
   }
   return operand.last_use ? std::move(held) : held;
+}
+
+c10::IValue seen_value(const Operand& operand, Registers& registers) {
+  if (operand.kind == Operand::kConstant) {
+    return operand.constant;
+  }
+  Operand kept = operand;
+  kept.last_use = false;
+  for (Operand& item : kept.items) {
+    item.last_use = false;
+  }
+  return value_of(kept, registers);
 }
 
 // ---- versions and views ----
@@ -130,7 +144,10 @@ void call_operator(const Instruction& instruction, Registers& registers) {
   for (const std::uint32_t argument : target.written) {
     written.push_back(stack[argument]);
   }
-  target.op.callBoxed(stack);
+  if (target.numbers == NumberOp::kNone ||
+      !run_numbers(target.numbers, target.numbers_in_place, stack)) {
+    target.op.callBoxed(stack);
+  }
   std::ranges::for_each(written, bump);
   TORCH_INTERNAL_ASSERT(stack.size() == instruction.n_results);
   for (std::uint32_t i = 0; i < instruction.n_results; ++i) {
@@ -234,8 +251,11 @@ void call_host(
 
 std::unique_ptr<Instruction::Target> make_target(
     const c10::OperatorHandle& op) {
-  auto target =
-      std::make_unique<Instruction::Target>(Instruction::Target{op, {}, -1});
+  auto target = std::make_unique<Instruction::Target>(
+      Instruction::Target{.op = op, .written = {}});
+  if (Switches::read().numbers) {
+    target->numbers = number_op(op, &target->numbers_in_place);
+  }
   const c10::FunctionSchema& schema = op.schema();
   for (std::uint32_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();

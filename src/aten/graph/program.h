@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "aten/graph/host_numbers.h"
+
 namespace npu::graph {
 
 using Register = std::int32_t;
@@ -60,6 +62,8 @@ struct Instruction {
     c10::OperatorHandle op;
     std::vector<std::uint32_t> written;  // arguments whose version changes
     std::int32_t viewed = -1;  // the argument that results are views of
+    NumberOp numbers = NumberOp::kNone;
+    bool numbers_in_place = false;
   };
   // Code that is no operator: higher order ones, users' Python functions.
   using HostFunction = std::function<c10::IValue(std::vector<c10::IValue>&&)>;
@@ -161,6 +165,9 @@ class Program::Scope {
 // A number where an operator wants a tensor, as PyTorch's own Python gives it.
 at::Tensor number_tensor(const c10::Scalar& number);
 c10::IValue value_of(
+    const Operand& operand, std::vector<c10::IValue>& registers);
+// The same, and the registers keep what they hold.
+c10::IValue seen_value(
     const Operand& operand, std::vector<c10::IValue>& registers);
 // Written arguments count a version, views share that of what they show.
 void bump(const c10::IValue& value);

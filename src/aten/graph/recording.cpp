@@ -3,6 +3,7 @@
 #include "aten/graph/recording.h"
 
 #include <ATen/Context.h>
+#include <c10/util/SmallVector.h>
 
 #include <algorithm>
 #include <bit>
@@ -74,10 +75,13 @@ std::uint64_t process_settings() {
 
 bool Spec::describes(const at::Tensor& tensor) const {
   const bool here = is_plain_npu(tensor);
-  return dtype == tensor.scalar_type() &&
-         device == (here ? tensor.device().index() : c10::DeviceIndex{-1}) &&
-         offset == tensor.storage_offset() && tensor.sizes() == sizes &&
-         tensor.strides() == strides;
+  return device == (here ? tensor.device().index() : c10::DeviceIndex{-1}) &&
+         has_geometry(tensor);
+}
+
+bool Spec::has_geometry(const at::Tensor& tensor) const {
+  return dtype == tensor.scalar_type() && offset == tensor.storage_offset() &&
+         tensor.sizes() == sizes && tensor.strides() == strides;
 }
 
 bool InputKey::matches(const c10::IValue& value) const {
@@ -105,22 +109,26 @@ bool Recording::matches(const std::vector<c10::IValue>& inputs) const {
       return false;
     }
   }
-  // The same storages in the same places, and no others.
+  return share_alike(inputs);
+}
+
+// The same storages in the same places, and no others.
+bool Recording::share_alike(const std::vector<c10::IValue>& inputs) const {
+  c10::SmallVector<const c10::StorageImpl*, 64> firsts;
   for (std::size_t i = 0; i < key_.size(); ++i) {
     if (!key_[i].tensor) {
       continue;
     }
     const c10::Storage& mine = inputs[i].toTensor().storage();
-    BufferId first = 0;
-    while (!key_[first].tensor ||
-           !inputs[first].toTensor().storage().is_alias_of(mine)) {
-      ++first;
-    }
-    if (first != key_[i].spec.buffer) {
+    const BufferId first = key_[i].spec.buffer;
+    if (first == i) {
+      firsts.push_back(mine.unsafeGetStorageImpl());
+    } else if (!inputs[first].toTensor().storage().is_alias_of(mine)) {
       return false;
     }
   }
-  return true;
+  std::ranges::sort(firsts);
+  return std::ranges::adjacent_find(firsts) == firsts.end();
 }
 
 std::vector<c10::IValue> Recording::record(std::vector<c10::IValue> inputs) {

@@ -5,9 +5,10 @@
 // An instruction is a *frame* instruction when all it did was seen by the
 // Recorder and every pointer leads to memory whose owner is known. A *view*
 // did nothing and its results show memory that is known. Everything else is an
-// *island* and is called again at every replay: what the CPU computed or read,
-// random numbers, operators with numbers that come from the graph, tensors of
-// other devices.
+// *island* and is called again at every replay: what the CPU read, random
+// numbers, operators with numbers that come from the graph, tensors of other
+// devices. A *host call* (host_call.h) is an island that the CPU computed on
+// memory it can always see: its kernel is called without what is around it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,6 +20,7 @@
 #include <mutex>
 #include <vector>
 
+#include "aten/graph/host_call.h"
 #include "aten/graph/program.h"
 #include "graph/graph.h"
 
@@ -43,6 +45,8 @@ struct Spec {
   std::vector<Spec> items;
 
   bool describes(const at::Tensor& tensor) const;
+  // The same wherever the tensor is.
+  bool has_geometry(const at::Tensor& tensor) const;
 };
 
 // What has to be equal for a recording to serve a call.
@@ -54,7 +58,7 @@ struct InputKey {
 };
 
 struct Step {
-  enum Kind : std::uint8_t { kFrames, kIsland, kNumbers };
+  enum Kind : std::uint8_t { kFrames, kIsland, kNumbers, kHost };
   Kind kind = kIsland;
   c10::DeviceIndex device = 0;
   std::uint32_t instruction = 0;
@@ -64,9 +68,10 @@ struct Step {
   std::vector<BufferId> ends;       // storages nobody needs after
   std::vector<Register> arguments;  // of an island: values to be made before
   std::vector<Register> written;    // inputs whose version changes
-  std::vector<Spec> results;        // of an island: what came, to be checked
+  std::vector<Spec> results;        // of islands: what came, to be checked
   std::vector<BufferId> fresh;      // ... and the buffers that are its storages
   std::vector<Register> drops;      // values nobody reads after
+  std::unique_ptr<HostCall> call;   // of kHost
 };
 
 class Recording {
@@ -90,6 +95,9 @@ class Recording {
     std::uint32_t frames = 0;
     std::uint32_t islands = 0;
     std::uint32_t views = 0;
+    std::uint32_t host_calls = 0;
+    std::uint32_t copies_removed = 0;
+    std::uint32_t dead_removed = 0;
     std::uint64_t arena_bytes = 0;
     std::uint64_t unshared_bytes = 0;
   };
@@ -105,6 +113,8 @@ class Recording {
   class Maker;
   class Replay;
 
+  bool share_alike(const std::vector<c10::IValue>& inputs) const;
+
   const Program& program_;
   std::vector<InputKey> key_;
   std::uint64_t settings_ = 0;  // of the process, baked into frames
@@ -114,6 +124,7 @@ class Recording {
   std::vector<BufferId> input_buffers_;    // by input; kNoBuffer
   std::vector<Register> same_;             // inputs that other registers are
   std::vector<c10::DeviceIndex> devices_;  // by buffer
+  HostStorages host_;
   c10::DeviceIndex arena_device_ = 0;
   Counts counts_;
   std::mutex busy_;

@@ -54,6 +54,7 @@ class Recording::Replay final : public Launcher {
       }
       for (const BufferId id : step.ends) {
         storages_[id] = c10::Storage();
+        made_[id] = c10::Storage();
       }
       for (const Register at : step.drops) {
         registers_[at] = c10::IValue();
@@ -93,6 +94,7 @@ class Recording::Replay final : public Launcher {
     const std::vector<Buffer>& buffers = r_.graph_.buffers;
     bases_.assign(buffers.size(), nullptr);
     storages_.resize(buffers.size());
+    made_.resize(buffers.size());
     versions_.resize(r_.input_buffers_.size());
     if (r_.graph_.arena_bytes != 0) {
       arena_ = std::make_shared<c10::DataPtr>(
@@ -101,6 +103,7 @@ class Recording::Replay final : public Launcher {
       for (BufferId id = 0; id < buffers.size(); ++id) {
         if (buffers[id].kind == Buffer::kLocal) {
           bases_[id] = start + buffers[id].offset;
+          r_.host_.point(id, bases_[id]);
         }
       }
     }
@@ -117,9 +120,13 @@ class Recording::Replay final : public Launcher {
   // Memory of its own; in the arena for what leaves the recording.
   void take_storage(BufferId id) {
     const Buffer& buffer = r_.graph_.buffers[id];
+    if (made_[id]) {
+      hold(id, to_device(std::move(made_[id]), r_.devices_[id]));
+      return;
+    }
     hold(
         id,
-        buffer.kind == Buffer::kLocal
+        buffer.kind == Buffer::kLocal && buffer.used
             ? storage_in(arena_, bases_[id], buffer.bytes, r_.devices_[id])
             : c10::Storage(make_storage(buffer.bytes, r_.devices_[id])));
   }
@@ -127,6 +134,7 @@ class Recording::Replay final : public Launcher {
   void hold(BufferId id, const c10::Storage& storage) {
     storages_[id] = storage;
     bases_[id] = storage.mutable_data();
+    r_.host_.point(id, bases_[id]);
   }
 
   // False: go on without the recording, from instruction left_at_.
@@ -146,6 +154,15 @@ class Recording::Replay final : public Launcher {
       return take_results(step, instruction);
     }
     std::ranges::for_each(step.starts, [&](BufferId id) { take_storage(id); });
+    if (step.kind == Step::kHost) {
+      step.call->run(stack_, registers_, step.device);
+      note_written(step);
+      const bool taken = step.call->writes_results() ||
+                         !instruction.target->written.empty() ||
+                         take_host_results(step, instruction);
+      stack_.clear();
+      return taken;
+    }
     device_ = step.device;
     queued_ = false;
     try {
@@ -154,12 +171,73 @@ class Recording::Replay final : public Launcher {
       left_at_ = step.instruction;
       return false;
     }
+    note_written(step);
+    return true;
+  }
+
+  void note_written(const Step& step) {
     for (const Register at : step.written) {
       if (versions_[at].enabled()) {
         versions_[at].bump();
       }
     }
-    return true;
+  }
+
+  // Results that a CPU kernel made, in memory of the device's pool.
+  bool take_host_results(const Step& step, const Instruction& instruction) {
+    bool same = true;
+    for (std::size_t k = 0; k < step.results.size(); ++k) {
+      c10::IValue& place =
+          registers_[instruction.result + static_cast<Register>(k)];
+      const std::int32_t from = step.call->result_of(k);
+      if (from < 0) {
+        place = fresh_copy(step.call->constant(k));
+        continue;
+      }
+      const Spec& spec = step.results[k];
+      const at::Tensor& tensor = stack_[from].toTensor();
+      if (spec.kind == Spec::kHeld || !tensor.defined()) {
+        same = same && spec.kind == Spec::kHeld && !tensor.defined();
+        place = tensor;
+        continue;
+      }
+      same = same && spec.has_geometry(tensor);
+      made_[spec.buffer] = tensor.storage();
+      bases_[spec.buffer] = tensor.storage().mutable_data();
+      r_.host_.point(spec.buffer, bases_[spec.buffer]);
+    }
+    return same || give_host_results(step, instruction);
+  }
+
+  // They are not what was recorded: the program goes on with them.
+  bool give_host_results(const Step& step, const Instruction& instruction) {
+    std::map<const c10::StorageImpl*, c10::Storage> moved;
+    for (std::size_t k = 0; k < step.results.size(); ++k) {
+      const std::int32_t from = step.call->result_of(k);
+      if (from < 0 || !stack_[from].toTensor().defined()) {
+        continue;
+      }
+      const at::Tensor cpu = stack_[from].toTensor();
+      const c10::StorageImpl* const key = cpu.storage().unsafeGetStorageImpl();
+      c10::Storage& storage = moved[key];
+      if (!storage) {
+        storage = to_device(cpu.storage(), step.device);
+      }
+      Spec spec = spec_of(cpu);
+      registers_[instruction.result + static_cast<Register>(k)] =
+          tensor_over(storage, spec);
+    }
+    return false;
+  }
+
+  // Callers tell tensors apart.
+  static c10::IValue fresh_copy(const c10::IValue& value) {
+    if (!value.isTensor() || !value.toTensor().defined()) {
+      return value;
+    }
+    return at::Tensor(
+        value.toTensor().unsafeGetTensorImpl()->shallow_copy_and_detach(
+            c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
   }
 
   // Results of an island have to be what they were when frames were recorded.
@@ -209,13 +287,17 @@ class Recording::Replay final : public Launcher {
     if (!storages_[spec.buffer]) {
       take_storage(spec.buffer);
     }
-    c10::Storage storage = storages_[spec.buffer];
+    const at::Tensor tensor = tensor_over(storages_[spec.buffer], spec);
+    share_input_version(spec.buffer, *tensor.unsafeGetTensorImpl());
+    return tensor;
+  }
+
+  static at::Tensor tensor_over(c10::Storage storage, const Spec& spec) {
     auto impl = c10::make_intrusive<c10::TensorImpl>(
         std::move(storage),
         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
         c10::scalarTypeToTypeMeta(spec.dtype));
     impl->set_sizes_and_strides(spec.sizes, spec.strides, spec.offset);
-    share_input_version(spec.buffer, *impl);
     return at::Tensor(std::move(impl));
   }
 
@@ -253,6 +335,8 @@ class Recording::Replay final : public Launcher {
   std::map<Register, c10::IValue> same_;
   std::vector<void*> bases_;                    // by buffer
   std::vector<c10::Storage> storages_;          // by buffer
+  std::vector<c10::Storage> made_;              // by buffer: the CPU's
+  torch::jit::Stack stack_;                     // of host calls
   std::vector<c10::VariableVersion> versions_;  // by input
   std::shared_ptr<c10::DataPtr> arena_;
   c10::DeviceIndex device_ = 0;

@@ -50,7 +50,7 @@ CpuRun::CpuRun(Entry& entry, c10::Device device, npu_reason reason)
       start_(start_of_call(entry)),
       call(entry, device, copies_, opens_) {
   settle(entry);
-  note_host_work();
+  note_host_work(&entry);
   if (C10_LIKELY(!copies_)) {
     drain(device);
   }
