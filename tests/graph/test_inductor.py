@@ -105,6 +105,28 @@ def test_random_numbers_are_those_of_eager():
         torch.testing.assert_close(step(compiled), step(model), rtol=1e-5, atol=1e-5)
 
 
+def test_checkpoints_draw_the_same_numbers_again():
+    from torch.utils.checkpoint import checkpoint
+
+    layer = nn.Linear(8, 8).npu()
+
+    def block(x):
+        return nn.functional.dropout(layer(x), 0.5) * torch.rand(8, device="npu")
+
+    def loss(x):
+        return checkpoint(block, x, use_reentrant=False).sin().sum()
+
+    def run(function):
+        x = torch.ones(4, 8, device="npu", requires_grad=True)
+        layer.zero_grad()
+        torch.npu.manual_seed(3)
+        out = function(x)
+        out.backward()
+        return out, x.grad, layer.weight.grad.clone(), torch.rand(3, device="npu")
+
+    torch.testing.assert_close(run(torch.compile(loss)), run(loss), rtol=1e-5, atol=1e-5)
+
+
 def test_draws_keep_their_order_and_none_is_left_out():
     def body(x):
         a = torch.rand(4, device="npu")

@@ -9,6 +9,7 @@ import functools
 import operator
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from . import twin
@@ -34,6 +35,26 @@ def replace(module: torch.fx.GraphModule, device: int) -> None:
             traced = node.meta.pop("eager_input_vals", None)
             if traced is not None and form == _PLAIN:
                 node.meta["eager_input_vals"] = ((None, device, *traced[0]), traced[1])
+            if form != _PLAIN:
+                _describe(module, node, target, form)
+
+
+def _describe(module, node, target, form: str) -> None:
+    """The partitioner makes these nodes without metadata, and one that saves a state has the
+    operator's results as a tuple inside of its own; here they are side by side."""
+    if form == _SAVE and len(target._schema.returns) > 1:
+        for whole in [user for user in node.users if user.args[1] == 1]:
+            for item in list(whole.users):
+                item.args = (node, 1 + item.args[1])
+            module.graph.erase_node(whole)
+    values = tree_leaves([n.meta.get("val") for n in module.graph.nodes])
+    mode = next(v.fake_mode for v in values if isinstance(v, FakeTensor))
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+    with mode:
+        node.meta["val"] = _fake(target, form, *args, **kwargs)
+    if isinstance(node.meta["val"], tuple):
+        for user in node.users:
+            user.meta["val"] = node.meta["val"][user.args[1]]
 
 
 def order(module: torch.fx.GraphModule) -> None:
@@ -78,8 +99,11 @@ def _what_stays(node):
 
 
 def _draws_on_npu(node) -> bool:
-    values = tree_leaves(node.meta.get("val"))
-    return any(isinstance(v, torch.Tensor) and v.device.type == "npu" for v in values)
+    device = node.kwargs.get("device")
+    if device is not None:
+        return torch.device(device).type == "npu"
+    values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
+    return any(isinstance(v, torch.Tensor) and v.device.type == "npu" for v in tree_leaves(values))
 
 
 def _stays(node) -> bool:
