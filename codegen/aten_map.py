@@ -175,6 +175,25 @@ class Adapter(Overload):
             "    }",
         ]
 
+    def direct_lines(self) -> list[str]:
+        """CPU's kernel on the iterator of npu tensors, where that is possible."""
+        if not self.operator.options.direct or self.form != "kFunctional":
+            return []
+        types = {n: str(a.type) for n, a in self.arguments.items()}
+        inputs = ", ".join(f"&{n}" for n, type_ in types.items() if type_ == "Tensor")
+        scalars = "".join(f", {n}" for n, type_ in types.items() if type_ == "Scalar")
+        return [
+            f"  if (ladder::DirectRun run(site.entry(), why, {{{inputs}}}); run) {{",
+            f"    StructuredOp<{self.meta_class()}> op(Outputs::Form::{self.form});",
+            f"    {self.meta_call()}",
+            "    if (ladder::is_direct(op)) {",
+            f"      ladder::cpu::{self.operator.options.direct}(op{scalars});",
+            "      run.finish({&op.outputs.at(0)});",
+            "      return op.outputs.take(0);",
+            "    }",
+            "  }",
+        ]
+
     def headers(self) -> set[str]:
         if not is_structured(self.operator):
             return super().headers()
@@ -190,6 +209,7 @@ class Adapter(Overload):
             "  if (why == NPU_REASON_NONE) {",
             *inside,
             "  }",
+            *self.direct_lines(),
             *self.cpu_lines(),
         ]
 
@@ -197,7 +217,8 @@ class Adapter(Overload):
 def emit(operators: list[Operator], torch: TorchOps) -> dict[str, str]:
     """`operators`: those with a mapping that this emitter serves."""
     adapters = [Adapter(o, f, torch) for o in operators for f in o.functions]
-    includes = ['"aten/ops/map/map.h"', '"npu/kinds.h"']
+    includes = ['"aten/ladder/cpu_kernels.h"', '"aten/ladder/direct.h"']
+    includes += ['"aten/ops/map/map.h"', '"npu/kinds.h"']
     return {
         f"native_{number}.cpp": shard(f"native_rows_{number}", includes, part)
         for number, part in enumerate(split(adapters, SHARDS))

@@ -34,6 +34,8 @@ The format is the one of the API guide, with our additions:
         ignore: [dtype]              # arguments the kernel does not need
         check: alpha.toDouble() > 0  # C++; where it does not hold the CPU gets the call, and complains
                                      # {dtype: …, size: …}: the same with the reason for the report
+        direct: erfinv               # PyTorch's CPU kernel (src/aten/ladder/cpu_kernels.h) that may have the
+                                     # npu tensors themselves, where the driver has none
         rule: unary                  # no meta that builds a TensorIterator: how dtypes go (MapRule, map.h)
         floating: true               # … and only floating point operands do
         result: bool                 # floating point operands give bools
@@ -306,21 +308,16 @@ class PackReader(Reader):
                 more |= dict(zip(("code", "chosen_by", "codes"), code))
                 self.add(section, node, name, functions, **more, **found)
             return
-        for key in (
-            "with",
-            "arguments",
-            "sites",
-            "forms",
-            "wants",
-            "anyway",
-            "direct",
-            "otherwise",
-        ):
+        for key in ("with", "arguments", "sites", "forms", "wants", "anyway", "otherwise"):
             if key in fields:
                 self.problem(
                     fields[key][0],
                     f"{what}: key '{key}' belongs beside 'impl' or 'attempt'; here is neither.",
                 )
+        if options.direct and (group is None or not group.structured):
+            self.problem(
+                fields["direct"][0], f"{what}: key 'direct' is for structured groups here."
+            )
         mapping = fit.mapping()
         if mapping is not None:
             self.add(section, node, name, functions, code=mapping.code, mapping=mapping, **more)

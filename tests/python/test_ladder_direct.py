@@ -10,6 +10,8 @@ import itertools
 import json
 import math
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -146,6 +148,65 @@ def test_sum_of_an_expanded_tensor():
     check(lambda v: v.sum((0, 1)), npu(1, 1, 6)[0])
 
 
+UNARY = (
+    *("erf", "erfc", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "rsqrt", "sigmoid"),
+    *("sin", "cos", "sqrt", "tan", "tanh"),
+)
+BINARY = {
+    "add": lambda a, b: torch.add(a, b, alpha=2),
+    "mul": torch.mul,
+    "div": torch.div,
+    "sigmoid_backward": torch.ops.aten.sigmoid_backward,
+    "silu_backward": torch.ops.aten.silu_backward,
+    "tanh_backward": torch.ops.aten.tanh_backward,
+}
+NUMBERS = (*FLOATS, torch.complex64, torch.int32, torch.bool)
+
+
+def supported(function, *tensors):
+    try:
+        function(*tensors)
+    except RuntimeError:
+        return False
+    return True
+
+
+def shapes(dtype, seed):
+    """Contiguous, turned, with gaps, expanded, of one element, of none; more than a vector's length."""
+    values = npu(37, 70, seed=seed)[0].mul(3).to(dtype)
+    yield from (values, values.t(), values[:, ::3], values[:1].expand(5, 70), values[0, 0])
+    yield from (values[:0], values.reshape(2, 5, 7, 37).permute(2, 0, 3, 1))
+
+
+@pytest.mark.parametrize("dtype", NUMBERS, ids=str)
+def test_elementwise(dtype):
+    if dtype in HALVES and "NPU_DISABLE_KIND" not in os.environ:
+        pytest.skip("the driver has kernels of its own: below without them")
+    for name in (*UNARY, "silu"):
+        function = F.silu if name == "silu" else getattr(torch, name)
+        for x in shapes(dtype, 6):
+            if supported(function, x):
+                check(function, x)
+            else:
+                both_raise(lambda f=function, x=x: f(x), lambda f=function, x=x: f(on_npu(x)))
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_elementwise_of_two(name):
+    function = BINARY[name]
+    for dtype in NUMBERS:
+        for a, b in zip(shapes(dtype, 7), shapes(dtype, 8)):
+            if supported(function, a, b):
+                check(function, a, b)
+    row, column = npu(5)[0], npu(4, 1, seed=1)[0]
+    check(function, row, column)
+    if not name.endswith("backward"):
+        check(function, row, column.double())
+        check(function, row, torch.tensor(3))
+        check(lambda a: function(a, 2.5), row)
+        check(function, row.to(torch.int32), column.to(torch.int64))
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (4, 16), (3, 5, 33), (0, 4)])
 def test_softmax(shape, dtype):
@@ -255,6 +316,21 @@ def test_nothing_is_copied_or_counted_inside():
         assert name in inside
         # Wrapped kernels call these on CPU tensors.
         assert not inside & {"aten::copy_", "aten::expand", "aten::empty_like", "aten::div_"}, name
+
+
+def test_elementwise_without_the_drivers_kernels():
+    if torch.get_num_threads() == 2 or "NPU_DISABLE_KIND" in os.environ:
+        pytest.skip("once is enough")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]
+    env = {**os.environ, "NPU_DISABLE_KIND": "unary,binary"}
+    done = subprocess.run(
+        [*command, "-k", "elementwise and not 2-"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
 
 
 REPORT = """

@@ -7,7 +7,10 @@
 #include <c10/util/Exception.h>
 
 #if defined(NPU_HAS_CPU_KERNELS)
+#include <ATen/native/Activation.h>
+#include <ATen/native/BinaryOps.h>
 #include <ATen/native/ReduceOps.h>
+#include <ATen/native/UnaryOps.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/native/transformers/attention.h>
 
@@ -27,6 +30,19 @@ bool kernels_available() noexcept {
 #else
   return false;
 #endif
+}
+
+#define NPU_DEFINE(name)                                     \
+  void name([[maybe_unused]] at::TensorIteratorBase& iter) { \
+    NPU_CALL(name##_stub, iter);                             \
+  }
+NPU_FOR_EACH_CPU_MAP(NPU_DEFINE)
+#undef NPU_DEFINE
+
+void add(
+    [[maybe_unused]] at::TensorIteratorBase& iter,
+    [[maybe_unused]] const c10::Scalar& alpha) {
+  NPU_CALL(add_stub, iter, alpha);
 }
 
 void sum([[maybe_unused]] at::TensorIterator& iter) {

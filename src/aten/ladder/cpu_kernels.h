@@ -10,6 +10,7 @@
 
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
 
 #include <cstdint>
 #include <optional>
@@ -17,6 +18,37 @@
 namespace npu::ladder::cpu {
 
 bool kernels_available() noexcept;
+
+// Elementwise: what PyTorch's structured kernel calls with the iterator that
+// its meta function built. The iterator is one that is_direct() (direct.h)
+// takes.
+#define NPU_FOR_EACH_CPU_MAP(X) \
+  X(div_true)                   \
+  X(erf)                        \
+  X(erfc)                       \
+  X(exp)                        \
+  X(exp2)                       \
+  X(expm1)                      \
+  X(log)                        \
+  X(log10)                      \
+  X(log1p)                      \
+  X(log2)                       \
+  X(mul)                        \
+  X(rsqrt)                      \
+  X(sigmoid)                    \
+  X(sigmoid_backward)           \
+  X(silu)                       \
+  X(silu_backward)              \
+  X(sin)                        \
+  X(cos)                        \
+  X(sqrt)                       \
+  X(tan)                        \
+  X(tanh)                       \
+  X(tanh_backward)
+#define NPU_DECLARE(name) void name(at::TensorIteratorBase& iter);
+NPU_FOR_EACH_CPU_MAP(NPU_DECLARE)
+#undef NPU_DECLARE
+void add(at::TensorIteratorBase& iter, const c10::Scalar& alpha);
 
 // `iter` made by TensorIterator::reduce_op.
 void sum(at::TensorIterator& iter);

@@ -90,4 +90,16 @@ void DirectRun::finish(std::initializer_list<const at::Tensor*> outputs) {
   count_call(entry_, reason_, /*rung=*/4, bytes_, start_);
 }
 
+bool is_direct(const at::TensorIteratorBase& iter) {
+  const at::ScalarType type = iter.common_dtype();
+  for (int i = 0; i < iter.ntensors(); ++i) {
+    const at::TensorBase& operand = iter.tensor_base(i);
+    if (operand.device().type() != kDeviceType ||
+        operand.scalar_type() != type || iter.dtype(i) != type) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace npu::ladder

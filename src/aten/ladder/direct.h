@@ -11,12 +11,14 @@
 //   CPU tensors only),
 // - call no operator of their own but views, empty tensors and fill_: others
 //   would be counted as npu work.
-// ops/aten/*.yaml names such functions (key 'direct'). Each says no to a call
+// ops/aten/*.yaml names such functions (key 'direct'), of elementwise operators
+// the kernel itself. Each says no to a call
 // it does not know to be like that; then the wrappers' way is taken, and the
 // result is the same to the bit. Only functional forms go this way: outputs
 // that a caller gave need the checks and the bookkeeping of CpuCall.
 #pragma once
 
+#include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -51,5 +53,9 @@ class DirectRun {
   std::uint64_t start_ = 0;
   bool possible_ = false;
 };
+
+// Whether an elementwise CPU kernel may have this iterator: every operand on
+// the device, in the dtype that is computed in.
+bool is_direct(const at::TensorIteratorBase& iter);
 
 }  // namespace npu::ladder
