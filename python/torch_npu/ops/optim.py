@@ -31,7 +31,7 @@ def npu_apply_adam_w(
     require(False, "npu_apply_adam_w is not implemented for Tensor: give out=(var, m, v).")
 
 
-@implements("npu_apply_adam_w.out", meta=lambda *rest, var, m, v: (var, m, v), native=True)
+@implements("npu_apply_adam_w.out")
 def npu_apply_adam_w_out(
     beta1_power, beta2_power, lr, weight_decay, beta1, beta2, epsilon, grad, max_grad_norm, amsgrad,
     maximize, *, var, m, v,
