@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import keyword
 import re
 import sys
 from pathlib import Path
 
 SKELETON = Path(__file__).with_name("pack_skeleton")
 NAME = re.compile(r"[a-z][a-z0-9_]{1,31}")
-TAKEN = ("torch", "torch_npu", "opennpu", "npu", "aten")
+# Namespaces of operators that are not a package's to take.
+TAKEN = ("npu", "atb", "aten", "prim", "prims", "quantized")
 KINDS = ("cpp", "python", "stable")
 
 
@@ -36,8 +39,19 @@ def refuse(text: str) -> int:
     return 2
 
 
+def who_has(name: str) -> str:
+    """Why the package cannot be called so: it would be hidden by another, or hide it."""
+    if keyword.iskeyword(name):
+        return "it is a word of Python"
+    if name in TAKEN:
+        return "operators of PyTorch or of npu have this namespace"
+    if name in sys.builtin_module_names or importlib.util.find_spec(name):
+        return "a module of this Python is called so"
+    return ""
+
+
 def new(name: str, kind: str) -> int:
-    if not NAME.fullmatch(name) or name in TAKEN:
+    if not NAME.fullmatch(name):
         return refuse(
             f"{name!r} is no name for a pack. Use 2 to 32 lower case letters, digits and _, beginning with "
             "a letter, such as my_ops"
@@ -45,6 +59,11 @@ def new(name: str, kind: str) -> int:
     target = Path.cwd() / name
     if target.exists():
         return refuse(f"{target} exists. Choose another name, or remove it first")
+    taken = who_has(name)
+    if taken:
+        return refuse(
+            f"{name!r} is no name for a pack: {taken}. Choose another, such as {name}_ops"
+        )
     written = []
     for file in sorted([*(SKELETON / "all").rglob("*.txt"), *(SKELETON / kind).rglob("*.txt")]):
         folder = SKELETON / ("all" if (SKELETON / "all") in file.parents else kind)

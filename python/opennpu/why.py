@@ -105,7 +105,9 @@ def explain(name: str) -> tuple[int, list[str]]:
             lines.append("  pack: none lists it")
         if overload in overloads:
             lines += _registered(overload, rows[0][1] if rows else None)
-            lines += _profile(overload)
+            # The imitated chip says nothing about an operator that only the pack has.
+            if not any(row["section"].startswith("custom") for _, row in rows):
+                lines += _profile(overload)
     lines.append(
         "was it called? one line a call: SLOG_PRINT_TO_STDOUT=1 ASCEND_GLOBAL_LOG_LEVEL=0;"
     )

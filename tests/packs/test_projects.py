@@ -46,7 +46,9 @@ def test_pip_builds_it_too(tmp_path):
     assert 'build-backend = "opennpu.pack_backend"' in text and "requires = []" in text
 
 
-@pytest.mark.parametrize("name", ["My-Ops", "x", "torch_npu", "1st", "../up"])
+@pytest.mark.parametrize(
+    "name", ["My-Ops", "x", "torch_npu", "1st", "../up", "class", "json", "aten"]
+)
 def test_names_that_are_refused(name, tmp_path):
     done = opennpu("pack", "new", name, cwd=tmp_path)
     assert done.returncode == 2 and "is no name for a pack" in done.stderr

@@ -21,6 +21,7 @@ def test_an_operator_of_a_pack(guide):
     assert "pack: guide_ops, loaded" in said.stdout
     assert "guide_ops/ops.yaml:21, custom" in said.stdout
     assert "kernel: PrivateUse1, of the pack (ops.yaml:21)" in said.stdout
+    assert "profile" not in said.stdout, "the imitated chip knows nothing of this operator"
     said = ask(guide, "aten::add.Tensor").stdout
     assert "kernel: PrivateUse1, of the pack (ops.yaml:6)" in said and "profile: ascend910b" in said
     said = ask(guide, "aten::mul.Tensor").stdout

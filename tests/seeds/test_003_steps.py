@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """seeds/003: a test for every numbered step of the API guide. STEPS names them; those without another home are here."""
 
+import importlib.metadata
 import interpreter
 import os
 import re
@@ -61,6 +62,10 @@ STEPS = {
         "2 依赖库安装": "tests/seeds/test_003_steps.py::test_requirements",
         "3 bash ci/build.sh": "tests/packs/test_projects.py::test_the_guides_build_command",
     },
+    "安装PyTorch插件": {
+        "pip3 install --upgrade": "tests/packs/test_projects.py::test_the_guides_build_command",
+        "pip3 list | grep torch_npu": "tests/seeds/test_003_steps.py::test_pip_lists_the_plugin",
+    },
     "API功能验证": {
         "1 设置环境变量": "tests/packs/test_why.py::test_logs_go_to_the_screen",
         "2 编写测试脚本": "tests/seeds/test_003_steps.py::test_create_common_tensor",
@@ -112,6 +117,12 @@ def test_tools_that_the_guide_needs():
         said = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout
         found = tuple(map(int, re.search(r"(\d+)\.(\d+)", said).groups()))
         assert found >= least, (tool, found)
+
+
+def test_pip_lists_the_plugin():
+    """pip3 list | grep torch_npu, without the seconds that pip takes."""
+    names = {d.metadata["Name"].replace("-", "_") for d in importlib.metadata.distributions()}
+    assert {"torch_npu", "opennpu"} <= names
 
 
 def test_which_operators_are_supported():
