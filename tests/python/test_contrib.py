@@ -7,22 +7,9 @@ import torch
 from torch_npu import contrib
 from torch_npu.contrib import function, module
 
-LATER = [
-    "npu_multiclass_nms", "npu_batched_multiclass_nms", "npu_single_level_responsible_flags",
-    "npu_fused_attention", "npu_fused_attention_with_layernorm", "ROIAlign", "DCNv2",
-    "ModulatedDeformConv", "PSROIPool", "MultiheadAttention", "FusedColorJitter", "LinearQuant",
-    "LinearA8W8Quant", "LinearWeightQuant", "QuantConv2d",
-]  # fmt: skip
-
 
 def close(got, wanted, **kwargs):
     torch.testing.assert_close(got.cpu(), torch.as_tensor(wanted), check_dtype=False, **kwargs)
-
-
-@pytest.mark.parametrize("name", LATER)
-def test_what_stands_on_npu_operators_says_so(name):
-    with pytest.raises(NotImplementedError, match=f"{name} is not in this version[^$]*ERR01007"):
-        getattr(contrib, name)()
 
 
 def test_names_are_found_in_contrib():

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Activations, gated linear units, masked softmax, and dropout with packed masks."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -183,6 +185,30 @@ def _npu_dropout(input, p):
     _check_p("_npu_dropout", p)
     keep = torch.rand(input.shape, device=input.device) >= p
     return (wide(input) * keep / (1 - p)).to(input.dtype), _pack(keep)
+
+
+def _drawn_bits(size, p: float, device, generator=None):
+    count = math.prod(size)
+    return _pack(torch.rand(count, device=device, generator=generator) >= p)
+
+
+@implements("npu_dropout_gen_mask")
+def npu_dropout_gen_mask(size, p, *, dtype=None, layout=None, device=None, pin_memory=None):
+    _check_p("npu_dropout_gen_mask", p)
+    return _drawn_bits(size, p, "npu" if device is None else device)
+
+
+@implements("_npu_dropout_gen_mask.Tensor")
+def _npu_dropout_gen_mask(input, size, p, seed, offset, *, parallel=True, sync=None):
+    """The same bits for the same seed and offset."""
+    _check_p("_npu_dropout_gen_mask", p)
+    require(
+        offset >= 0, f"_npu_dropout_gen_mask: offset is {offset}; it must not be negative.", "VALUE"
+    )
+    generator = torch.Generator(device=input.device)
+    # PyTorch's generator of the CPU has no offset: another seed for each stands for it.
+    generator.manual_seed((seed + offset * 0x9E3779B97F4A7C15) & 0x7FFFFFFFFFFFFFFF)
+    return _drawn_bits(size, p, input.device, generator)
 
 
 @implements("npu_dropout_do_mask")

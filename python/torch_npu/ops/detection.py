@@ -6,7 +6,7 @@ import math
 import torch
 
 from torch_npu.ops import implements
-from torch_npu.ops._check import require, unsupported, wide
+from torch_npu.ops._check import require, wide
 
 
 def _corners(x, centre: bool):
@@ -270,6 +270,20 @@ def _sample(x, ys, xs):
     return value.masked_fill(outside[:, None], 0.0)
 
 
+def _pooled(maps, start, size, bins, counts):
+    """Means (R, C, *bins) of `counts` samples a bin, down and across, in regions of maps (R, C, H, W)."""
+
+    def places(i):
+        steps = (torch.arange(bins[i] * counts[i], device=maps.device) + 0.5) / counts[i]
+        return start[i][:, None] + steps * (size[i] / bins[i])[:, None]
+
+    ys, xs = places(0), places(1)
+    grid = ys[:, :, None].expand(-1, -1, xs.size(1)), xs[:, None, :].expand(-1, ys.size(1), -1)
+    values = _sample(maps, *grid)
+    values = values.unflatten(3, (bins[1], counts[1])).unflatten(2, (bins[0], counts[0]))
+    return values.mean((3, 5))
+
+
 @implements("npu_roi_align")
 def npu_roi_align(
     input, rois, spatial_scale, pooled_height, pooled_width, sample_num, roi_end_mode
@@ -284,10 +298,6 @@ def npu_roi_align(
         f"{name}: roi_end_mode is {roi_end_mode}; allowed: 0, 1, 3.",
         "VALUE",
     )
-    if sample_num <= 0:
-        unsupported(
-            f"{name}: sample_num {sample_num} (as many as a bin needs) is not supported; give a positive number."
-        )
     boxes = wide(rois)
     shift = 0.5 if roi_end_mode == 3 else 0.0
     end = 1.0 if roi_end_mode == 1 else 0.0
@@ -300,17 +310,23 @@ def npu_roi_align(
     if roi_end_mode != 3:
         w, h = w.clamp(min=1), h.clamp(min=1)
 
-    def places(start, size, bins):
-        steps = (torch.arange(bins * sample_num, device=rois.device) + 0.5) / sample_num
-        return start[:, None] + steps * (size / bins)[:, None]
-
-    ys, xs = places(y1, h, pooled_height), places(x1, w, pooled_width)
-    grid = ys[:, :, None].expand(-1, -1, xs.size(1)), xs[:, None, :].expand(-1, ys.size(1), -1)
-    values = _sample(wide(input).index_select(0, boxes[:, 0].to(torch.int64)), *grid)
-    values = values.unflatten(3, (pooled_width, sample_num)).unflatten(
-        2, (pooled_height, sample_num)
-    )
-    return values.mean((3, 5)).to(input.dtype)
+    maps, bins = wide(input), (pooled_height, pooled_width)
+    image = boxes[:, 0].to(torch.int64)
+    if sample_num > 0:
+        pooled = _pooled(maps.index_select(0, image), (y1, x1), (h, w), bins, (sample_num,) * 2)
+        return pooled.to(input.dtype)
+    # As many samples as a bin has pixels: regions differ.
+    pooled = []
+    for r in range(rois.size(0)):
+        counts = [math.ceil(float(s[r]) / b) for s, b in zip((h, w), bins)]
+        here = slice(r, r + 1)
+        if min(counts) < 1:
+            pooled.append(maps.new_zeros(1, maps.size(1), *bins))
+            continue
+        region = maps.index_select(0, image[here])
+        pooled.append(_pooled(region, (y1[here], x1[here]), (h[here], w[here]), bins, counts))
+    empty = maps.new_empty(0, maps.size(1), *bins)
+    return (torch.cat(pooled) if pooled else empty).to(input.dtype)
 
 
 @implements("npu_anchor_response_flags")

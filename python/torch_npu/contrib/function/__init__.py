@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of torch_npu.contrib; those on npu operators are to come."""
+"""Functions of torch_npu.contrib."""
 
 from .anchor_generator import npu_single_level_responsible_flags
 from .bbox_coder import (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of torch_npu.contrib; those on npu operators are to come."""
+"""Modules of torch_npu.contrib."""
 
 from .activations import Mish, SiLU, Swish
 from .batchnorm_with_int32_count import (
