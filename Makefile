@@ -31,7 +31,7 @@ PY := $(VENV)/bin/python
 endif
 PIP := $(PY) -m pip install -q --disable-pip-version-check $(PIP_FLAGS)
 
-.PHONY: help setup build build-core demo test test-full test-modes test-core test-sanitizers test-asan-fuzz test-asan-optools test-tsan-optools test-asan-torch test-python test-docs test-wheel wheel bench bench-kernels seen-operators docs-env format lint doctor clean
+.PHONY: help setup build build-core demo test test-full test-modes test-core test-sanitizers test-asan-fuzz test-asan-optools test-tsan-optools test-asan-torch test-python test-docs test-wheel wheel bench bench-kernels seen-operators docs-env docs-dtypes format lint doctor clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -147,6 +147,9 @@ bench-kernels: build ## which host kernels beat rung 4: remakes drivers/host/fas
 
 seen-operators: build ## which operators reach the host driver's kernels: remakes ops/seen_host.txt
 	@cd build && $(abspath $(PY)) $(CURDIR)/scripts/seen_operators.py
+
+docs-dtypes: ## remakes docs/accelerator-dtypes.md from ops/wide.yaml
+	@$(PY) scripts/accelerator_dtypes.py; git diff --stat -- docs/accelerator-dtypes.md
 
 docs-env: build-core ## remakes docs/environment.md from the table of variables
 	@NPU_TEST_WRITE=1 ctest --preset core -R '^driver$$' >/dev/null; git diff --stat -- docs/environment.md

@@ -3,7 +3,8 @@
 
 New here? A mode is a function in MODES that turns (operator, sample) into Questions: arguments
 and what to do with them. `ask` puts a Question to both devices: the same bits, or, where one of
-the driver's own kernels ran, a verdict of at most 1 (verdict.py).
+the driver's own kernels ran, a verdict of at most 1 (verdict.py). What ops/wide.yaml lists the CPU
+side computes in the wider dtype (wide_reference.py).
 """
 
 import contextlib
@@ -20,6 +21,7 @@ import verdict
 from compare import DEVICE, Mismatch, tensors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
+from wide_reference import LISTED, WideReference
 
 # Their result is memory nobody has written: everything but the values is compared.
 UNINITIALISED = {
@@ -303,7 +305,9 @@ def answer(question, mover):
     """(what came back, what it did to the arguments) on one device."""
     tree = tree_map(mover, question.arguments)
     trace = compare.Trace(tree)
-    results = trace.finish(question.run(tree, mover.device))
+    listed = mover.device == "cpu" and any(t.dtype in LISTED for t in tensors(tree))
+    with WideReference() if listed else contextlib.nullcontext():
+        results = trace.finish(question.run(tree, mover.device))
     return (results, trace.changed(results)), trace
 
 

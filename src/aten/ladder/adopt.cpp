@@ -202,7 +202,19 @@ at::Tensor CpuCall::to_npu(at::Tensor cpu) {
   if (!cpu.defined()) {
     return cpu;
   }
-  const std::uint32_t known = find_cpu(cpu.unsafeGetTensorImpl());
+  const c10::TensorImpl* impl = cpu.unsafeGetTensorImpl();
+  if (C10_UNLIKELY(wide_ != nullptr)) {
+    if (c10::TensorImpl* const plain = wide_->plain_of(impl)) {
+      impl = plain;
+    } else {
+      const ShimScope shim(
+          copies_ || for_host_ ? c10::DeviceIndex{-1} : device_.index(),
+          opens_);
+      cpu = wide_->narrow(std::move(cpu));
+      impl = cpu.unsafeGetTensorImpl();
+    }
+  }
+  const std::uint32_t known = find_cpu(impl);
   if (known != kNone) {
     return at::Tensor(TensorImplPtr::reclaim_copy(tensors_[known].original));
   }
@@ -298,6 +310,9 @@ void CpuCall::write_back_one(Wrapped& wrapped) {
 void CpuCall::write_back() {
   if (!entry_.any_written) {
     return;
+  }
+  if (C10_UNLIKELY(wide_ != nullptr)) {
+    wide_->copy_home();
   }
   for (Wrapped& wrapped : tensors_) {
     if (wrapped.written) {

@@ -3,6 +3,7 @@
 #include "aten/ladder/call.h"
 
 #include <ATen/core/List.h>
+#include <ATen/core/jit_type.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
 
@@ -333,7 +334,8 @@ c10::TensorImpl* CpuCall::wrap_dense(c10::TensorImpl& from, const Arg& arg) {
   return cpu;
 }
 
-c10::TensorImpl* CpuCall::convert(const at::Tensor& original, const Arg& arg) {
+inline c10::TensorImpl* CpuCall::wrap(
+    const at::Tensor& original, const Arg& arg) {
   c10::TensorImpl* const impl = original.unsafeGetTensorImpl();
   if (!original.defined()) {
     return impl;
@@ -365,6 +367,11 @@ c10::TensorImpl* CpuCall::convert(const at::Tensor& original, const Arg& arg) {
     return cpu.unsafeGetTensorImpl();
   }
   return wrap_dense(*impl, arg);
+}
+
+c10::TensorImpl* CpuCall::convert(const at::Tensor& original, const Arg& arg) {
+  c10::TensorImpl* const plain = wrap(original, arg);
+  return C10_LIKELY(wide_ == nullptr) ? plain : wide_->stand_in(plain, arg);
 }
 
 at::Tensor CpuCall::to_cpu(const at::Tensor& original, const Arg& arg) {
@@ -410,7 +417,35 @@ void CpuCall::convert_list(c10::IValue& value, const Arg& arg) {
   value = std::move(converted);
 }
 
+void CpuCall::widen(c10::IValue* args) {
+  WideSight sight(*entry_.wide);
+  const auto& arguments = entry_.op.schema().arguments();
+  const auto is_dtype = [&arguments](std::uint32_t i) {
+    c10::TypePtr type = arguments[i].real_type();
+    if (const auto optional = type->cast<c10::OptionalType>()) {
+      type = optional->getElementType();
+    }
+    return type->kind() == c10::TypeKind::ScalarTypeType;
+  };
+  for (std::uint32_t i = 0; i < entry_.n_args; ++i) {
+    if (args[i].isInt() && is_dtype(i)) {
+      sight.next(std::optional(args[i].toScalarType()));
+    } else {
+      sight.next(args[i]);
+    }
+  }
+  widen(sight);
+  for (std::uint32_t i = 0; wide_ != nullptr && i < entry_.n_args; ++i) {
+    if (args[i].isInt() && is_dtype(i)) {
+      args[i] = *wide_->stand_in(args[i].toScalarType());
+    }
+  }
+}
+
 void CpuCall::convert_arguments(c10::IValue* args) {
+  if (C10_UNLIKELY(entry_.wide != nullptr)) {
+    widen(args);
+  }
   for (const Arg& arg : entry_.args) {
     c10::IValue& value = args[arg.index];
     switch (arg.kind) {

@@ -39,6 +39,13 @@ class CpuCall {
   c10::TensorImpl* convert(const at::Tensor& original, const Arg& arg);
   // The same as a tensor. It may be a temporary: the call keeps it.
   at::Tensor to_cpu(const at::Tensor& original, const Arg& arg);
+  // Before the first argument: Note [Wide].
+  void widen(const WideSight& sight) {
+    wide_ = Wide::plan(sight);
+  }
+  Wide* wide() {
+    return wide_.get();
+  }
   // Rung 5: once all arguments are converted, brings their bytes.
   void download();
   // After the kernel, also after one that threw: what it did to the shape and
@@ -99,6 +106,7 @@ class CpuCall {
   };
 
   void check_device(const at::Tensor& tensor, const Arg& arg) const;
+  c10::TensorImpl* wrap(const at::Tensor& original, const Arg& arg);
   c10::TensorImpl* wrap_dense(c10::TensorImpl& original, const Arg& arg);
   std::uint32_t map_storage(
       c10::StorageImpl* original, c10::StorageImpl* cpu, const Arg& arg);
@@ -110,6 +118,7 @@ class CpuCall {
   void index_last();
   std::uint32_t append_storage(const Mapped& mapped);
   void convert_list(c10::IValue& list, const Arg& arg);
+  void widen(c10::IValue* args);
 
   at::Tensor adopt_dense(at::Tensor cpu);
   c10::Storage upload(const c10::Storage& cpu);
@@ -125,6 +134,7 @@ class CpuCall {
   const bool opens_;
   bool for_host_ = false;
   std::uint64_t bytes_ = 0;
+  std::unique_ptr<Wide> wide_;
   c10::SmallVector<Wrapped, 6> tensors_;
   c10::SmallVector<Mapped, 6> storages_;    // arguments', then new results'
   c10::SmallVector<c10::Storage, 0> kept_;  // of results, while maps hold them

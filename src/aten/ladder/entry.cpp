@@ -156,6 +156,7 @@ Entry::Entry(const c10::OperatorHandle& handle, std::string counted_as)
     any_written |= arg.written;
     args.push_back(arg);
   }
+  wide = find_wide(schema);
   const std::lock_guard<std::mutex> lock(table().mutex);
   const auto found = table().kernels.find(&op.operator_name());
   if (found != table().kernels.end()) {

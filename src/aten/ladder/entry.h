@@ -9,10 +9,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
+#include "aten/ladder/wide.h"
 #include "aten/profile/operator_name.h"
 #include "npu/driver.h"
 
@@ -64,6 +66,7 @@ struct Entry {
   bool any_written = false;
   bool seeded = false;   // tagged nondeterministic_seeded
   bool builtin = false;  // of aten: its kernels keep no Python references
+  std::unique_ptr<const WideRules> wide;  // Note [Wide]; null for most
 
   // False until the first call was judged; see policy.cpp.
   std::atomic<bool> settled{false};

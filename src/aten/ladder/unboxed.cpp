@@ -46,7 +46,7 @@ CpuRun::CpuRun(Entry& entry, c10::Device device, npu_reason reason)
       reason_(reason),
       copies_(host_access(device) == NPU_HOST_ACCESS_NONE),
       opens_(!copies_ && host_access(device) == NPU_HOST_ACCESS_EXPLICIT),
-      slow_(copies_ || log_enabled(NPU_LOG_DEBUG)),
+      slow_(copies_ || entry.wide != nullptr || log_enabled(NPU_LOG_DEBUG)),
       start_(start_of_call(entry)),
       call(entry, device, copies_, opens_) {
   settle(entry);
@@ -64,6 +64,9 @@ void CpuRun::ready_slowly() {
   }
   if (copies_) {
     call.download();
+  }
+  if (call.wide() != nullptr) {
+    call.wide()->fill();
   }
 }
 

@@ -143,6 +143,22 @@ class Held {
 };
 
 template <>
+class Held<std::optional<at::ScalarType>> {
+ public:
+  Held(CpuCall& call, const Arg*&, std::optional<at::ScalarType> value)
+      : value_(
+            C10_LIKELY(call.wide() == nullptr) ? value
+                                               : call.wide()->stand_in(value)) {
+  }
+  std::optional<at::ScalarType> get() {
+    return value_;
+  }
+
+ private:
+  std::optional<at::ScalarType> value_;
+};
+
+template <>
 class Held<const at::Tensor&> {
  public:
   Held(CpuCall& call, const Arg*& arg, const at::Tensor& value)
@@ -326,6 +342,11 @@ R run_unboxed(Entry& entry, npu_reason reason, R (*fn)(Args...), Args... args) {
   (finder.see(args), ...);
   CpuRun run(entry, finder.device(), reason);
   const Arg* const rows = entry.args.data();
+  if (C10_UNLIKELY(entry.wide != nullptr)) {
+    WideSight sight(*entry.wide);
+    (sight.next(args), ...);
+    run.call.widen(sight);
+  }
   if constexpr (std::is_void_v<R>) {
     call_held<R, Args...>(run, rows, fn, args...);
     run.call.write_back();

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which calls are wide, and their copies.
+#include "aten/ladder/wide.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/UndefinedTensorImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <bit>
+#include <string_view>
+
+#include "aten/ladder/entry.h"
+#include "aten/ladder/wrapper_pool.h"
+
+namespace npu::ladder {
+namespace {
+
+using c10::ScalarType;
+
+constexpr std::uint64_t bit(ScalarType dtype) {
+  return std::uint64_t{1} << static_cast<unsigned>(dtype);
+}
+
+constexpr std::uint64_t kFloating =
+    bit(ScalarType::Half) | bit(ScalarType::BFloat16) | bit(ScalarType::Float) |
+    bit(ScalarType::Double) | bit(ScalarType::ComplexHalf) |
+    bit(ScalarType::ComplexFloat) | bit(ScalarType::ComplexDouble);
+
+ScalarType next_wider(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::ComplexHalf:
+      return ScalarType::ComplexFloat;
+    case ScalarType::Bool:
+      return ScalarType::Byte;
+    default:
+      return ScalarType::Float;
+  }
+}
+
+// Copies between CPU tensors, as a kernel makes them.
+constexpr c10::DispatchKeySet kExcluded =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+    c10::autocast_dispatch_keyset;
+
+at::Tensor tensor_of(c10::TensorImpl* impl) {
+  return at::Tensor(TensorImplPtr::reclaim_copy(impl));
+}
+
+// Strides are kept where elements do not share memory.
+at::Tensor empty_wide(const at::Tensor& plain, ScalarType dtype) {
+  const auto options = plain.options().dtype(dtype);
+  return plain.is_non_overlapping_and_dense()
+             ? at::empty_strided(plain.sizes(), plain.strides(), options)
+             : at::empty(plain.sizes(), options);
+}
+
+int place_of(const c10::FunctionSchema& schema, const char* argument) {
+  return argument == nullptr
+             ? -1
+             : schema.argumentIndexWithName(argument).value_or(-1);
+}
+
+}  // namespace
+
+std::unique_ptr<const WideRules> find_wide(const c10::FunctionSchema& schema) {
+  std::string_view name = schema.name();
+  if (!name.empty() && name.back() == '_') {
+    name.remove_suffix(1);
+  }
+  const WideTable table = wide_table();
+  const WideRow* const end = table.rows + table.n;
+  const WideRow* row = std::lower_bound(
+      table.rows, end, name, [](const WideRow& r, std::string_view n) {
+        return r.name < n;
+      });
+  auto found = std::make_unique<WideRules>();
+  for (; row != end && row->name == name; ++row) {
+    const char* const named = row->when ? row->when : row->indices;
+    const int argument = place_of(schema, named);
+    if (named == nullptr || argument >= 0) {
+      found->rules.push_back({row, argument});
+    }
+  }
+  if (found->rules.empty()) {
+    return nullptr;
+  }
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    found->outs |= std::uint64_t{schema.arguments()[i].is_out()} << i;
+  }
+  return found;
+}
+
+void WideSight::see(const at::Tensor& tensor) {
+  if (tensor.defined() && (rules_.outs >> at_ & 1) == 0 &&
+      !tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    dtypes_ |= bit(tensor.scalar_type());
+  }
+}
+
+void WideSight::see(const c10::List<std::optional<at::Tensor>>& list) {
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    see(list.get(i));
+  }
+}
+
+void WideSight::see(const c10::IValue& value) {
+  if (value.isTensor()) {
+    see(value.toTensor());
+  } else if (value.isBool()) {
+    see(value.toBool());
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) {
+      if (item.isTensor()) {
+        see(item.toTensor());
+      }
+    }
+  }
+}
+
+std::unique_ptr<Wide> Wide::plan(const WideSight& sight) {
+  std::unique_ptr<Wide> made;
+  const auto wide = [&made]() -> Wide& {
+    if (made == nullptr) {
+      made = std::make_unique<Wide>();
+    }
+    return *made;
+  };
+  for (const WideRules::Rule& rule : sight.rules_.rules) {
+    const WideRow& row = *rule.row;
+    if (row.indices != nullptr) {
+      if ((sight.dtypes_ & bit(ScalarType::Int)) != 0) {
+        wide().indices_ = rule.argument;
+      }
+      continue;
+    }
+    const std::uint64_t here = sight.dtypes_ & row.dtypes;
+    if (here == 0 ||
+        (row.when != nullptr && (sight.trues_ >> rule.argument & 1) == 0)) {
+      continue;
+    }
+    const auto low = static_cast<ScalarType>(std::countr_zero(here));
+    const bool mixed = (bit(low) & kFloating) != 0 &&
+                       (sight.dtypes_ & kFloating & ~bit(low)) != 0;
+    if (mixed && row.mixed == 0) {
+      continue;
+    }
+    Wide& plan = wide();
+    plan.low_ = low;
+    plan.wide_ = row.wide == ScalarType::Undefined ? next_wider(low) : row.wide;
+    if (mixed) {
+      plan.narrows_ = row.mixed;
+    }
+    if (sight.asked_ && *sight.asked_ != low) {
+      plan.narrows_ = 0;
+    }
+  }
+  return made;
+}
+
+ScalarType Wide::narrow_of(ScalarType dtype) const {
+  if (dtype == wide_) {
+    return low_;
+  }
+  // What abs and angle make of complex numbers.
+  return low_ == ScalarType::ComplexHalf && dtype == ScalarType::Float
+             ? ScalarType::Half
+             : dtype;
+}
+
+bool Wide::casts(const c10::TensorImpl& plain, const Arg& arg) const {
+  const auto dtype = c10::typeMetaToScalarType(plain.dtype());
+  // An out= tensor that is wide itself gets the rounded result as well.
+  return dtype == low_ || (arg.out && narrow_of(dtype) != dtype) ||
+         (arg.out && low_ == ScalarType::ComplexHalf &&
+          dtype == ScalarType::Half) ||
+         (arg.index == indices_ && dtype == ScalarType::Int);
+}
+
+ScalarType Wide::wide_of(ScalarType dtype) const {
+  if (dtype == low_ || dtype == wide_) {
+    return wide_;
+  }
+  return dtype == ScalarType::Int ? ScalarType::Long : ScalarType::Float;
+}
+
+c10::TensorImpl* Wide::stand_in(c10::TensorImpl* plain, const Arg& arg) {
+  if (plain == c10::UndefinedTensorImpl::singleton() ||
+      plain->layout() != c10::kStrided) {
+    return plain;
+  }
+  for (Pair& pair : pairs_) {
+    if (pair.plain == plain) {
+      pair.written |= arg.written;
+      return pair.wide.unsafeGetTensorImpl();
+    }
+  }
+  if (!casts(*plain, arg)) {
+    return plain;
+  }
+  const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
+  const at::Tensor tensor = tensor_of(plain);
+  pairs_.push_back(
+      {plain, empty_wide(tensor, wide_of(tensor.scalar_type())), arg.written});
+  return pairs_.back().wide.unsafeGetTensorImpl();
+}
+
+std::optional<ScalarType> Wide::stand_in(
+    std::optional<ScalarType> dtype) const {
+  return dtype && *dtype == low_ ? wide_ : dtype;
+}
+
+void Wide::fill() {
+  const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
+  for (const Pair& pair : pairs_) {
+    pair.wide.copy_(tensor_of(pair.plain));
+  }
+}
+
+void Wide::copy_home() {
+  const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
+  for (const Pair& pair : pairs_) {
+    if (!pair.written) {
+      continue;
+    }
+    const at::Tensor plain = tensor_of(pair.plain);
+    if (plain.sizes() != pair.wide.sizes()) {
+      plain.resize_(pair.wide.sizes(), pair.wide.suggest_memory_format());
+    }
+    plain.copy_(pair.wide.to(narrow_of(pair.wide.scalar_type())));
+  }
+}
+
+c10::TensorImpl* Wide::plain_of(const c10::TensorImpl* result) const {
+  for (const Pair& pair : pairs_) {
+    if (pair.wide.unsafeGetTensorImpl() == result) {
+      return pair.plain;
+    }
+  }
+  return nullptr;
+}
+
+at::Tensor Wide::narrow(at::Tensor result) {
+  const unsigned i = results_++;
+  if (!result.defined() || i >= 32 || (narrows_ >> i & 1) == 0) {
+    return result;
+  }
+  const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
+  return result.to(narrow_of(result.scalar_type()));
+}
+
+}  // namespace npu::ladder

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Halves as accelerators compute them: at most 2 units in the last place from one rounding (ops/wide.yaml)."""
+
+import os
+
+import pytest
+import torch
+from accelerator import full_name, op_db
+from half_judge import judge_operator, new_findings
+
+# OpInfo's operators that call what the list names, and some that are to stay as they are.
+NAMES = {
+    "addbmm", "addr", "cross", "grid_sampler_2d", "index_reduce", "logit", "logsumexp", "matrix_exp",
+    "native_batch_norm", "native_layer_norm", "segment_reduce", "unfold", "_unsafe_masked_index",
+    "nn.functional.adaptive_avg_pool2d", "nn.functional.adaptive_avg_pool3d",
+    "nn.functional.avg_pool1d", "nn.functional.avg_pool2d", "nn.functional.batch_norm",
+    "nn.functional.bilinear", "nn.functional.binary_cross_entropy",
+    "nn.functional.binary_cross_entropy_with_logits", "nn.functional.conv1d",
+    "nn.functional.conv2d", "nn.functional.conv_transpose1d", "nn.functional.conv_transpose2d",
+    "nn.functional.conv_transpose3d", "nn.functional.cross_entropy", "nn.functional.embedding",
+    "nn.functional.embedding_bag", "nn.functional.fractional_max_pool3d", "nn.functional.glu",
+    "nn.functional.grid_sample", "nn.functional.instance_norm", "nn.functional.interpolate",
+    "nn.functional.max_pool3d", "nn.functional.nll_loss", "nn.functional.pad",
+    "nn.functional.soft_margin_loss", "nn.functional.softplus", "polygamma", "softmax", "tanh",
+}  # fmt: skip
+FULL = os.environ.get("OPENNPU_TEST_FULL") == "1"
+OPS = [op for op in op_db if FULL or op.name in NAMES]
+# The CPU rounds a number to the half first; a quotient is rounded before it is truncated.
+LEFT = {"sub", "sub_", "div", "div_"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("op", OPS, ids=full_name)
+def test_one_rounding(op, dtype):
+    if dtype not in op.dtypes:
+        pytest.skip("the CPU has no such kernel")
+    found = new_findings()
+    judge_operator(op, dtype, "npu", 40 if FULL else 5, found)
+    far = {key: row[:2] for key, row in found.items() if key[0] not in LEFT}
+    assert not far
+
+
+def test_the_judge_sees_the_cpus_own():
+    """The same samples on the CPU are too far off: the test above can fail."""
+    found = new_findings()
+    (op,) = [o for o in op_db if o.name == "nn.functional.adaptive_avg_pool3d"]
+    judge_operator(op, torch.bfloat16, "cpu", 5, found)
+    assert found["_adaptive_avg_pool3d", "bfloat16"][1] > 2.5

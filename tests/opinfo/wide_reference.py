@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CPU as npu is to answer: what ops/wide.yaml lists is computed in the wider dtype and rounded once.
+
+The list is read here and by the generator; the arithmetic is PyTorch's own casts, written again.
+"""
+
+from pathlib import Path
+
+import torch
+import yaml
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+FILE = Path(__file__).resolve().parents[2] / "ops/wide.yaml"
+WIDER = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.complex32: torch.complex64,
+    torch.bool: torch.uint8,
+}
+
+
+HALVES = ("float16", "bfloat16")
+
+
+def read_rows() -> dict[str, list[dict]]:
+    """Rows by operator, `halves` spelled out, dtypes as PyTorch's."""
+    found: dict[str, list[dict]] = {}
+    sections = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    for section, rows in sections.items():
+        for row in rows if section != "refused" else ():
+            found.setdefault(row["func"], []).append({**row, "dtypes": dtypes_of(row)})
+    return found
+
+
+def dtypes_of(row: dict) -> set:
+    names = [d for n in row.get("dtypes", ()) for d in (HALVES if n == "halves" else (n,))]
+    return {getattr(torch, d) for d in names}
+
+
+ROWS = read_rows()
+REFUSED = yaml.safe_load(FILE.read_text(encoding="utf-8"))["refused"]
+LISTED = {d for rows in ROWS.values() for row in rows for d in row["dtypes"]}
+
+
+def plain_name(func) -> str:
+    name = func._schema.name.partition("::")[2]
+    return name[:-1] if name.endswith("_") and not name.startswith("__") else name
+
+
+def decide(func, values: dict):
+    """(low, wide, results to round or None for all), or None where the call stays as it is."""
+    outs = {a.name for a in func._schema.arguments if a.is_out}
+    read = {
+        t.dtype
+        for name, value in values.items()
+        if name not in outs
+        for t in tree_leaves(value)
+        if isinstance(t, torch.Tensor) and not t.is_sparse
+    }
+    for row in ROWS.get(plain_name(func), ()):
+        low = next((d for d in row["dtypes"] if d in read), None)
+        if low is None or ("when" in row and not values.get(row["when"])):
+            continue
+        mixed = low.is_floating_point and any(
+            d != low for d in read if d.is_floating_point or d.is_complex
+        )
+        if mixed and "mixed" not in row:
+            continue
+        wide = getattr(torch, row["as"]) if "as" in row else WIDER[low]
+        return low, wide, row["mixed"] if mixed else None
+    return None
+
+
+class WideReference(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if plain_name(func) not in ROWS:
+            return func(*args, **kwargs)
+        names = [a.name for a in func._schema.arguments]
+        values = {**dict(zip(names, args)), **kwargs}
+        plan = decide(func, values)
+        if plan is None:
+            return func(*args, **kwargs)
+        low, wide, rounded = plan
+        pairs = {}
+
+        def widen(value):
+            if isinstance(value, torch.Tensor) and value.dtype == low:
+                return pairs.setdefault(id(value), (value, value.to(wide)))[1]
+            return value
+
+        result = func(**tree_map(widen, values))
+        written = {a.name for a in func._schema.arguments if a.alias_info and a.alias_info.is_write}
+        for name in written:
+            for value in tree_leaves(values.get(name)):
+                if id(value) in pairs:
+                    kept, made = pairs[id(value)]
+                    if kept.shape != made.shape:
+                        kept.resize_(made.shape)
+                    kept.copy_(made)
+        back = {id(made): kept for kept, made in pairs.values()}
+        count = [-1]
+
+        def narrow(value):
+            count[0] += 1
+            if not isinstance(value, torch.Tensor) or id(value) in back:
+                return back.get(id(value), value)
+            keep = value.dtype != wide or (rounded is not None and count[0] not in rounded)
+            return value if keep else value.to(low)
+
+        return tree_map(narrow, result)
