@@ -14,7 +14,7 @@ from aten_torch import load_torch, packaged_yaml
 from kinds import write
 from yaml_reader import Reader, YamlError, near
 
-SECTIONS = ("missing", "imprecise", "indices", "refused")
+SECTIONS = ("missing", "imprecise", "indices", "composites", "refused")
 KEYS = ("func", "dtypes", "as", "when", "mixed", "indices")
 HALVES = ("float16", "bfloat16")
 # The caller's dtypes, as c10::ScalarType names them.
@@ -95,8 +95,8 @@ def read(path: Path, functions) -> list[Row]:
     rows: list[Row] = []
     seen: set[tuple] = set()
     for section, (_, body) in fields.items():
-        if section == "refused":
-            continue  # for docs/accelerator-dtypes.md only
+        if section in ("refused", "composites"):
+            continue  # the first is for docs/accelerator-dtypes.md only
         for node in reader.sequence(body, f"key '{section}'"):
             row = read_row(reader, node, section, known)
             for dtype in row.dtypes or ("int32 indices",):
@@ -109,11 +109,26 @@ def read(path: Path, functions) -> list[Row]:
     return rows
 
 
+def read_composites(path: Path, functions) -> list[str]:
+    reader = Reader(path)
+    fields = reader.mapping(reader.compose(", ".join(SECTIONS)), "file")
+    names = []
+    for node in reader.sequence(fields["composites"][1], "key 'composites'"):
+        names.append(reader.text(node, "key 'composites'"))
+        if names[-1] not in functions:
+            reader.problem(
+                node, f"'{names[-1]}' is no operator of PyTorch{near(names[-1], functions)}."
+            )
+    if reader.problems:
+        raise YamlError("\n".join(reader.problems))
+    return names
+
+
 def quoted(text: str) -> str:
     return f'"{text}"' if text else "nullptr"
 
 
-def emit(rows: list[Row]) -> str:
+def emit(rows: list[Row], composites: list[str]) -> str:
     lines = [
         "// SPDX-License-Identifier: Apache-2.0",
         "// Made by codegen/wide.py from ops/wide.yaml. Do not edit.",
@@ -134,9 +149,14 @@ def emit(rows: list[Row]) -> str:
             f'    {{"aten::{row.name}", {bits}, {WIDER.get(row.wide, "Undefined")}, '
             f"{quoted(row.when)}, {mixed}, {quoted(row.indices)}}},"
         )
+    lines += ["};", "const char* const kComposites[] = {"]
+    lines += [f'    "aten::{name}",' for name in composites]
     lines += [
         "};",
         "}  // namespace",
+        "WideNames wide_composites() {",
+        "  return {kComposites, sizeof(kComposites) / sizeof(kComposites[0])};",
+        "}",
         "WideTable wide_table() {",
         "  return {kRows, sizeof(kRows) / sizeof(kRows[0])};",
         "}",
@@ -153,10 +173,11 @@ def main() -> int:
     torch = load_torch(packaged_yaml(), args.out)
     try:
         rows = read(args.yaml, torch.functions)
+        composites = read_composites(args.yaml, torch.functions)
     except YamlError as error:
         print(error, file=sys.stderr)
         return 1
-    write(args.out / "wide_table.cpp", emit(rows))
+    write(args.out / "wide_table.cpp", emit(rows, composites))
     return 0
 
 

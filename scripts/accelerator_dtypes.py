@@ -49,7 +49,9 @@ def page() -> str:
     text += (
         "\n## The CPU's kernel is more than 2 units in the last place off\n\n"
         "Against float64, where one rounding of the float32 result is at most 1 off; found by scripts/wide_sweep.py over OpInfo's samples.\n"
-        "`sub` with a number (the CPU rounds the number first) and `div` with a rounding mode (a jump) are left as they are.\n\n"
+        "Left as they are: `sub` with a number (the CPU rounds the number first), `div` with a rounding mode (a jump), composites that round\n"
+        "between their steps on every device (`_trilinear`), and sums into a tensor (`index_put_`, `index_add_`, `scatter_add_`), where casting\n"
+        "the whole tensor would cost more than the sum; CUDA adds halves one by one there too.\n\n"
     )
     text += table(
         "operator | dtypes | only where",
@@ -62,6 +64,8 @@ def page() -> str:
     text += table(
         "operator | argument", [(f"`{r['func']}`", f"`{r['indices']}`") for r in rows["indices"]]
     )
+    text += "\n## Composites that are cast around, float16 and complex32\n\n"
+    text += ", ".join(f"`{name}`" for name in rows["composites"]) + "\n"
     text += "\n## Refused\n\n"
     text += table(
         "operator | dtypes | why",

@@ -18,7 +18,8 @@ Made by scripts/npu_operators.py from ops/npu/*.yaml and python/torch_npu/ops. D
 
 `torch_npu.<name>`, `torch.ops.npu.<name>` and, for the last table, `torch.ops.atb.<name>` know every operator
 below: {total} names, {done} implemented. A call of another raises ERR01007, which names the nearest implemented
-one; `opennpu explain <name>` says what an operator computes.
+one; `opennpu explain <name>` says what an operator computes. An operator is defined when Python first asks for it; before C++ looks it up
+or `torch.jit.load` reads a file that calls it, call `torch_npu.utils.define_operators()`, or name the operators.
 
 Tested in float16, bfloat16 and float32 where a case of tests/npu_ops names them, gradients in float64, on npu and on cpu; arithmetic is
 float32 (float64 for float64), statistics are float32 and results are rounded once. Quantised operators take int8 and int4, eight values an int32.

@@ -246,10 +246,10 @@ def quant_conv(x, w, scale, stride, pad, dil, groups, offset_x, mode, dtype, bia
 for dtype in (torch.float16, torch.int8):
     add(
         "npu_quant_conv2d", quant_conv, ints(-128, 128, 2, 4, 6, 6, dtype=torch.int8),
-        ints(-128, 128, 3, 2, 3, 3, dtype=torch.int8),
-        torch.tensor([0.5, 0.001, 0.25], dtype=torch.float32) / 64, [2, 1], [1, 0], [1, 2], 2, 3, "rint",
-        dtype, ints(-99, 99, 3, dtype=torch.int32),
-        None if dtype == torch.float16 else rand(3).float(), label=str(dtype)[6:], dtypes=ONE,
+        ints(-128, 128, 4, 2, 3, 3, dtype=torch.int8),
+        torch.tensor([0.5, 0.001, 0.25, 0.125], dtype=torch.float32) / 64, [2, 1], [1, 0], [1, 2], 2, 3, "rint",
+        dtype, ints(-99, 99, 4, dtype=torch.int32),
+        None if dtype == torch.float16 else rand(4).float(), label=str(dtype)[6:], dtypes=ONE,
         tolerance=None if dtype == torch.int8 else 1e-3,
     )  # fmt: skip
 

@@ -28,7 +28,7 @@ def read_rows() -> dict[str, list[dict]]:
     found: dict[str, list[dict]] = {}
     sections = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     for section, rows in sections.items():
-        for row in rows if section != "refused" else ():
+        for row in rows if section not in ("refused", "composites") else ():
             found.setdefault(row["func"], []).append({**row, "dtypes": dtypes_of(row)})
     return found
 

@@ -8,6 +8,7 @@ from ._error_code import ErrCode, dist_error, graph_error, ops_error, prof_error
 # Found when first asked for: torch_npu itself is imported with this package.
 _LAZY = {
     "FlopsCounter": "flops_count",
+    "define_operators": "_define",
     "get_part_combined_tensor": "combine_tensors",
     "is_combined_tensor_valid": "combine_tensors",
     "npu_combine_tensors": "combine_tensors",

@@ -12,6 +12,7 @@
 #include "aten/ladder/run.h"
 #include "aten/ladder/shim.h"
 #include "aten/ladder/unboxed_rows.h"
+#include "aten/ladder/wide_composite.h"
 #include "aten/profile/gap.h"
 #include "runtime/error.h"
 
@@ -199,6 +200,7 @@ void install(const std::vector<UnboxedRows>& tables) {
   register_fallbacks(*made);
   register_rows(*made, tables, "npu operators");
   register_rows(*made, unboxed_rows(), "npu ladder");
+  register_wide_composites(*made, "npu ladder");
   register_shadowed(*made);
 }
 

@@ -38,6 +38,13 @@ struct WideTable {
 };
 WideTable wide_table();  // generated
 
+// Composites whose halves are cast around them (wide_composite.h).
+struct WideNames {
+  const char* const* names;
+  std::size_t n;
+};
+WideNames wide_composites();  // generated
+
 // An operator's rows, with the places of the arguments they name.
 struct WideRules {
   struct Rule {
