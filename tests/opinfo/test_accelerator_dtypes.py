@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ROWS_OF_CUDA = cuda_only()
 # Units in the last place of the result's largest number.
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2, torch.complex32: 4e-3}
+# PyTorch makes a complex convolution of three real ones and rounds each, on CUDA too: judged by the largest number.
+COMPOSED = {"nn.functional.conv_transpose2d", "nn.functional.conv_transpose3d"}
 # Their samples draw random numbers.
 DRAWS = {"nn.functional.rrelu"}
 
@@ -31,7 +33,7 @@ def cast(tree, dtype, to, device="cpu"):
     return tree_map(one, tree)
 
 
-def compare(got, want, dtype, what):
+def compare(got, want, what, composed=False):
     got, want = tree_leaves(got), tree_leaves(want)
     assert len(got) == len(want)
     for a, b in zip(got, want):
@@ -44,13 +46,14 @@ def compare(got, want, dtype, what):
             continue
         wide = torch.complex128 if a.dtype.is_complex else torch.float64
         tolerance = TOLERANCE.get(a.dtype, 1e-4)
+        atol = tolerance * float(b.abs().max()) if composed and b.numel() else tolerance
         # complex32 holds no more than float16.
         fits = b.abs() < 6e4
         torch.testing.assert_close(
             a.to(wide)[fits],
             b.to(wide)[fits],
             rtol=tolerance,
-            atol=tolerance,
+            atol=atol,
             equal_nan=True,
             msg=lambda m: f"{what}: {m}",
         )
@@ -83,7 +86,7 @@ def test_works_as_on_cuda(op, dtype):
             there = cast(tree, dtype, torch.float64)
         else:
             there = cast(tree, dtype, exact)
-        compare(got, op(there[0], *there[1], **there[2]), dtype, f"sample {i}")
+        compare(got, op(there[0], *there[1], **there[2]), f"sample {i}", op.name in COMPOSED)
         compared += 1
     assert compared
 
