@@ -97,6 +97,8 @@ class WideReference(TorchDispatchMode):
 
         result = func(**tree_map(widen, values))
         written = {a.name for a in func._schema.arguments if a.alias_info and a.alias_info.is_write}
+        if "batch_norm" in plain_name(func) and "backward" not in plain_name(func):
+            written |= {"running_mean", "running_var"}  # which their schema does not say
         for name in written:
             for value in tree_leaves(values.get(name)):
                 if id(value) in pairs:
