@@ -59,6 +59,15 @@ DirectRun::DirectRun(
 }
 
 bool DirectRun::look_at(std::initializer_list<const at::Tensor*> inputs) {
+  if (C10_UNLIKELY(entry_.wide != nullptr)) {
+    WideSight sight(*entry_.wide);
+    for (const at::Tensor* const input : inputs) {
+      sight.next(*input);
+    }
+    if (Wide::plan(sight) != nullptr) {
+      return false;
+    }
+  }
   c10::DeviceIndex device = -1;
   for (const at::Tensor* const* at = inputs.begin(); at != inputs.end(); ++at) {
     const at::Tensor& input = **at;
