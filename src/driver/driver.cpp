@@ -183,6 +183,7 @@ Driver* Driver::load(const std::string& path) {
       driver->op_);
   watch_writes_if_needed(
       driver->device_, driver->memory_, driver->stream_, driver->op_);
+  driver->run_in_use_ = driver->op_.run;
   if (log_enabled(NPU_LOG_INFO)) {
     log(NPU_LOG_INFO, "loaded " + driver->identity() + " from " + real);
   }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "driver/interfaces.h"
+#include "driver/launch_watch.h"
 #include "driver/stream_lock.h"
 #include "npu/op.h"
 #include "npu/pack.h"
@@ -47,7 +48,7 @@ class Driver {
     return device_;
   }
   const npu_memory_table& memory() const noexcept {
-    return memory_;
+    return *memory_in_use_.load(std::memory_order_acquire);
   }
   const npu_stream_table& stream() const noexcept {
     return stream_;
@@ -105,9 +106,13 @@ class Driver {
   npu_status plan(
       npu_device device, const npu_call& call, npu_verdict& verdict) const;
   npu_status run(npu_stream stream, const npu_call& call) const {
-    return call.slot < NPU_FIRST_PACK_SLOT ? op_.run(stream, &call)
-                                           : run_row(stream, call);
+    return call.slot < NPU_FIRST_PACK_SLOT
+               ? run_in_use_.load(std::memory_order_relaxed)(stream, &call)
+               : run_row(stream, call);
   }
+  // From now on `listener` sees kernels, copies and bytes set on their way to
+  // the driver; nullptr: nobody. See Note [Nobody watches].
+  void watch_launches(LaunchListener* listener);
   void release_plan(std::uint32_t slot, void* plan) const noexcept;
   bool can_tune(std::uint32_t slot) const noexcept {
     return tunes_ && slot < NPU_FIRST_PACK_SLOT;
@@ -150,6 +155,9 @@ class Driver {
   const void* find_interface(const InterfaceInfo& info) const;
   const npu_op_row* row(std::uint32_t slot) const noexcept;
   npu_status run_row(npu_stream stream, const npu_call& call) const;
+  npu_status run_kernel_of_pack(
+      npu_stream stream, const npu_op_row& row, const npu_call& call) const;
+  static void fill_watched_memory(npu_memory_table& memory);
   std::uint32_t find_row(const char* name) const noexcept;
   void add_row(const npu_op_row& row) noexcept;
   bool is_warm(npu_device device, std::uint32_t slot) const noexcept;
@@ -162,6 +170,10 @@ class Driver {
   npu_stream_table stream_{};
   npu_event_table event_{};
   npu_op_table op_{};
+  // The driver's own, or those of launch_watch.cpp.
+  std::atomic<const npu_memory_table*> memory_in_use_{&memory_};
+  std::atomic<decltype(npu_op_table::run)> run_in_use_{nullptr};
+  std::unique_ptr<npu_memory_table> watched_memory_;
   std::uint32_t frame_bytes_ = sizeof(npu_call);
   bool tunes_ = false;
   bool warms_ = false;

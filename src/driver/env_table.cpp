@@ -46,6 +46,11 @@ constexpr Variable kTable[] = {
      "Threads of parallel work in programs without PyTorch, such as the conformance kit."},
     {"NPU_DEVICE_NAME", Type::kText, Group::kCore, "any text", "the profile's or the driver's",
      "The name torch.npu.get_device_name answers."},
+    {"NPU_TOP", Type::kFlag, Group::kCore, kFlagValues, "1",
+     "0: this process does not show in `opennpu top`."},
+    {"NPU_TOP_FOLDER", Type::kText, Group::kCore, "a folder that only its owner can read and write",
+     "/dev/shm/opennpu-<user number>",
+     "Where processes put the page that `opennpu top` reads."},
     {"TORCH_DEVICE_BACKEND_AUTOLOAD", Type::kFlag, Group::kCore, kFlagValues, "1",
      "PyTorch's own: 0 keeps `import torch` from loading the plugin."},
     // ---- drivers/host ----

@@ -279,9 +279,7 @@ npu_status Driver::run_row(npu_stream stream, const npu_call& call) const {
   if (const npu_status status = check_attrs(*found, call); status != NPU_OK) {
     return status;
   }
-  const npu_status status = locked_run_ != nullptr
-                                ? locked_run_(stream, found->run, &call)
-                                : found->run(stream, &call);
+  const npu_status status = run_kernel_of_pack(stream, *found, call);
   report_frame(stream, call);
   return status;
 }

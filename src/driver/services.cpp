@@ -42,6 +42,17 @@ int effective_level(int level, bool to_stdout) noexcept {
   return to_stdout || level == kLogNothing ? level : NPU_LOG_ERROR;
 }
 
+constexpr unsigned kDebugLines = 1;
+constexpr unsigned kWatcher = 2;
+
+void set_hearer(unsigned who, bool hears) noexcept {
+  if (hears) {
+    detail::call_hearers.fetch_or(who);
+  } else {
+    detail::call_hearers.fetch_and(~who);
+  }
+}
+
 int least_level() noexcept {
   const int level = log_least.load(std::memory_order_relaxed);
   if (level == kLogUnread) {
@@ -255,6 +266,11 @@ void reload_log_environment() noexcept {
   }
   log_to_stdout.store(to_stdout);
   log_least.store(effective_level(level, to_stdout));
+  set_hearer(kDebugLines, log_least.load() <= NPU_LOG_DEBUG);
+}
+
+void set_calls_watched(bool yes) noexcept {
+  set_hearer(kWatcher, yes);
 }
 
 void set_parallel_for(ParallelFor fn) noexcept {

@@ -2,6 +2,7 @@
 // What the host side offers every driver: log, error text, threads, accounts.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -22,6 +23,17 @@ void log(int level, const std::string& text);
 void check_log_environment();
 // Reads the two variables again, for tests and for programs that set them late.
 void reload_log_environment() noexcept;
+
+namespace detail {
+// Bits: debug lines are written; a profiler watches.
+inline std::atomic<unsigned> call_hearers{0};
+}  // namespace detail
+// Somebody wants to hear of every single call. One load, for paths that every
+// operator takes.
+inline bool calls_are_heard() noexcept {
+  return detail::call_hearers.load(std::memory_order_relaxed) != 0;
+}
+void set_calls_watched(bool yes) noexcept;
 
 // The thread pool parallel_for uses; torch's once the plugin is loaded, plain
 // std::thread before that and in torch-free programs. nullptr = the latter.

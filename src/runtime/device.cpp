@@ -36,6 +36,8 @@ std::atomic<c10::DeviceIndex> ready_count{0};
 std::array<Slot, kMaxDevices> slots;
 std::mutex mutex;
 
+std::atomic<void (*)()> init_follower{nullptr};
+
 thread_local c10::DeviceIndex current = 0;
 
 // ASCEND_RT_VISIBLE_DEVICES: ascending numbers; reading ends at the first
@@ -129,6 +131,9 @@ Driver* loaded_driver() {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     slots[i].number = devices[i];
   }
+  if (const auto fn = init_follower.load()) {
+    use_driver([fn] { return fn(), true; });
+  }
   static const int registered =
       pthread_atfork(nullptr, nullptr, &child_after_fork);
   TORCH_CHECK(registered == 0, "npu: device: pthread_atfork failed");
@@ -195,6 +200,10 @@ void init() {
 
 bool is_initialized() noexcept {
   return state.load(std::memory_order_acquire) == State::kReady;
+}
+
+void after_init(void (*fn)()) noexcept {
+  init_follower.store(fn);
 }
 
 bool in_bad_fork() noexcept {

@@ -22,6 +22,8 @@ c10::DeviceIndex device_count() noexcept;
 // Throws what the driver's failure was.
 void init();
 bool is_initialized() noexcept;
+// `fn` is called once, by the first init(). One function; set at load time.
+void after_init(void (*fn)()) noexcept;
 // True in a child forked after init.
 bool in_bad_fork() noexcept;
 

@@ -63,7 +63,7 @@ Shadows* Shadows::make() {
   static Shadows* const made = []() -> Shadows* {
     const std::size_t limit = use_driver(
         [] { return env::bytes("NPU_SHADOW_MEMORY", default_limit()); });
-    if (limit == 0 || !writes_are_watched(active_driver().memory())) {
+    if (limit == 0 || !writes_are_watched(*active_driver().table().memory)) {
       return nullptr;
     }
     auto* const shadows = new Shadows(limit);

@@ -245,6 +245,29 @@ npu_stream current_stream_handle(c10::DeviceIndex device) {
   return stream_handle(current_stream(device));
 }
 
+std::optional<c10::Stream> find_stream(npu_stream handle) noexcept {
+  const c10::DeviceIndex count = handle != nullptr ? device_count() : 0;
+  for (c10::DeviceIndex device = 0; device < count; ++device) {
+    const DeviceStreams& streams =
+        all_streams[static_cast<std::size_t>(device)];
+    if (streams.first.load(std::memory_order_acquire) == handle) {
+      return make_stream(0, device);
+    }
+    for (std::size_t pool = 0; pool < kPools; ++pool) {
+      const auto& handles = streams.pools[pool].handles;
+      for (std::size_t i = 0; i < handles.size(); ++i) {
+        if (handles[i].load(std::memory_order_acquire) == handle) {
+          const auto number = kNormalPool + static_cast<c10::StreamId>(pool);
+          return make_stream(
+              (number << kPositionBits) | static_cast<c10::StreamId>(i),
+              device);
+        }
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 c10::StreamId current_stream_id(c10::DeviceIndex device) noexcept {
   return current_ids[static_cast<std::size_t>(device)];
 }

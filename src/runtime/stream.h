@@ -8,6 +8,8 @@
 
 #include <c10/core/Stream.h>
 
+#include <optional>
+
 #include "npu/driver.h"
 
 namespace npu {
@@ -25,6 +27,8 @@ c10::Stream stream_from_id(c10::StreamId id, c10::DeviceIndex device = -1);
 // id that is no stream.
 npu_stream stream_handle(c10::Stream stream);
 npu_stream current_stream_handle(c10::DeviceIndex device);
+// The stream with this handle, of any device; none for a handle of others.
+std::optional<c10::Stream> find_stream(npu_stream handle) noexcept;
 // Of a device that is known to be there.
 c10::StreamId current_stream_id(c10::DeviceIndex device) noexcept;
 

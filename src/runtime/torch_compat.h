@@ -31,5 +31,9 @@ static_assert(
 #define NPU_HAS_NAMES(tensor) (tensor).has_names()
 #endif
 
+// Where a plugin registers its profiler with torch; before 2.12 with Kineto.
+#define NPU_HAS_PRIVATEUSE1_PROFILER \
+  __has_include(<torch/csrc/profiler/standalone/privateuse1_profiler.h>)
+
 // Operators that a later torch added, known by their header.
 #define NPU_HAS_FOREACH_CLONE __has_include(<ATen/ops/_foreach_clone.h>)

@@ -19,14 +19,15 @@ namespace npu::ladder {
 namespace {
 
 // Everything else is the wrappers' business: memory that is opened or copied,
-// streams to wait for, a forked child's error, the log line of a call, and a
-// recorder, which must not see the work of a kernel that is on the CPU.
+// streams to wait for, a forked child's error, those who hear of single calls
+// (log, profiler), and a recorder, which must not see the work of a kernel that
+// is on the CPU.
 bool is_open(c10::Device device) {
   const Driver& driver = active_driver();
   return driver.device_is_cpu() && driver.runs_inline() &&
          cpu::kernels_available() &&
          host_access(device) == NPU_HOST_ACCESS_COHERENT && !forked_child() &&
-         !log_enabled(NPU_LOG_DEBUG) && recorder() == nullptr;
+         !calls_are_heard() && recorder() == nullptr;
 }
 
 // Bits that a kernel would have to look at, and layouts of their own.
