@@ -25,13 +25,17 @@ ALLOWED = {
         "ATen/core/", "ATen/detail/", "ATen/Parallel.h", "ATen/EmptyTensor.h",
         "torch/csrc/autograd/engine.h",  # autograd_threads.cpp alone, see its Note
     ),
-    "src/dist": ("npu/", "driver/", "runtime/", "dist/", "c10/", "ATen/", "torch/csrc/distributed/"),
+    "src/profiler": ("npu/", "driver/", "runtime/", "profiler/", "c10/", "torch/csrc/profiler/"),
+    "src/dist": (
+        "npu/", "driver/", "runtime/", "profiler/", "dist/", "c10/", "ATen/", "torch/csrc/distributed/",
+    ),
     "src/aten": (
-        "npu/", "driver/", "compose/", "graph/", "runtime/", "aten/", "torch_npu/", "c10/", "ATen/", "torch/",
+        "npu/", "driver/", "compose/", "graph/", "runtime/", "profiler/", "aten/", "torch_npu/", "c10/", "ATen/",
+        "torch/",
     ),
     "include/torch_npu": ("npu/", "torch_npu/", "c10/", "ATen/", "torch/"),
     "src/python": (
-        "npu/", "driver/", "compose/", "runtime/", "aten/", "dist/", "python/", *TORCH
+        "npu/", "driver/", "compose/", "runtime/", "profiler/", "aten/", "dist/", "python/", *TORCH
     ),
     "optools/src": ("core/", "judge/", "tools/", "python/", *TORCH),
     "tests/conformance": ("npu/", "driver/", "gtest/", "gmock/"),
@@ -56,7 +60,7 @@ ROOMS = {
 }
 PREFIX = {"src/aten": "aten/", "optools/src": ""}
 OURS = (
-    "npu/", "driver/", "compose/", "runtime/", "aten/", "graph/", "dist/", "python/",
+    "npu/", "driver/", "compose/", "runtime/", "profiler/", "aten/", "graph/", "dist/", "python/",
     "core/", "judge/", "tools/",
 )  # fmt: skip
 # The same for a Python package; files in its own folder are doors, which see every room.

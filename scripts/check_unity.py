@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("src/aten", "src/compose", "src/driver", "src/python", "src/runtime")
+FOLDERS = ("src/aten", "src/compose", "src/driver", "src/profiler", "src/python", "src/runtime")
 NOT_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#(?:[^\n\\]|\\.)*',
     re.S | re.M,

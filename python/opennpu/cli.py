@@ -19,6 +19,7 @@ COMMANDS = {
         "opennpu.graph_report",
         "run a script and say what of its compiled graphs stays inside of them",
     ),
+    "top": ("opennpu.top", "devices, memory and processes, live"),
     "explain": ("opennpu.explain", "what an error code or an operator's fallback means"),
 }
 

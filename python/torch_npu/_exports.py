@@ -3,11 +3,20 @@
 
 import importlib
 
-_SUBMODULES = {"contrib", "distributed", "dynamo", "onnx", "ops", "optim", "testing", "utils"}
+_SUBMODULES = {
+    "contrib",
+    "distributed",
+    "dynamo",
+    "onnx",
+    "ops",
+    "optim",
+    "profiler",
+    "testing",
+    "utils",
+}
 
 # Known names of torch_npu that come with later parts of the product.
 _LATER = {
-    "profiler": "the profiler",
     "jit": "jit optimisation",
     "op_plugin": "npu operators",
     "HiFloat8Tensor": "npu operators",

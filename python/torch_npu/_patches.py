@@ -20,6 +20,7 @@ def apply() -> None:
     _patch_deepcopy()
     _name_byte_mask_dropout()
     _name_profiler_activity()
+    _profile_without_device()
     _compile.give_inductor_cpu_twins()
     when_imported(["torch._inductor.compile_fx"], _compile.refuse_ahead_of_time)
     when_imported(["torch._dynamo.device_interface"], _device_interface.register)
@@ -71,6 +72,26 @@ def _answer_for_default_streams() -> None:
         return original(device)
 
     torch.cuda.default_stream = default_stream
+
+
+def _profile_without_device() -> None:
+    """As with CUDA: where there is no npu device a profile is the CPU's, with a warning.
+
+    PyTorch would ask the device to synchronise when the profile ends, and crash after that fails.
+    """
+    cls = torch.autograd.profiler.profile
+    original = cls.__init__
+
+    @functools.wraps(original)
+    def init(self, enabled=True, *, use_device=None, **options):
+        if enabled and use_device == "npu" and not torch.npu.is_available():
+            import warnings
+
+            warnings.warn("NPU is not available, disabling NPU profiling", stacklevel=2)
+            use_device = None
+        original(self, enabled, use_device=use_device, **options)
+
+    cls.__init__ = init
 
 
 def _patch_dlpack() -> None:

@@ -113,6 +113,7 @@ WorkPtr ProcessGroupHccl::start_on(
   if (!dead.empty()) {
     throw_backend_error(dead);
   }
+  job->asked = profiler::ask_for_collective();
   job->arguments.queue();
   HcclWork::About about;
   about.rank = rank_;

@@ -22,6 +22,7 @@
 #include "dist/board.h"
 #include "dist/lane.h"
 #include "dist/work.h"
+#include "profiler/watch.h"
 
 namespace npu::dist {
 
@@ -149,6 +150,7 @@ class ProcessGroupHccl : public c10d::Backend {
     std::function<void(Job&)> body;
     c10::intrusive_ptr<HcclWork> work;
     std::chrono::steady_clock::time_point deadline{};
+    profiler::Asked asked{};
     // "call 17, all_reduce SUM Float [4]": for messages.
     std::string named() const;
   };

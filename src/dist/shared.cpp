@@ -237,6 +237,8 @@ void ProcessGroupHccl::Shared::run(Job& job, bool meeting) {
     return;
   }
   bool met = false;
+  const profiler::Ticks begin =
+      job.asked.heard ? c10::getApproximateTime() : profiler::Ticks{0};
   try {
     job.arguments.fetch();
     if (meeting) {
@@ -245,6 +247,7 @@ void ProcessGroupHccl::Shared::run(Job& job, bool meeting) {
     met = true;
     job.body(job);
     job.arguments.store();
+    profiler::on_collective(job.asked, job.arguments.device(), job.text, begin);
     finish(job, nullptr);
   } catch (const Disagreement&) {
     finish(job, std::current_exception());

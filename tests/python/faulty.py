@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(torch_npu.__file__).parent
 SOURCES = {
     "faulty": ["faulty_driver.cpp"],
-    "discrete": ["discrete/driver.cpp", "discrete/memory.cpp", "discrete/stream.cpp"],
+    "discrete": [f"discrete/{part}.cpp" for part in ("driver", "memory", "profiler", "stream")],
 }
 
 

@@ -6,7 +6,19 @@ import torch as _torch
 
 from torch_npu import _C
 
-from . import _utils, aclnn, amp, backends, deterministic, memory, mstx, npu_config, random, utils
+from . import (
+    _utils,
+    aclnn,
+    amp,
+    backends,
+    deterministic,
+    memory,
+    mstx,
+    npu_config,
+    nvtx,
+    random,
+    utils,
+)
 from ._device import *
 from ._device import (
     _exchange_device,
@@ -38,7 +50,7 @@ _lazy_call(_pointers.watch)
 
 __all__ = sorted({
     "OutOfMemoryError", "aclnn", "amp", "backends", "config", "conv", "default_generators",
-    "graphs", "matmul", "memory", "mstx", "npu_config", "npurt", "random", "streams", "utils",
+    "graphs", "matmul", "memory", "mstx", "npu_config", "npurt", "nvtx", "random", "streams", "utils",
     *deterministic.__all__, *_device.__all__, *_fallback.__all__, *_later.__all__, *graphs.__all__, *memory.__all__,
     *_options.__all__, *_precision.__all__, *random.__all__, *streams.__all__, *_types.__all__,
 })  # fmt: skip

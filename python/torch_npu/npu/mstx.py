@@ -4,27 +4,44 @@
 import functools
 import itertools
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
 __all__ = ["annotate", "mark", "mstx_range", "range_end", "range_pop", "range_push", "range_start"]
 
 _ids = itertools.count(1)
-_open: dict[int, torch.autograd.profiler.record_function] = {}
+_open: dict[int, object] = {}
 _stack = threading.local()
+_shown: set[str] = set()  # domains; none: all but _hidden
+_hidden: set[str] = set()
+
+
+def show_domains(include, exclude) -> None:
+    """Ranges of which domains profiles hold from now on; for torch_npu.profiler."""
+    global _shown, _hidden
+    _shown, _hidden = set(include), set(exclude)
+
+
+def _range(message: str, domain: str):
+    if (_shown and domain not in _shown) or domain in _hidden:
+        return nullcontext()
+    if not isinstance(message, str):
+        raise TypeError(f"torch.npu.mstx: message={message!r} is no text.")
+    return torch.autograd.profiler.record_function(message)
 
 
 def mark(message: str, stream=None, domain: str = "default") -> None:
-    with torch.autograd.profiler.record_function(message):
+    with _range(message, domain):
         pass
 
 
 def range_start(message: str, stream=None, domain: str = "default") -> int:
     """Opens a range; its number closes it."""
+    opened = _range(message, domain)
+    opened.__enter__()
     number = next(_ids)
-    _open[number] = torch.autograd.profiler.record_function(message)
-    _open[number].__enter__()
+    _open[number] = opened
     return number
 
 
@@ -38,7 +55,7 @@ def range_end(range_id: int, domain: str = "default") -> None:
 def range_push(message: str, domain: str = "default") -> int:
     """Opens a range inside those of this thread; gives its depth."""
     ranges = _stack.__dict__.setdefault("ranges", [])
-    ranges.append(range_start(message))
+    ranges.append(range_start(message, domain=domain))
     return len(ranges) - 1
 
 
@@ -52,7 +69,7 @@ def range_pop(domain: str = "default") -> int:
 
 @contextmanager
 def mstx_range(message: str, stream=None, domain: str = "default"):
-    number = range_start(message)
+    number = range_start(message, stream, domain)
     try:
         yield number
     finally:
@@ -65,7 +82,7 @@ def annotate(message: str = "", domain: str = "default"):
     def wrap(function):
         @functools.wraps(function)
         def wrapped(*args, **kwargs):
-            with mstx_range(message or function.__name__):
+            with mstx_range(message or function.__name__, domain=domain):
                 return function(*args, **kwargs)
 
         return wrapped

@@ -2,6 +2,8 @@
 // Rungs 4 and 5: what surrounds the CPU kernel.
 #include "aten/ladder/unboxed.h"
 
+#include <c10/util/ApproximateClock.h>
+
 #include <array>
 #include <atomic>
 
@@ -10,6 +12,7 @@
 #include "aten/ladder/settle.h"
 #include "driver/registry.h"
 #include "driver/services.h"
+#include "profiler/watch.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/host_work.h"
@@ -46,7 +49,7 @@ CpuRun::CpuRun(Entry& entry, c10::Device device, npu_reason reason)
       reason_(reason),
       copies_(host_access(device) == NPU_HOST_ACCESS_NONE),
       opens_(!copies_ && host_access(device) == NPU_HOST_ACCESS_EXPLICIT),
-      slow_(copies_ || entry.wide != nullptr || log_enabled(NPU_LOG_DEBUG)),
+      slow_(copies_ || entry.wide != nullptr || calls_are_heard()),
       start_(start_of_call(entry)),
       call(entry, device, copies_, opens_) {
   settle(entry);
@@ -65,12 +68,23 @@ void CpuRun::ready_slowly() {
   if (copies_) {
     call.download();
   }
+  kernel_begin_ = c10::getApproximateTime();
   if (call.wide() != nullptr) {
     call.wide()->fill();
   }
 }
 
+// Where the device is the CPU its kernels are work of the device.
+void CpuRun::show_kernel() const {
+  if (!copies_ && calls_are_heard()) {
+    profiler::on_cpu_kernel(call.device().index(), entry_.label, kernel_begin_);
+  }
+}
+
 void CpuRun::finish() {
+  if (C10_UNLIKELY(slow_)) {
+    show_kernel();
+  }
   call.finish();
   count_call(entry_, reason_, copies_ ? 5 : 4, call.bytes(), start_);
 }

@@ -51,6 +51,7 @@ class CpuRun {
 
  private:
   void ready_slowly();
+  void show_kernel() const;
 
   Entry& entry_;
   const npu_reason reason_;
@@ -58,6 +59,7 @@ class CpuRun {
   const bool opens_;
   const bool slow_;
   const std::uint64_t start_;
+  std::uint64_t kernel_begin_;  // set and used by slow calls only
 
  public:
   CpuCall call;

@@ -8,6 +8,7 @@
 //
 //   NPU_DISCRETE_DELAY_US=50   every queued item waits first: missing
 //                              synchronization shows every time
+//   NPU_DISCRETE_PROFILER=1    it offers profiler/1
 #pragma once
 
 #include <atomic>
@@ -60,6 +61,15 @@ npu_status enqueue(npu_stream stream, Work work);
 npu_device device_of(npu_stream stream);
 npu_status drain(npu_stream stream);
 npu_status drain_device(npu_device device);
+
+// profiler.cpp: the same work, noted with its times while somebody records.
+struct Piece {
+  uint32_t kind;  // NPU_RECORD_*
+  uint64_t correlation;
+  uint64_t bytes;
+};
+Work recorded(npu_stream stream, Piece piece, Work work);
+const void* profiler_interface(const char* name);
 
 extern const npu_memory_table memory_table;
 extern const npu_stream_table stream_table;

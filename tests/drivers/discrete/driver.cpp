@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "discrete.h"
+#include "npu/profiler.h"
 #include "npu/validate.h"
 
 namespace npu::discrete {
@@ -202,7 +203,12 @@ npu_status run(npu_stream stream, const npu_call* call) {
           NPU_E_INVALID, "operand " + std::to_string(i) + " outside its caps.");
     }
   }
-  return enqueue(stream, kernel->make(*call));
+  return enqueue(
+      stream,
+      recorded(
+          stream,
+          {NPU_RECORD_KERNEL, call->correlation, 0},
+          kernel->make(*call)));
 }
 
 // ---- device and driver ----
@@ -242,7 +248,7 @@ const npu_driver driver = {
     sizeof(driver), NPU_ABI, "discrete", "OpenNPU tests", "0.1",
     NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE | NPU_TENSOR_ALIAS, NPU_CALL_INDEX32,
     &device_table, &memory_table, &stream_table, &event_table, &op_table,
-    nullptr, [] { alive = false; return npu_status{NPU_OK}; }};
+    profiler_interface, [] { alive = false; return npu_status{NPU_OK}; }};
 // clang-format on
 
 }  // namespace

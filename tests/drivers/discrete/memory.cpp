@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "discrete.h"
+#include "npu/profiler.h"
 
 namespace npu::discrete {
 namespace {
@@ -100,7 +101,10 @@ bool is_pinned(const void* ptr) {
 
 npu_status queue_bytes(
     npu_stream stream, void* to, const void* from, uint64_t bytes) {
-  return enqueue(stream, [=](std::string&) { std::memcpy(to, from, bytes); });
+  return enqueue(
+      stream, recorded(stream, {NPU_RECORD_COPY, 0, bytes}, [=](std::string&) {
+        std::memcpy(to, from, bytes);
+      }));
 }
 
 npu_status copy_to_device(
@@ -117,9 +121,14 @@ npu_status copy_to_device(
   // The caller may reuse ordinary memory at once.
   const auto* first = static_cast<const char*>(src);
   std::vector<char> staged(first, first + bytes);
-  return enqueue(stream, [staged, to = inside(dst)](std::string&) {
-    std::memcpy(to, staged.data(), staged.size());
-  });
+  return enqueue(
+      stream,
+      recorded(
+          stream,
+          {NPU_RECORD_COPY, 0, bytes},
+          [staged, to = inside(dst)](std::string&) {
+            std::memcpy(to, staged.data(), staged.size());
+          }));
 }
 
 npu_status copy_to_host(
@@ -148,9 +157,14 @@ npu_status set_bytes(
     npu_stream stream, void* dst, int32_t value, uint64_t bytes) {
   NPU_TRY(check(stream, dst));
   NPU_TRY(check_range(device_of(stream), dst, bytes));
-  return enqueue(stream, [=, to = inside(dst)](std::string&) {
-    std::memset(to, value, bytes);
-  });
+  return enqueue(
+      stream,
+      recorded(
+          stream,
+          {NPU_RECORD_SET, 0, bytes},
+          [=, to = inside(dst)](std::string&) {
+            std::memset(to, value, bytes);
+          }));
 }
 
 npu_status pointer_info(const void* ptr, npu_pointer_info* out) {

@@ -51,6 +51,14 @@ def _to_hccl(backend):
 def _patch_profiler() -> None:
     activity = torch.profiler.ProfilerActivity
     activity.CUDA = activity.PrivateUse1
+    cls = torch.autograd.profiler.profile
+    init = cls.__init__
+
+    @functools.wraps(init)
+    def on_npu(self, *args, use_cuda=False, use_device=None, **kwargs):
+        init(self, *args, use_device="npu" if use_cuda else to_npu(use_device), **kwargs)
+
+    cls.__init__ = on_npu
     util = torch.autograd.profiler_util
     real = util.Kernel
 

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device work as it happens, shown to whoever looks: a recording, the meter of
+// `opennpu top`. While nobody does, no code of ours runs
+// (driver/launch_watch.h; calls_are_heard() is what the CPU rungs ask anyway).
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string>
+
+#include "driver/services.h"
+#include "profiler/record.h"
+
+namespace npu::profiler {
+
+enum class Reason : unsigned { kRecording = 1, kMeter = 2 };
+void watch_for(Reason reason, bool on);
+// Bits of Reason; for tests.
+unsigned watched_for() noexcept;
+
+// A CPU kernel that ran, until now, as work of the device's current stream,
+// where the device is the CPU.
+void on_cpu_kernel(
+    c10::DeviceIndex device, const std::string& overload, Ticks begin);
+
+// A collective is asked for on one thread and done on another.
+struct Asked {
+  bool heard = false;
+  std::int32_t thread = 0;
+  Origin origin;
+  Ticks at = 0;
+};
+Asked ask_for_collective_slowly();
+inline Asked ask_for_collective() {
+  return calls_are_heard() ? ask_for_collective_slowly() : Asked{};
+}
+void on_collective(
+    const Asked& asked,
+    c10::DeviceIndex device,
+    const std::string& text,
+    Ticks begin);
+
+}  // namespace npu::profiler
