@@ -40,6 +40,26 @@ std::size_t Arguments::update(const at::Tensor& tensor) {
   return add(tensor, true, true);
 }
 
+std::vector<at::Tensor> Arguments::inputs() const {
+  std::vector<at::Tensor> found;
+  for (const auto& argument : all_) {
+    if (argument.reads) {
+      found.push_back(argument.tensor);
+    }
+  }
+  return found;
+}
+
+std::vector<at::Tensor> Arguments::outputs() const {
+  std::vector<at::Tensor> found;
+  for (const auto& argument : all_) {
+    if (argument.writes) {
+      found.push_back(argument.tensor);
+    }
+  }
+  return found;
+}
+
 void Arguments::queue() {
   for (auto& argument : all_) {
     const auto options = argument.tensor.options().device(c10::kCPU);

@@ -38,6 +38,9 @@ class Arguments {
   c10::DeviceIndex device() const {
     return device_;
   }
+  // What is read, and what is written.
+  std::vector<at::Tensor> inputs() const;
+  std::vector<at::Tensor> outputs() const;
 
  private:
   struct Argument {

@@ -60,6 +60,7 @@ WorkPtr ProcessGroupHccl::send(Tensors& tensors, int to, int tag) {
           message_text(c10::str("send to rank ", to), tensor, tag),
           tensor,
           c10d::kUnsetTimeout);
+  made->partner = to;
   const auto from = made->arguments.read(tensor);
   made->body = [gloo = shared_->gloo, from, to, tag](Job& job) {
     at::Tensor data = job.arguments.bytes(from);
@@ -84,6 +85,7 @@ WorkPtr ProcessGroupHccl::receive(Tensors& tensors, int from, int tag) {
               tag),
           tensor,
           c10d::kUnsetTimeout);
+  made->partner = from;
   const auto to = made->arguments.write(tensor);
   made->body = [gloo = shared_->gloo, to, from, tag](Job& job) {
     Tensors size{at::zeros({1}, at::kLong)};

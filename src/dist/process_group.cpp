@@ -65,6 +65,10 @@ ProcessGroupHccl::ProcessGroupHccl(
       "hccl: import torch_npu.distributed before a process group is made.");
   shared_->rank = rank;
   shared_->size = size;
+  const auto& ranks = options_->global_ranks_in_group;
+  shared_->global_rank =
+      ranks.empty() ? rank
+                    : static_cast<int>(ranks[static_cast<std::size_t>(rank)]);
   shared_->group = options_->group_name.empty() ? std::string("default")
                                                 : options_->group_name;
   shared_->gloo = gloo_factory()(store, rank, size, options_);
@@ -99,6 +103,80 @@ ProcessGroupHccl::JobPtr ProcessGroupHccl::job(
           nullptr});
 }
 
+namespace {
+
+FlightRecorder::Operands operands_of(const Tensors& tensors) {
+  FlightRecorder::Operands found;
+  for (const auto& tensor : tensors) {
+    found.sizes.push_back(tensor.sizes().vec());
+    found.dtypes.emplace_back(c10::toString(tensor.scalar_type()));
+  }
+  return found;
+}
+
+// The names fr_trace knows.
+std::string flight_name(c10d::OpType type, int rank, int partner) {
+  using c10d::OpType;
+  switch (type) {
+    case OpType::BROADCAST:
+      return "broadcast";
+    case OpType::ALLREDUCE:
+      return "all_reduce";
+    case OpType::ALLREDUCE_COALESCED:
+      return "allreduce_coalesced";
+    case OpType::REDUCE:
+      return "reduce";
+    case OpType::ALLGATHER:
+      return "all_gather";
+    case OpType::_ALLGATHER_BASE:
+      return "_all_gather_base";
+    case OpType::ALLGATHER_COALESCED:
+      return "all_gather_into_tensor_coalesced";
+    case OpType::GATHER:
+      return "gather";
+    case OpType::SCATTER:
+      return "scatter";
+    case OpType::REDUCE_SCATTER:
+      return "reduce_scatter";
+    case OpType::_REDUCE_SCATTER_BASE:
+      return "_reduce_scatter_base";
+    case OpType::ALLTOALL_BASE:
+    case OpType::ALLTOALL:
+      return "all_to_all";
+    case OpType::SEND:
+      return c10::str("send ", rank, "->", partner);
+    case OpType::RECV:
+    case OpType::RECVANYSOURCE:
+      return c10::str("recv ", rank, "<-", partner);
+    default:
+      return "barrier";
+  }
+}
+
+}  // namespace
+
+FlightRecorder::Call ProcessGroupHccl::flight_call(const Job& job) const {
+  FlightRecorder::Call call;
+  if (!FlightRecorder::of_process().on()) {
+    return call;
+  }
+  call.group.uid = pg_uid_.empty() ? shared_->group : pg_uid_;
+  call.group.description = pg_desc_.empty() ? "undefined" : pg_desc_;
+  call.group.ranks = options_->global_ranks_in_group;
+  for (int rank = 0; call.group.ranks.size() < std::size_t(size_); ++rank) {
+    call.group.ranks.push_back(static_cast<std::uint64_t>(rank));
+  }
+  call.name = flight_name(job.type, rank_, job.partner);
+  call.point_to_point = job.type == c10d::OpType::SEND ||
+                        job.type == c10d::OpType::RECV ||
+                        job.type == c10d::OpType::RECVANYSOURCE;
+  call.inputs = operands_of(job.arguments.inputs());
+  call.outputs = operands_of(job.arguments.outputs());
+  call.timeout = job.timeout;
+  call.stack = FlightRecorder::stack_here();
+  return call;
+}
+
 WorkPtr ProcessGroupHccl::start_on(
     Lane& lane, const JobPtr& job, Tensors outputs, bool meet) {
   TORCH_CHECK_WITH(
@@ -114,6 +192,7 @@ WorkPtr ProcessGroupHccl::start_on(
     throw_backend_error(dead);
   }
   job->asked = profiler::ask_for_collective();
+  auto flight = flight_call(*job);
   job->arguments.queue();
   HcclWork::About about;
   about.rank = rank_;
@@ -125,6 +204,8 @@ WorkPtr ProcessGroupHccl::start_on(
       !active_driver().runs_inline() && job->type != c10d::OpType::BARRIER;
   const std::lock_guard lock(mutex_);
   about.number = meet ? ++calls_ : calls_;
+  flight.number = meet ? calls_ : ++messages_;
+  job->record = FlightRecorder::of_process().scheduled(std::move(flight));
   job->work =
       c10::make_intrusive<HcclWork>(std::move(about), std::move(outputs));
   job->deadline = std::chrono::steady_clock::now() + job->timeout;

@@ -20,6 +20,7 @@
 
 #include "dist/arguments.h"
 #include "dist/board.h"
+#include "dist/flight_recorder.h"
 #include "dist/lane.h"
 #include "dist/work.h"
 #include "profiler/watch.h"
@@ -151,6 +152,8 @@ class ProcessGroupHccl : public c10d::Backend {
     c10::intrusive_ptr<HcclWork> work;
     std::chrono::steady_clock::time_point deadline{};
     profiler::Asked asked{};
+    int partner = -1;          // of a send or receive; -1: any, or none
+    std::uint64_t record = 0;  // in the flight recorder
     // "call 17, all_reduce SUM Float [4]": for messages.
     std::string named() const;
   };
@@ -166,6 +169,7 @@ class ProcessGroupHccl : public c10d::Backend {
   WorkPtr start(const JobPtr& job, Tensors outputs);
   WorkPtr start_on(Lane& lane, const JobPtr& job, Tensors outputs, bool meet);
   Lane& lane_of(const std::string& key);
+  FlightRecorder::Call flight_call(const Job& job) const;
   void add_broadcast(const JobPtr& job, std::size_t argument, int root);
   WorkPtr receive(Tensors& tensors, int from, int tag);
 
@@ -173,6 +177,7 @@ class ProcessGroupHccl : public c10d::Backend {
   std::shared_ptr<Shared> shared_;
   std::mutex mutex_;
   std::uint64_t calls_ = 0;
+  std::uint64_t messages_ = 0;  // sends and receives
   std::unique_ptr<Lane> collectives_;
   std::map<std::string, std::unique_ptr<Lane>> lanes_;
   bool coalescing_ = false;

@@ -239,17 +239,21 @@ void ProcessGroupHccl::Shared::run(Job& job, bool meeting) {
   bool met = false;
   const profiler::Ticks begin =
       job.asked.heard ? c10::getApproximateTime() : profiler::Ticks{0};
+  auto& recorder = FlightRecorder::of_process();
   try {
     job.arguments.fetch();
     if (meeting) {
       meet(job);
     }
     met = true;
+    recorder.started(job.record);
     job.body(job);
     job.arguments.store();
     profiler::on_collective(job.asked, job.arguments.device(), job.text, begin);
+    recorder.completed(job.record);
     finish(job, nullptr);
-  } catch (const Disagreement&) {
+  } catch (const Disagreement& error) {
+    recorder.failed(job.record, error.what_without_backtrace());
     finish(job, std::current_exception());
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const c10::Error*>(&error);
@@ -258,8 +262,10 @@ void ProcessGroupHccl::Shared::run(Job& job, bool meeting) {
     if (met) {
       message = explained(job, message);
     }
+    recorder.failed(job.record, message);
     fail(message);
     finish(job, backend_error(message));
+    recorder.write_after_failure(global_rank);
   }
 }
 

@@ -12,7 +12,8 @@ namespace npu::dist {
 struct ProcessGroupHccl::Shared {
   int rank = 0;
   int size = 1;
-  std::string group;  // for messages
+  int global_rank = 0;  // in the whole job
+  std::string group;    // for messages
   BackendPtr gloo;
   std::unique_ptr<Board> board;  // nullptr: ranks are on several machines
   std::atomic<bool> aborted{false};

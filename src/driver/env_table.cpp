@@ -117,6 +117,12 @@ constexpr Variable kTable[] = {
      "The process's rank: shown in errors; only rank 0 warns."},
     {"HCCL_EXEC_TIMEOUT", Type::kText, Group::kAscend, "seconds, from 1 to 2147483", "none",
      "How long a collective may take, where init_process_group and new_group name no timeout."},
+    {"TORCH_HCCL_TRACE_BUFFER_SIZE", Type::kInteger, Group::kAscend, "an integer from 0 to 1000000; 0 = none", "2000",
+     "How many collectives the flight recorder of a process keeps."},
+    {"TORCH_HCCL_DUMP_ON_TIMEOUT", Type::kFlag, Group::kAscend, kFlagValues, "0",
+     "1: a rank whose collective failed or timed out writes its flight record."},
+    {"TORCH_HCCL_DEBUG_INFO_TEMP_FILE", Type::kText, Group::kAscend, "a path; the rank is put behind it",
+     "/tmp/hccl_trace_rank_", "Where flight records are written."},
     // ---- torch_npu.testing ----
     {"SET_NPU_DEVICE", Type::kText, Group::kTesting, "a device, such as npu:1", "npu:0",
      "The device tests of torch_npu.testing use."},

@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "dist/flight_recorder.h"
 #include "dist/process_group.h"
 #include "python/bindings.h"
 
@@ -67,6 +68,46 @@ void bind_group(py::module_& m) {
           "Ranks outside a new group have nothing to do here.");
 }
 
+// torch_npu's names for it.
+void bind_flight_recorder(py::module_ m) {
+  using dist::FlightRecorder;
+  m.def(
+      "_dump_hccl_trace",
+      [](bool calls, bool stacks, bool only_active) {
+        std::string made;
+        {
+          const py::gil_scoped_release free;
+          made = FlightRecorder::of_process()
+                     .dump(calls, stacks, only_active)
+                     .pickle();
+        }
+        return py::bytes(made);
+      },
+      py::arg("includeCollectives") = true,
+      py::arg("includeStackTraces") = true,
+      py::arg("onlyActive") = false);
+  m.def(
+      "_dump_hccl_trace_json",
+      [](bool calls, bool only_active) {
+        return py::bytes(FlightRecorder::of_process()
+                             .dump(calls, false, only_active)
+                             .json());
+      },
+      py::arg("includeCollectives") = true,
+      py::arg("onlyActive") = false);
+  m.def(
+      "_write_hccl_trace",
+      [](int rank) {
+        const py::gil_scoped_release free;
+        const std::string file = FlightRecorder::file_of(rank);
+        FlightRecorder::write(
+            file,
+            FlightRecorder::of_process().dump(true, true, false).pickle());
+        return file;
+      },
+      py::arg("rank"));
+}
+
 }  // namespace
 
 // Not at import: torch registers the base classes when torch.distributed comes.
@@ -74,6 +115,7 @@ void bind_distributed(py::module_& m) {
   m.def("_bind_distributed", [](py::module_ into) {
     bind_options(into);
     bind_group(into);
+    bind_flight_recorder(into.def_submodule("_distributed_c10d"));
   });
   m.def("_set_gloo_factory", [](const py::function& function) {
     // For the life of the process: groups are split without Python.

@@ -16,7 +16,12 @@ _C._bind_distributed(_C)
 ProcessGroupHCCL = _C.ProcessGroupHCCL
 ProcessGroupHCCL.Options = _C.ProcessGroupHCCLOptions
 
-__all__ = ["ProcessGroupHCCL", "is_hccl_available", "is_lccl_available"]
+__all__ = [
+    "ProcessGroupHCCL",
+    "is_hccl_available",
+    "is_lccl_available",
+    "write_flight_record",
+]
 
 
 def is_hccl_available() -> bool:
@@ -25,6 +30,14 @@ def is_hccl_available() -> bool:
 
 def is_lccl_available() -> bool:
     return True
+
+
+def write_flight_record() -> str:
+    """Writes the last collectives of this process for `torch.distributed.flight_recorder.fr_trace`.
+
+    TORCH_HCCL_DEBUG_INFO_TEMP_FILE says where; the path is returned.
+    """
+    return _C._distributed_c10d._write_hccl_trace(dist.get_rank() if dist.is_initialized() else 0)
 
 
 def _make_gloo(store: dist.Store, rank: int, size: int, options: object) -> dist.ProcessGroupGloo:
