@@ -2,12 +2,16 @@
 """Every test sees the npu backend; a child process is one call away."""
 
 import os
+import sys
 import textwrap
+from pathlib import Path
 
 import interpreter
 import pytest
 import torch
 import torch_npu  # noqa: F401
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "opinfo"))  # wide_reference
 
 
 @pytest.fixture

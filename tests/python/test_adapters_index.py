@@ -295,7 +295,8 @@ for n in (3, 64):
                 yield torch.addmm(c, a, c, beta=beta, alpha=0)
                 yield torch.addmv(c[0], a, c[0], beta=beta, alpha=0)
                 yield torch.baddbmm(c[None], a[None], c[None], beta=beta, alpha=0.0)
-                yield torch.addbmm(c, a[None], c[None], beta=beta, alpha=0)
+                if dtype not in (torch.float16, torch.bfloat16):  # computed in float32: ops/wide.yaml
+                    yield torch.addbmm(c, a[None], c[None], beta=beta, alpha=0)
         for want, got in zip(products("cpu"), products("npu"), strict=True):
             assert torch.equal(want.isnan(), got.cpu().isnan()), (n, dtype)
 

@@ -27,7 +27,7 @@ for dtype in DTYPES:
     same(lambda x, t: F.cross_entropy(x, t), r(0, 5), classes[:0])
     same(lambda x, t: F.cross_entropy(x, t), r(4, 5), classes * 0 - 100)
     same(lambda x, t: F.cross_entropy(x, t.softmax(1)), r(4, 5), r(4, 5))  # of the target too
-for target in (classes + 9, classes[:3], classes.int()):
+for target in (classes + 9, classes[:3]):
     errors = []
     for device in ("cpu", "npu"):
         try:
@@ -35,6 +35,11 @@ for target in (classes + 9, classes[:3], classes.int()):
         except Exception as e:
             errors.append(type(e))
     assert len(errors) == 2 and errors[0] is errors[1], errors
+"""
+# Accelerators take int32 classes, PyTorch's CPU does not (ops/wide.yaml).
+INT32 = """
+x = torch.randn(4, 5)
+assert torch.equal(F.cross_entropy(x.npu(), classes.int().npu()), F.cross_entropy(x.npu(), classes.npu()))
 """
 KINDS = """
 rows = {row["kind"]: row for row in _C._native_calls()["aten::cross_entropy_loss"] if row[RUNG]}
@@ -47,7 +52,7 @@ def test_every_kernel(script):
 
 
 def test_fast_kernels(script):
-    script(VALUES, NPU_HOST_KERNELS="fast")
+    script(VALUES + INT32, NPU_HOST_KERNELS="fast")
 
 
 def test_made_of_other_kinds(script):

@@ -39,7 +39,7 @@ OutOfMemory::OutOfMemory(const Numbers& numbers) : numbers_(numbers) {
       format_bytes(numbers.allocated) + " already allocated; " +
       format_bytes(numbers.active) + " current active; " +
       format_bytes(numbers.free) + " free; " + format_bytes(numbers.reserved) +
-      " reserved in total by PyTorch).If reserved memory is >> allocated "
+      " reserved in total by PyTorch). If reserved memory is >> allocated "
       "memory try setting max_split_size_mb to avoid fragmentation.";
 }
 
