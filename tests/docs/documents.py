@@ -131,6 +131,9 @@ class Session:
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         self.env["PATH"] = f"{tools}:{self.env.get('PATH', '')}"
         self.env.update(OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1", PYTHONPATH=str(site))
+        # `opennpu top` sees the processes of these blocks, not those of other tests.
+        (folder / "top").mkdir(mode=0o700)
+        self.env["NPU_TOP_FOLDER"] = str(folder / "top")
         if not entry_points(group="torch.backends"):  # a build folder's install has no metadata
             about = site / "opennpu-0.dist-info"
             about.mkdir(parents=True)

@@ -67,7 +67,7 @@ def decide(func, values: dict):
         low = next((d for d in row["dtypes"] if d in read), None)
         if low is None or ("when" in row and not values.get(row["when"])):
             continue
-        mixed = low.is_floating_point and any(
+        mixed = (low.is_floating_point or low.is_complex) and any(
             d != low for d in read if d.is_floating_point or d.is_complex
         )
         if mixed and "mixed" not in row:
