@@ -3,6 +3,7 @@
 #include "driver/launch_watch.h"
 
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -38,13 +39,20 @@ struct Counting final : LaunchListener {
   std::atomic<int> calls{0};
 };
 
+// A listener lives as long as the process; reachable, so that it is no leak.
+template <class Listener>
+Listener& for_ever() {
+  static auto* kept = new std::vector<std::unique_ptr<Listener>>;
+  return *kept->emplace_back(std::make_unique<Listener>());
+}
+
 class Watch : public test::Tiny {
  protected:
   void TearDown() override {
     driver_->watch_launches(nullptr);
     Tiny::TearDown();
   }
-  Seen& seen_ = *new Seen;  // a listener lives as long as the process
+  Seen& seen_ = for_ever<Seen>();
 };
 
 TEST_F(Watch, WithoutAListenerTheTablesAreTheDriversOwn) {
@@ -87,7 +95,7 @@ TEST_F(Watch, SeesBytesAndKernels) {
 }
 
 TEST_F(Watch, ComesAndGoesWhileOthersLaunch) {
-  auto& counting = *new Counting;
+  auto& counting = for_ever<Counting>();
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
   std::atomic<int> failures{0};
