@@ -51,8 +51,8 @@ def _moved(value):
     return value.to("npu") if isinstance(value, torch.Tensor) else value
 
 
-# PyTorch traces these with the vectors that only a gradient would need, and LAPACK computes values
-# without vectors by another algorithm.
+# These differ from eager every time. Presumably PyTorch traces them with the vectors that only a gradient
+# would need, and LAPACK computes values without vectors by another algorithm: not proven.
 TRACED_WITH_VECTORS = {"linalg.cond", "linalg.eigvalsh", "linalg.svdvals"}
 # A least squares problem without a unique solution: eager mode differs from itself.
 NOT_UNIQUE = {"linalg.lstsq"}
