@@ -149,6 +149,20 @@ def test_small_tensors_are_asked_about_together(accelerator):
     assert 0 < calls["aten::_foreach_norm"] < asked / 32
 
 
+def test_what_is_known_is_not_asked_about_again(accelerator):
+    """However the addresses of 400 storages fall into the table of known contents."""
+    xs = [torch.ones(8, device=accelerator) for _ in range(400)]
+    tool = op_tools.OpOverflowCheck()
+    with tool:
+        for x in xs:
+            x.neg()  # asks about x and its result
+        before = tool._core.checked
+        for x in xs:
+            x.neg()
+        asked = tool._core.checked - before
+    assert len(xs) <= asked <= len(xs) + 4
+
+
 def small_net(device, depth=12):
     layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(depth)]
     return torch.nn.Sequential(*layers).to(device)

@@ -2,6 +2,8 @@
 // Contents of tensors that were looked at for infinities and NaN.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -12,8 +14,8 @@ namespace optools {
 // Asked in host memory, where the answer came at once: clean.
 inline constexpr uint64_t kClean = ~uint64_t{0};
 
-// Which contents were looked at already: (memory, version). A small table
-// where newer entries displace older ones; a miss costs one more look.
+// Which contents were looked at already: (memory, version). A small table of
+// sets in which the newest displaces the oldest; a miss costs one more look.
 class SeenContents {
  public:
   // The question asked about these contents, or about more around them; 0 for
@@ -24,10 +26,11 @@ class SeenContents {
     const int64_t first = t.storage_offset();
     const int64_t end = end_of(t);
     for (const auto offset : {first, int64_t{0}}) {
-      const auto& found = entries_[place(storage, offset)];
-      if (found.is_of(storage, version) && found.first <= first &&
-          found.end >= end) {
-        return found.question;
+      for (const auto& found : sets_[place(storage, offset)]) {
+        if (found.first == offset && found.end >= end &&
+            found.is_of(storage, version)) {
+          return found.question;
+        }
       }
     }
     return 0;
@@ -35,8 +38,8 @@ class SeenContents {
   // `written`: autograd raises the version after the kernel wrote, or has done
   // so (lists). Question 0: nothing is known of these contents any more.
   void put(const at::Tensor& t, bool written, uint64_t question) {
-    auto& entry = entries_[place(storage_of(t), t.storage_offset())];
-    if (!entry.storage || entry.address() != storage_of(t)) {
+    auto& entry = entry_for(storage_of(t), t.storage_offset());
+    if (!entry.is_at(storage_of(t))) {
       entry.storage = t.storage().getWeakStorageImpl();
     }
     entry.version = version_of(t);
@@ -44,6 +47,7 @@ class SeenContents {
     entry.first = t.storage_offset();
     entry.end = end_of(t);
     entry.question = question;
+    entry.put_at = ++puts_;
   }
 
  private:
@@ -55,18 +59,34 @@ class SeenContents {
     int64_t first = 0;  // elements, in the storage
     int64_t end = 0;
     uint64_t question = 0;
+    uint64_t put_at = 0;  // 0: empty
 
-    const c10::StorageImpl* address() const {
-      return storage->_unsafe_get_target();
+    bool is_at(const c10::StorageImpl* other) const {
+      return storage && storage->_unsafe_get_target() == other;
     }
     bool is_of(const c10::StorageImpl* other, uint32_t now) const {
-      return storage && address() == other &&
+      return is_at(other) &&
              (now == version || (written && now == version + 1));
     }
   };
-  static constexpr size_t kEntries = 4096;
-  std::vector<Entry> entries_ = std::vector<Entry>(kEntries);
+  static constexpr int kSetBits = 10;
+  using Set = std::array<Entry, 4>;
+  std::vector<Set> sets_ = std::vector<Set>(size_t{1} << kSetBits);
+  uint64_t puts_ = 0;
 
+  // The one of this memory, else an empty one, else the oldest.
+  Entry& entry_for(const c10::StorageImpl* storage, int64_t offset) {
+    auto& set = sets_[place(storage, offset)];
+    for (auto& entry : set) {
+      if (entry.first == offset && entry.is_at(storage)) {
+        return entry;
+      }
+    }
+    return *std::min_element(
+        set.begin(), set.end(), [](const Entry& a, const Entry& b) {
+          return a.put_at < b.put_at;
+        });
+  }
   static int64_t end_of(const at::Tensor& t) {
     int64_t end = t.storage_offset() + 1;
     for (int64_t d = 0; d < t.dim(); ++d) {
@@ -77,7 +97,7 @@ class SeenContents {
   static size_t place(const void* storage, int64_t offset) {
     const auto mixed = reinterpret_cast<uintptr_t>(storage) / 16 +
                        static_cast<uintptr_t>(offset) * 31;
-    return (mixed * 0x9E3779B97F4A7C15ull) >> 52;
+    return (mixed * 0x9E3779B97F4A7C15ull) >> (64 - kSetBits);
   }
 };
 
