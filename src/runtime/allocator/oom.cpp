@@ -32,7 +32,7 @@ OutOfMemory::OutOfMemory(const Numbers& numbers) : numbers_(numbers) {
     text_ = "NPU out of memory. Tried to allocate more than 1EB memory.";
     return;
   }
-  // Word for word what torch_npu says, the missing space too: programs match it.
+  // torch_npu's words, the missing space too: programs match them.
   text_ =
       "NPU out of memory. Tried to allocate " + format_bytes(numbers.asked) +
       " (NPU " + std::to_string(numbers.device) + "; " +
