@@ -60,7 +60,7 @@ class Compiler:
             if observer is not None:
                 observer(module, phase, number)
         if self._strict:
-            _verdicts.refuse_unsupported(module)
+            _verdicts.refuse_unsupported(module, example_inputs)
         if debug.fx_summary.type and self._report(module, example_inputs):
             return boxed(module)
         if debug.data_dump.type:

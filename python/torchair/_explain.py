@@ -185,12 +185,12 @@ def _calls(module: torch.fx.GraphModule, phase: str, number: int) -> list[Call]:
     for node in module.graph.nodes:
         if node.op != "call_function":
             continue
-        status = _verdicts.of(node.target)[1]
+        verdict = _verdicts.of_call(node)
         made.append(
             Call(
                 target=str(node.target),
-                status=_verdicts.ENGLISH[status],
-                reason=_reason(node.target, status),
+                status=_verdicts.ENGLISH[verdict.status],
+                reason=_reason(verdict),
                 graph=number,
                 phase=phase,
                 module=_module_path(node),
@@ -209,15 +209,16 @@ def _module_path(node) -> str:
     return paths[-1].removeprefix("L['self'].").replace("._modules", "") if paths else ""
 
 
-def _reason(target, status: str) -> str:
-    where = _verdicts.profile() or "this engine"
-    return {
+def _reason(verdict: _verdicts.Verdict) -> str:
+    where = _verdicts.chip() or "this engine"
+    general = {
         _verdicts.SUPPORTED: "",
         _verdicts.PARTIAL: f"OP101: the converter of {where} refuses some calls",
         _verdicts.NOT_IMPLEMENTED: f"OP201: known to {where}, without an implementation",
         _verdicts.NOT_REGISTERED: f"OP202: {where} does not know this operator",
         _verdicts.UNKNOWN: f"OP301: {where} says nothing about this target",
-    }[status]
+    }[verdict.status]
+    return f"{general[:5]}: {verdict.reason}" if verdict.reason else general
 
 
 _times: dict[tuple[str, str], float] = {}
@@ -225,6 +226,7 @@ _times: dict[tuple[str, str], float] = {}
 
 def _measured(node) -> float:
     """Seconds of one call on tensors of these sizes, run eagerly; the same call is timed once."""
+    from torchair import _probe
     from torchair.fx_summary import arguments_printed, values_of
 
     if not isinstance(node.target, torch._ops.OpOverload):
@@ -235,7 +237,9 @@ def _measured(node) -> float:
 
         try:
             with unset_fake_temporarily(), torch.no_grad():
-                args, kwargs = _made((values_of(tuple(node.args)), values_of(dict(node.kwargs))))
+                args, kwargs = _probe.made(
+                    (values_of(tuple(node.args)), values_of(dict(node.kwargs)))
+                )
                 node.target(*args, **kwargs)
                 torch.npu.synchronize()
                 start = time.perf_counter()
@@ -245,25 +249,6 @@ def _measured(node) -> float:
         except Exception:  # made-up operands may be refused: then there is no time
             _times[key] = 0.0
     return _times[key]
-
-
-def _made(value):
-    """Real operands in the place of fakes."""
-    from torchair._graph_dump import _size
-
-    if isinstance(value, torch.Tensor):
-        sizes, strides = map(_size, value.shape), map(_size, value.stride())
-        made = torch.empty_strided(
-            list(sizes), list(strides), dtype=value.dtype, device=value.device
-        )
-        return made.zero_()
-    if isinstance(value, torch.SymInt):
-        return _size(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_made(v) for v in value)
-    if isinstance(value, dict):
-        return {k: _made(v) for k, v in value.items()}
-    return value
 
 
 def _fix(target: str) -> str:

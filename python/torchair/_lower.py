@@ -67,7 +67,7 @@ class _Lowering:
     # Nodes.
 
     def _operator(self, node: Node) -> None:
-        if _is_users_python(node.target):
+        if is_users_python(node.target):
             self._island(node, node.target)
             return
         schema = node.target._schema
@@ -144,7 +144,7 @@ class _Lowering:
         return place
 
 
-def _is_users_python(target) -> bool:
+def is_users_python(target) -> bool:
     """Whether a program wrote the operator's kernel in Python: it may look at more than its
     arguments, so that a recording of what it once did is not enough."""
     if target.namespace in ("aten", "prims", "npu"):

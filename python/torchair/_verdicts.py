@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether calls of an operator go into the graph: the one predicate of report and strict compile.
+"""Whether a call goes into the graph: the one predicate of reports and strict compile.
 
 With a profile it is about the imitated chip: what Ascend's TorchAir converts
-(torch_npu/data/profiles/converters). Without one it is about this engine: whether the driver
-computes the operator, or it runs as an island on the CPU.
+(torch_npu/data/profiles/converters), operator by operator. Without one it is about this engine, call
+by call: whether the device computes it, or it leaves the device for the CPU or for Python.
 """
 
 import functools
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -28,8 +29,39 @@ ENGLISH = {
 _FAR = {"all": SUPPORTED, "some": PARTIAL, "none": NOT_IMPLEMENTED}
 
 
+@dataclass(frozen=True)
+class Verdict:
+    kind: str  # of the target, in the report's words
+    status: str
+    reason: str = ""  # why not, where this engine was asked
+
+
+def of_call(node) -> Verdict:
+    """What becomes of one call of a graph."""
+    kind, status = of(node.target)
+    if status != _ASKED:
+        return Verdict(kind, status)
+    from torchair import _probe
+
+    inside, reason = _probe.computes(node)
+    if inside is None:
+        return Verdict(kind, UNKNOWN, reason)
+    return Verdict(kind, SUPPORTED if inside else NOT_IMPLEMENTED, reason)
+
+
+def joined(one: str, other: str) -> str:
+    """The status of an operator with calls of both."""
+    if one == other:
+        return one
+    return PARTIAL if {one, other} & {SUPPORTED, PARTIAL} else UNKNOWN
+
+
+# The driver has to be asked about each call.
+_ASKED = "asked"
+
+
 def of(target) -> tuple[str, str]:
-    """(type, status) of a node's target, in the report's words."""
+    """(kind, status) of a target, as far as it does not depend on the call."""
     from torch._dynamo.trace_rules import is_builtin_callable
 
     python = getattr(target, "__module__", None) in ("builtins", "math", "operator", "_operator")
@@ -51,6 +83,11 @@ def profile() -> str:
     from torch_npu import _C
 
     return _C._profile_name()
+
+
+def chip() -> str:
+    """The imitated chip whose converters are known; empty: verdicts are about this engine."""
+    return profile() if _listed(profile()) is not None else ""
 
 
 @functools.cache
@@ -79,37 +116,48 @@ def _chip(target, listed: dict[str, str]) -> str:
 
 
 def _own(target) -> str:
+    """A graph calls Python again at every run; on a device that is the CPU its kernels are native."""
+    from torch_npu import _C
+
+    from torchair import _probe
+    from torchair._lower import is_users_python
+
     if isinstance(target, torch._ops.HigherOrderOperator):
         return NOT_REGISTERED
     if not isinstance(target, torch._ops.OpOverload):
         return UNKNOWN
-    from torch_npu import _C
-
     name = f"{target._schema.name}.{target._schema.overload_name}".removesuffix(".")
-    rows = [row for row in _C._explain_operator(name) if row["overload"] == name]
-    if rows:
-        return NOT_IMPLEMENTED if any(row["falls_back"] for row in rows) else SUPPORTED
-    has = torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, "PrivateUse1")
-    return SUPPORTED if has else NOT_REGISTERED
+    has = functools.partial(torch._C._dispatch_has_kernel_for_dispatch_key, name)
+    on_cpu = _C._device_is_cpu()
+    if is_users_python(target):
+        return NOT_IMPLEMENTED if has("PrivateUse1") else NOT_REGISTERED
+    if _probe.is_tried(target):
+        return SUPPORTED if on_cpu else _ASKED
+    keys = ("PrivateUse1", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+    return SUPPORTED if any(map(has, (*keys, *["CPU"] * on_cpu))) else NOT_REGISTERED
 
 
-def unsupported(module: torch.fx.GraphModule) -> dict[str, tuple[str, int]]:
-    """{target: (status, calls)} of the calls that leave the engine."""
-    found: dict[str, tuple[str, int]] = {}
+def unsupported(module: torch.fx.GraphModule) -> dict[str, tuple[Verdict, int]]:
+    """{target: (verdict, calls)} of the calls that leave the engine."""
+    found: dict[str, tuple[Verdict, int]] = {}
     for node in module.graph.nodes:
         if node.op == "call_function":
-            verdict = of(node.target)[1]
-            if verdict not in (SUPPORTED, PARTIAL):
-                calls = found.get(str(node.target), (verdict, 0))[1]
-                found[str(node.target)] = (verdict, calls + 1)
+            verdict = of_call(node)
+            if verdict.status not in (SUPPORTED, PARTIAL):
+                first, calls = found.get(str(node.target), (verdict, 0))
+                found[str(node.target)] = (first, calls + 1)
     return found
 
 
-def refuse_unsupported(module: torch.fx.GraphModule) -> None:
+def refuse_unsupported(module: torch.fx.GraphModule, example_inputs) -> None:
+    from torchair.fx_summary import settle_values
+
+    settle_values(module, example_inputs)
     found = unsupported(module)
     if found:
         lines = [
-            f"  {name}: {ENGLISH[verdict]}, {calls} call{'s' * (calls > 1)}"
+            f"  {name}: {ENGLISH[verdict.status]}, {calls} call{'s' * (calls > 1)}"
+            + (f": {verdict.reason}" if verdict.reason else "")
             for name, (verdict, calls) in found.items()
         ]
         raise NotImplementedError(

@@ -6,6 +6,7 @@ Layout, order and printed forms are TorchAir's, byte for byte. One file per grap
 
 import csv
 import datetime
+import functools
 import io
 import os
 from collections import Counter
@@ -61,6 +62,8 @@ def _tuple(parts: list[str]) -> str:
 
 
 def _value(node: Node):
+    if node.op == "get_attr" and "val" not in node.meta:  # a constant of the graph
+        return functools.reduce(getattr, node.target.split("."), node.graph.owning_module)
     return node.meta.get("val")
 
 
@@ -82,7 +85,7 @@ def arguments_printed(node: Node) -> str:
     return f"{text}, {printed(values_of(dict(node.kwargs)))}" if node.kwargs else text
 
 
-def _settle_values(module: torch.fx.GraphModule, example_inputs) -> None:
+def settle_values(module: torch.fx.GraphModule, example_inputs) -> None:
     """AOTAutograd leaves what each node gives in its meta; others' graphs get it here."""
     calls = [n for n in module.graph.nodes if n.op == "call_function"]
     if all("val" in n.meta for n in calls):
@@ -95,15 +98,16 @@ def _settle_values(module: torch.fx.GraphModule, example_inputs) -> None:
 
 def rows(module: torch.fx.GraphModule, example_inputs=()) -> list[Row]:
     """One per target, in the order of first sight."""
-    _settle_values(module, example_inputs)
+    settle_values(module, example_inputs)
     found: dict[object, Row] = {}
     for node in module.graph.nodes:
         if node.op != "call_function":
             continue
+        verdict = _verdicts.of_call(node)
         if node.target not in found:
-            kind, status = _verdicts.of(node.target)
-            found[node.target] = Row(str(node.target), kind, status)
+            found[node.target] = Row(str(node.target), verdict.kind, verdict.status)
         row = found[node.target]
+        row.status = _verdicts.joined(row.status, verdict.status)
         row.calls += 1
         row.inputs[arguments_printed(node)] += 1
         row.outputs[printed(_value(node))] += 1

@@ -19,6 +19,7 @@
 #include "python/bindings.h"
 #include "python/call_site.h"
 #include "python/index.h"
+#include "runtime/cpu_work.h"
 #include "runtime/shadow.h"
 
 namespace py = pybind11;
@@ -124,6 +125,13 @@ py::list profile_gaps() {
   return out;
 }
 
+// (calls, overload, reason) of what the CPU computed for this thread in the
+// device's place; the last two are the last call's.
+py::tuple cpu_work() {
+  const CpuWork& seen = cpu_work_of_thread();
+  return py::make_tuple(seen.calls, seen.last, reason_text(seen.reason));
+}
+
 // {overload: [{kind, code, 1: calls, 2: calls, 3: calls, 4: calls}]}: an
 // overload may have several codes. 4: on the embedded host driver.
 py::dict native_calls() {
@@ -165,6 +173,8 @@ void bind_fallback(py::module_& m) {
   m.def("_start_work_log", &start_work_log);
   m.def("_take_work_log", &take_work_log);
   m.def("_native_calls", &native_calls);
+  m.def("_cpu_work", &cpu_work);
+  m.def("_device_is_cpu", [] { return active_driver().device_is_cpu(); });
   m.def("_composed_kinds", &composed_kinds);
   m.def("_fallback_rows", &fallback_rows);
   m.def("_shadow_stats", &shadow_stats);

@@ -7,10 +7,12 @@ the report says about it against what strict compile does.
 
 import os
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 import torchair
+from faulty import built_driver, faulty_environment
 from test_operators import NOT_UNIQUE, SKIP, TRACED_WITH_VECTORS, close, equal
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_map
@@ -80,21 +82,7 @@ def compiles_strictly(function) -> bool:
 
 def reported(function) -> bool:
     """Whether every call of the function's graphs is supported, as the report says."""
-    seen = []
-
-    def observe(module, phase, number):
-        nodes = [n for n in module.graph.nodes if n.op == "call_function"]
-        seen.extend(_verdicts.of(n.target)[1] for n in nodes)
-
-    from torchair import _compiler
-
-    torch._dynamo.reset()
-    _compiler.observers.append(observe)
-    try:
-        torch.compile(function, backend=torchair.get_npu_backend())()
-    finally:
-        _compiler.observers.remove(observe)
-    return all(verdict in (_verdicts.SUPPORTED, _verdicts.PARTIAL) for verdict in seen)
+    return not torchair.get_npu_backend().explain(function)().unsupported()
 
 
 def variations():
@@ -115,7 +103,8 @@ def variations():
 
 @pytest.mark.parametrize("profile", ["none", "ascend910b"])
 def test_the_report_is_what_strict_compile_does(profile, monkeypatch):
-    monkeypatch.setattr(_verdicts, "profile", lambda: "" if profile == "none" else profile)
+    """Through Dynamo and AOTAutograd. Where calls really run is test_where_calls_run."""
+    monkeypatch.setattr(_verdicts, "profile", lambda: profile)
     answers = set()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -127,12 +116,44 @@ def test_the_report_is_what_strict_compile_does(profile, monkeypatch):
     assert profile == "none" or answers == {True, False}
 
 
-def test_an_operator_without_a_kernel_is_an_island_and_named():
-    @torch.library.custom_op("graph_tests::on_cpu_only", mutates_args=(), device_types="cpu")
-    def on_cpu_only(x: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(x.numpy() * 2)
+TRUTH = """
+import sys
+sys.path[:0] = [{graph!r}, {python!r}]
+import torch, torch_npu, strict_truth
+from torch.testing._internal.common_methods_invocations import op_db
 
-    on_cpu_only.register_fake(lambda x: torch.empty_like(x))
+dtypes = [getattr(torch, name) for name in {dtypes!r}.split()]
+wrong, inside, outside = strict_truth.disagreements(op_db[{first}::{step}], dtypes, {samples})
+assert not wrong, "\\n".join(wrong)
+print(inside, "cases inside,", outside, "outside")
+assert inside and outside
+"""
+
+
+def drivers_that_are_no_cpu(name: str) -> dict[str, str]:
+    """With few kernels; with every kernel of the host driver, in memory the host cannot read."""
+    if name == "few":
+        return {"NPU_DRIVER": built_driver("discrete")}
+    return {**faulty_environment(), "NPU_FAULTY_HOST_ACCESS": "none", "NPU_PROFILE": "none"}
+
+
+@pytest.mark.parametrize("first", range(8) if FULL else [3])
+@pytest.mark.parametrize("kernels", ["few", "many"])
+def test_where_calls_run(run_python, kernels, first):
+    """The report's claim against strict compile, the ladder's counters and the CPU's results: every
+    operator of OpInfo, three samples of each dtype (about 5,000 variations), in full runs."""
+    here = Path(__file__).resolve().parent
+    dtypes = "float32 int64 float16 bool float64 complex64" if FULL else "float32 float16 int64"
+    code = TRUTH.format(
+        graph=str(here), python=str(here.parent / "python"), dtypes=dtypes, first=first,
+        step=8 if FULL else 40, samples=3 if FULL else 2,
+    )  # fmt: skip
+    run_python(code, NPU_FALLBACK="silent", **drivers_that_are_no_cpu(kernels))
+
+
+@pytest.mark.parametrize("profile", ["none", "ascend910b"])
+def test_an_operator_without_a_kernel_is_an_island_and_named(profile, monkeypatch):
+    monkeypatch.setattr(_verdicts, "profile", lambda: profile)
 
     class Model(torch.nn.Module):
         def __init__(self):
@@ -146,7 +167,28 @@ def test_an_operator_without_a_kernel_is_an_island_and_named():
     backend = torchair.get_npu_backend()
     run = torch.compile(model, backend=backend, fullgraph=True)
     with torch.no_grad():
+        wanted = torch.nn.functional.linear(
+            (x.cpu().double() + 1) * 2, model.linear.weight.cpu().double()
+        ) + (model.linear.bias.cpu().double() - 1)
+        before = len(calls_seen)
         for _ in range(3):
-            assert torch.equal(run(x), model(x))
+            torch.testing.assert_close(run(x).cpu().double(), wanted, rtol=1e-5, atol=1e-6)
+        assert len(calls_seen) == before + 3  # called at every run, replays included
         report = backend.explain(model)(x)
-    assert "graph_tests.on_cpu_only.default" in [name for name, *_ in report.fix_next()]
+    assert [name for name, *_ in report.fix_next()] == ["graph_tests.on_cpu_only.default"]
+    for text in (report.to_markdown(), report.to_csv(), report.to_html("zh")):
+        assert "graph_tests.on_cpu_only.default" in text
+    with pytest.raises(Exception, match=r"(?s)strict compile.*graph_tests\.on_cpu_only"):
+        torch.compile(model, backend=torchair.get_npu_backend(strict=True))(x)
+
+
+calls_seen = []
+
+
+@torch.library.custom_op("graph_tests::on_cpu_only", mutates_args=(), device_types="cpu")
+def on_cpu_only(x: torch.Tensor) -> torch.Tensor:
+    calls_seen.append(x.device.type)
+    return torch.from_numpy(x.numpy() * 2)
+
+
+on_cpu_only.register_fake(lambda x: torch.empty_like(x))

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torchair
 from small_models import MODELS, make
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from torchair import _compiler
 
@@ -390,3 +391,34 @@ def test_a_cache_is_updated_in_place(counts):
     (run,) = _compiler.runners
     names = run.program.names()
     assert "aten::index_put_" in names and "aten::index_put" not in names, names
+
+
+def _warn_only(on):
+    torch.use_deterministic_algorithms(True, warn_only=on)
+
+
+def _benchmark(on):
+    torch.backends.cudnn.benchmark = on
+
+
+def _mkldnn(on):
+    torch.backends.mkldnn.set_flags(on)
+
+
+@pytest.mark.parametrize(
+    "change", [torch.use_deterministic_algorithms, _warn_only, _benchmark, _mkldnn]
+)
+def test_settings_of_the_process_are_part_of_the_key(change, counts):
+    """Frames hold them, so that a recording made with others is stale."""
+    x = randn(3)
+    function = torchair.get_compiler()(make_fx(lambda x: x.exp() + 1)(x), [x])
+    try:
+        for on in (False, True, False):
+            change(on)
+            for _ in range(2):
+                function([x])
+        assert counts("recorded") == 2 and counts("replayed") == 4
+    finally:
+        _benchmark(False)
+        _mkldnn(True)
+        torch.use_deterministic_algorithms(False)

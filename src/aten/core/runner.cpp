@@ -13,6 +13,7 @@
 #include "compose/compose.h"
 #include "driver/registry.h"
 #include "runtime/allocator/allocator.h"
+#include "runtime/cpu_work.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/pinned.h"
@@ -276,6 +277,7 @@ npu_reason Site::run_lower(
   if (!options.embedded) {
     return why;
   }
+  note_cpu_work(overload_, why);
   step.rung = kEmbedded;
   step.bytes = run_embedded(call, device);
   step.seconds = watch.seconds();

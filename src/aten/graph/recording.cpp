@@ -70,7 +70,10 @@ bool is_plain_npu(const at::Tensor& tensor) {
 std::uint64_t process_settings() {
   const at::Context& context = at::globalContext();
   return (context.deterministicAlgorithms() ? 1u : 0u) |
-         (context.deterministicFillUninitializedMemory() ? 2u : 0u);
+         (context.deterministicFillUninitializedMemory() ? 2u : 0u) |
+         (context.deterministicAlgorithmsWarnOnly() ? 4u : 0u) |
+         (context.benchmarkCuDNN() ? 8u : 0u) |
+         (context.userEnabledMkldnn() ? 16u : 0u);
 }
 
 bool Spec::describes(const at::Tensor& tensor) const {

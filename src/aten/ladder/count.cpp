@@ -3,6 +3,7 @@
 #include "aten/ladder/count.h"
 
 #include "aten/ladder/ticks.h"
+#include "runtime/cpu_work.h"
 
 namespace npu::ladder {
 namespace {
@@ -26,6 +27,7 @@ void count_call(
     int rung,
     std::uint64_t bytes,
     std::uint64_t start) {
+  note_cpu_work(entry.label.c_str(), reason);
   Counters& counters = entry.counters;
   const std::uint64_t before = counters.calls.fetch_add(1, kRelaxed);
   counters.bytes.fetch_add(bytes, kRelaxed);
