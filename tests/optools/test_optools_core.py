@@ -250,6 +250,30 @@ def test_checkpoint_recomputation_and_custom_backward_are_seen(device):
     assert "aten::tanh" in ops(tool, "backward")
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_second_run_is_of_its_own_modules(device, reentrant):
+    """Not of the module whose gradient made a checkpoint run again."""
+
+    class Tanh(nn.Module):
+        def forward(self, x):
+            return x.tanh()
+
+    net = nn.Sequential(nn.Linear(3, 3), Tanh(), nn.Sigmoid(), nn.Linear(3, 3)).to(device)
+    x = torch.randn(2, 3, device=device, requires_grad=True)
+    tool = op_tools.OpObserve()
+    tool.module_paths = tool.call_sites = True
+    with tool:
+        checkpoint(net, x, use_reentrant=reentrant).sum().backward()
+    calls = tool.records()
+    modules = {op: [c["module"] for c in calls if c["op"] == op] for op in {c["op"] for c in calls}}
+    assert modules["aten::tanh"] == ["1", "1"]
+    assert modules["aten::sigmoid"] == ["2", "2"]
+    assert modules["aten::tanh_backward"] == ["1"]
+    assert modules["aten::sigmoid_backward"] == ["2"]
+    sites = {_C.site(c["site"])[2] for c in calls if c["op"].startswith("aten::tanh")}
+    assert sites == {"forward"}
+
+
 def test_torchscript_is_seen(device):
     @torch.jit.script
     def f(x):

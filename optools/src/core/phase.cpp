@@ -162,6 +162,14 @@ bool made_node(const Call& call, uint64_t next) {
   return found;
 }
 
+void find_node(Call& call) {
+  const uint64_t next = at::sequence_number::peek();
+  if (made_node(call, next)) {
+    call.made_node = static_cast<int64_t>(next - 1);
+  }
+  call.thread.seen_sequence = next;
+}
+
 }  // namespace
 
 void watch_optimizers(bool on) {
@@ -183,11 +191,17 @@ void place_call(Call& call, bool needs_origin) {
     g_backward_calls.fetch_add(1, std::memory_order_relaxed);
     call.sequence = static_cast<int64_t>(node->sequence_nr());
     call.sequence_thread = node->thread_id();
-    if (needs_origin) {
+    // A checkpoint's second run enters modules: its calls are of those, and not
+    // of the call whose gradient made it necessary.
+    if (!thread.modules.empty() && thread.modules.back().node == node.get()) {
+      call.recomputed = true;
+      call.origin.module = thread.modules.back().module;
+      find_node(call);
+    } else if (needs_origin) {
       origins().get(call.sequence_thread, node->sequence_nr(), call.origin);
     }
-    // Python inside backward (a custom Function, a checkpoint's second run)
-    // makes API calls of its own.
+    // Python inside backward (a custom Function, a second run) makes API calls
+    // of its own.
     if (thread.api_in_node) {
       call.origin.api = thread.api;
       call.origin.api_call = thread.api_call;
@@ -197,13 +211,13 @@ void place_call(Call& call, bool needs_origin) {
   call.phase = thread.optimizer > 0 ? Phase::kOptimizer : Phase::kForward;
   call.origin.api = thread.api;
   call.origin.api_call = thread.api_call;
-  call.origin.module = thread.modules.empty() ? 0 : thread.modules.back();
-  const uint64_t next = at::sequence_number::peek();
-  if (made_node(call, next)) {
-    call.sequence = static_cast<int64_t>(next - 1);
+  call.origin.module =
+      thread.modules.empty() ? 0 : thread.modules.back().module;
+  find_node(call);
+  if (call.made_node >= 0) {
+    call.sequence = call.made_node;
     call.sequence_thread = at::RecordFunction::currentThreadId();
   }
-  thread.seen_sequence = next;
 }
 
 std::pair<uint64_t, uint64_t> calls_without_backward() {
@@ -214,11 +228,13 @@ std::pair<uint64_t, uint64_t> calls_without_backward() {
 }
 
 void remember_origin(const Call& call) {
-  if (call.phase == Phase::kForward && call.sequence >= 0) {
+  if (call.made_node >= 0) {
     Origin origin = call.origin;
     origin.number = call.number;
     origins().put(
-        call.sequence_thread, static_cast<uint64_t>(call.sequence), origin);
+        at::RecordFunction::currentThreadId(),
+        static_cast<uint64_t>(call.made_node),
+        origin);
   }
 }
 

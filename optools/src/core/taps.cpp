@@ -107,7 +107,8 @@ void tap(
   const bool taken = thread.busy != leave.busy;
   if (taken) {
     call.number = g_calls.fetch_add(1, std::memory_order_relaxed) + 1;
-    if (program->needs_sites && call.phase != Phase::kBackward) {
+    if (program->needs_sites &&
+        (call.phase != Phase::kBackward || call.recomputed)) {
       call.origin.site = call_site();
     }
   }

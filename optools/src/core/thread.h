@@ -34,7 +34,11 @@ struct ThreadState {
   uint64_t api_call = 0;
   bool api_in_node = false;    // the call was made by code inside backward
   uint64_t seen_sequence = 0;  // see Origins
-  std::vector<uint32_t> modules;
+  struct Entered {
+    uint32_t module;
+    const void* node;  // of autograd's that ran then, null for none
+  };
+  std::vector<Entered> modules;
   size_t modules_entered = 0;  // more than `modules` where memory was short
   struct Slot {
     uint64_t tool = 0;

@@ -286,6 +286,10 @@ double unit_roundoff(ScalarType dtype) {
   return precision_of(dtype).roundoff;
 }
 
+double smallest_number(ScalarType dtype) {
+  return precision_of(dtype).smallest;
+}
+
 double accumulator_roundoff(ScalarType dtype) {
   return is_wide(dtype) ? 0x1p-53 : 0x1p-24;
 }

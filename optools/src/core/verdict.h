@@ -66,6 +66,7 @@ inline constexpr double kWarnE = 3;
 inline constexpr double kOverShare = 0.001;
 
 double unit_roundoff(c10::ScalarType dtype);
+double smallest_number(c10::ScalarType dtype);
 // Of what a kernel of that dtype may sum in.
 double accumulator_roundoff(c10::ScalarType dtype);
 

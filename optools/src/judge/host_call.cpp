@@ -10,7 +10,7 @@
 #include "core/tool.h"
 #include "core/values.h"
 #include "core/widen.h"
-#include "judge/recurrent.h"
+#include "judge/definitions.h"
 
 namespace optools {
 namespace {
@@ -116,7 +116,7 @@ std::string result_name(const HostCall& call, const HostResult& result) {
 }
 
 Values run_on_host(const Operator& op, const Values& inputs) {
-  if (auto defined = recurrent_answer(op, inputs)) {
+  if (auto defined = defined_answer(op, inputs)) {
     return std::move(*defined);
   }
   torch::jit::Stack stack(inputs.begin(), inputs.end());

@@ -5,35 +5,52 @@
 namespace optools {
 namespace {
 
+using c10::ScalarType;
+
 struct Imprecise {
   const char* op;
-  c10::ScalarType dtype;
-  double e;           // measured, rounded up
-  bool sums = false;  // terms, or their factors, in the dtype of the result
+  ScalarType dtype;  // of the result
+  double e;          // measured, rounded up
+  // Its terms, or their factors, are rounded to that.
+  ScalarType sums_in = ScalarType::Undefined;
 };
-
-using c10::ScalarType;
 
 // Reviewed one by one: what the kernel does, and E as OpAutoCompare measured
 // it with PyTorch 2.13 on an x86 CPU.
 constexpr Imprecise kImprecise[] = {
     // Sum in the dtype of the result: weight gradients over rows, gradients of
     // rows that are read several times, products, the columns of a convolution.
-    {"native_layer_norm_backward", ScalarType::BFloat16, 27, true},
-    {"native_layer_norm_backward", ScalarType::Half, 28.1, true},
-    {"_adaptive_avg_pool2d_backward", ScalarType::BFloat16, 48.2, true},
-    {"_adaptive_avg_pool2d_backward", ScalarType::Half, 12.3, true},
-    {"embedding_dense_backward", ScalarType::BFloat16, 7.7, true},
-    {"embedding_dense_backward", ScalarType::Half, 6.7, true},
-    {"_index_put_impl", ScalarType::BFloat16, 7.7, true},
-    {"_index_put_impl", ScalarType::Half, 8.6, true},
-    {"prod", ScalarType::BFloat16, 1.5, true},
-    {"prod", ScalarType::Half, 1.7, true},
-    {"convolution", ScalarType::Half, 161, true},
-    {"convolution_backward", ScalarType::Half, 109, true},
+    {"native_layer_norm_backward",
+     ScalarType::BFloat16,
+     27,
+     ScalarType::BFloat16},
+    {"native_layer_norm_backward", ScalarType::Half, 28.1, ScalarType::Half},
+    // The same kernel with float32 weights, as autocast calls it: their float32
+    // gradients have the digits of the input's dtype.
+    {"native_layer_norm_backward",
+     ScalarType::Float,
+     4920,
+     ScalarType::BFloat16},
+    {"native_layer_norm_backward", ScalarType::Float, 503, ScalarType::Half},
+    {"_adaptive_avg_pool2d_backward",
+     ScalarType::BFloat16,
+     48.2,
+     ScalarType::BFloat16},
+    {"_adaptive_avg_pool2d_backward", ScalarType::Half, 12.3, ScalarType::Half},
+    {"embedding_dense_backward",
+     ScalarType::BFloat16,
+     7.7,
+     ScalarType::BFloat16},
+    {"embedding_dense_backward", ScalarType::Half, 6.7, ScalarType::Half},
+    {"_index_put_impl", ScalarType::BFloat16, 7.7, ScalarType::BFloat16},
+    {"_index_put_impl", ScalarType::Half, 8.6, ScalarType::Half},
+    {"prod", ScalarType::BFloat16, 1.5, ScalarType::BFloat16},
+    {"prod", ScalarType::Half, 1.7, ScalarType::Half},
+    {"convolution", ScalarType::Half, 161, ScalarType::Half},
+    {"convolution_backward", ScalarType::Half, 109, ScalarType::Half},
     // Round scale and shift to the dtype before they are applied.
-    {"native_batch_norm", ScalarType::BFloat16, 126, true},
-    {"native_batch_norm", ScalarType::Half, 15.2, true},
+    {"native_batch_norm", ScalarType::BFloat16, 126, ScalarType::BFloat16},
+    {"native_batch_norm", ScalarType::Half, 15.2, ScalarType::Half},
     // Weights and places between pixels in the dtype of the image.
     {"upsample_linear1d", ScalarType::BFloat16, 47},
     {"upsample_linear1d", ScalarType::Half, 12},
@@ -55,10 +72,23 @@ constexpr Imprecise kImprecise[] = {
     {"sigmoid_backward", ScalarType::Half, 1.3},
 };
 
+bool reads(const HostCall& call, ScalarType dtype) {
+  bool found = false;
+  for (const auto& value : call.inputs) {
+    each_tensor(value, [&](const at::Tensor& t) {
+      found = found || t.scalar_type() == dtype;
+    });
+  }
+  return found;
+}
+
 const Imprecise* found_in_list(const HostCall& call, ScalarType dtype) {
   const std::string name = base_name(*call.op);
   for (const auto& each : kImprecise) {
-    if (each.dtype == dtype && name == each.op) {
+    const bool mixed =
+        each.sums_in != ScalarType::Undefined && each.sums_in != dtype;
+    if (each.dtype == dtype && name == each.op &&
+        (!mixed || reads(call, each.sums_in))) {
       return &each;
     }
   }
@@ -72,9 +102,9 @@ double known_imprecision(const HostCall& call, ScalarType dtype) {
   return known != nullptr ? known->e : 0;
 }
 
-bool sums_narrowly(const HostCall& call, ScalarType dtype) {
+ScalarType narrow_sums(const HostCall& call, ScalarType dtype) {
   const auto* known = found_in_list(call, dtype);
-  return known != nullptr && known->sums;
+  return known != nullptr ? known->sums_in : ScalarType::Undefined;
 }
 
 }  // namespace optools

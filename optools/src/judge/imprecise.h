@@ -10,8 +10,8 @@ namespace optools {
 // the result; 0 for one that keeps the standard.
 double known_imprecision(const HostCall& call, c10::ScalarType dtype);
 
-// Whether it is one that sums in the dtype of the result: its error then grows
-// with the terms, and E where they cancel.
-bool sums_narrowly(const HostCall& call, c10::ScalarType dtype);
+// The narrow dtype that it sums in, where it does: its error then grows with
+// the terms, and E where they cancel. Undefined for any other.
+c10::ScalarType narrow_sums(const HostCall& call, c10::ScalarType dtype);
 
 }  // namespace optools

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "core/tool.h"
@@ -16,6 +17,7 @@
 #include "judge/host_call.h"
 #include "judge/imprecise.h"
 #include "judge/majorant.h"
+#include "judge/masked.h"
 #include "judge/pieces.h"
 #include "judge/products.h"
 #include "judge/selected.h"
@@ -154,8 +156,8 @@ Judgement judge_first(Judging& judging, size_t i) {
   const auto& result = call.results[i];
   const at::Tensor& truth = judging.truths[i];
   if ((result.output && result.position == call.op->bookkeeping) ||
-      (!truth.defined() && (call.rule.rule == Rule::kAttention ||
-                            call.rule.rule == Rule::kRecurrent))) {
+      (!truth.defined() &&
+       (call.rule.rule == Rule::kAttention || has_definition(*call.op)))) {
     return skipped("bookkeeping of the kernel");
   }
   if (!truth.defined()) {
@@ -184,6 +186,7 @@ Judgement judge_first(Judging& judging, size_t i) {
     return j;
   }
   at::Tensor patched = forgive_limits(call, result.got, truth);
+  patched = forgive_masked(call, patched, truth);
   if (call.device != c10::DeviceType::CPU) {
     patched = forgive_own(patched, judging.own.result(result), truth);
   }
@@ -281,16 +284,23 @@ bool errs_as_much(const Judgement& mine, const Judgement& own) {
   return !in_kind(own) && mine.tally.diff2 <= kAsOwn * kAsOwn * own.tally.diff2;
 }
 
-// Within the standard of an accumulator of the result's dtype, where PyTorch's
-// CPU has no better one?
-bool sums_in_result(const Judging& judging, size_t i) {
+// Within the standard of a narrow accumulator, where PyTorch's CPU has no
+// better one?
+bool within_narrow_sums(
+    const Judging& judging, size_t i, ScalarType accumulator) {
   const auto& result = judging.call.results[i];
   if (judging.bounds.empty() || !judging.bounds[i].defined() ||
-      !sums_narrowly(judging.call, result.dtype)) {
+      accumulator == ScalarType::Undefined) {
     return false;
   }
-  const at::Tensor wider = judging.bounds[i].mul(
-      unit_roundoff(result.dtype) / accumulator_roundoff(result.dtype));
+  // Of the smallest numbers a rounding has a size of its own, and terms add up.
+  const double terms = static_cast<double>(
+      terms_of(judging.call.rule, judging.call.inputs, result.got.numel()));
+  const at::Tensor wider =
+      judging.bounds[i]
+          .mul(unit_roundoff(accumulator))
+          .add_(smallest_number(accumulator) * std::sqrt(terms) / 4)
+          .div_(accumulator_roundoff(result.dtype));
   return judging.values(i, result.got, wider).verdict <= Verdict::kWarn;
 }
 
@@ -323,11 +333,12 @@ void weigh_own(Judging& judging, size_t i) {
         kQuarter / unit_roundoff(result.dtype));
     own = other.tally.e;
   }
-  if (sums_in_result(judging, i)) {
+  const auto sums = narrow_sums(call, result.dtype);
+  if (within_narrow_sums(judging, i, sums)) {
     found.verdict = Verdict::kWarn;
+    found.reason += "; its sums are as PyTorch's own CPU kernel has them, in ";
     found.reason +=
-        "; its sums are as PyTorch's own CPU kernel has them, in "
-        "the dtype of the result";
+        sums == result.dtype ? "the dtype of the result" : c10::toString(sums);
   } else if (own > kPassE && found.tally.e <= limit) {
     found.verdict = Verdict::kWarn;
     found.reason +=

@@ -175,6 +175,10 @@ bool norm_shape(const HostCall& call, NormShape& shape) {
     shape.mean = argument(call, "save_mean");
     shape.rstd = argument(call, "save_invstd");
   }
+  if (!shape.mean.defined() && !shape.rstd.defined()) {  // rms norm
+    shape.rstd = argument(call, "rstd");
+    shape.mean = shape.rstd.defined() ? shape.rstd.mul(0.0) : at::Tensor();
+  }
   if (!shape.x.defined() || !shape.grad.defined() || !shape.mean.defined() ||
       !shape.rstd.defined() || shape.x.dim() < 2) {
     return false;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// oneDNN's LSTM layer by its definition.
+// Recurrent layers and cells by their definitions.
 #include "judge/recurrent.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
 
 namespace optools {
 namespace {
@@ -25,8 +27,7 @@ std::optional<Layer> layer_of(const Values& in) {
     return std::nullopt;
   }
   for (size_t i = 0; i < 7; ++i) {
-    if (!in[i].isTensor() || !in[i].toTensor().defined() ||
-        in[i].toTensor().scalar_type() != c10::ScalarType::Double) {
+    if (!in[i].isTensor() || !in[i].toTensor().defined()) {
       return std::nullopt;
     }
   }
@@ -46,13 +47,30 @@ std::optional<Layer> layer_of(const Values& in) {
   return layer;
 }
 
+at::Tensor with_bias(const c10::IValue& gates, const c10::IValue& bias) {
+  return bias.isTensor() && bias.toTensor().defined()
+             ? gates.toTensor().add(bias.toTensor())
+             : gates.toTensor();
+}
+
+// Derivatives of sigmoid and tanh by their results.
+at::Tensor sigmoid_slope(const at::Tensor& y) {
+  return y.sub(y.square());
+}
+at::Tensor tanh_slope(const at::Tensor& y) {
+  return y.square().neg_().add_(1);
+}
+
+// A batch of so many parts beside each other.
+bool has_parts(const c10::IValue& value, int64_t parts) {
+  return value.isTensor() && value.toTensor().defined() &&
+         value.toTensor().dim() == 2 && value.toTensor().size(1) != 0 &&
+         value.toTensor().size(1) % parts == 0;
+}
+
 }  // namespace
 
-std::optional<Values> recurrent_answer(
-    const Operator& op, const Values& inputs) {
-  if (base_name(op) != "mkldnn_rnn_layer") {
-    return std::nullopt;
-  }
+std::optional<Values> lstm_layer(const Values& inputs) {
   const auto layer = layer_of(inputs);
   if (!layer) {
     return std::nullopt;
@@ -74,6 +92,84 @@ std::optional<Values> recurrent_answer(
     all.select(0, at).copy_(h);
   }
   return Values{all, h, c};
+}
+
+std::optional<Values> lstm_cell(const Values& in) {
+  if (!has_parts(in[0], 4) || !has_parts(in[1], 4) || !has_parts(in[2], 1)) {
+    return std::nullopt;
+  }
+  const auto gates = with_bias(in[0], in[3]).add(with_bias(in[1], in[4]));
+  const auto parts = gates.chunk(4, 1);
+  const at::Tensor c = parts[1]
+                           .sigmoid()
+                           .mul_(in[2].toTensor())
+                           .add_(parts[0].sigmoid().mul_(parts[2].tanh()));
+  return Values{parts[3].sigmoid().mul_(c.tanh()), c, at::Tensor()};
+}
+
+std::optional<Values> lstm_cell_backward(const Values& in) {
+  if (!has_parts(in[2], 1) || !has_parts(in[3], 1) || !has_parts(in[4], 4)) {
+    return std::nullopt;
+  }
+  const at::Tensor cx = in[2].toTensor();
+  const at::Tensor tanh_c = in[3].toTensor().tanh();
+  const auto gates = in[4].toTensor().chunk(4, 1);
+  const auto given = [&](const c10::IValue& grad) {
+    return grad.isTensor() && grad.toTensor().defined() ? grad.toTensor()
+                                                        : at::zeros_like(cx);
+  };
+  const at::Tensor grad_h = given(in[0]);
+  const at::Tensor grad_c =
+      grad_h.mul(gates[3]).mul_(tanh_slope(tanh_c)).add_(given(in[1]));
+  const at::Tensor grad_gates = at::cat(
+      {grad_c.mul(gates[2]).mul_(sigmoid_slope(gates[0])),
+       grad_c.mul(cx).mul_(sigmoid_slope(gates[1])),
+       grad_c.mul(gates[0]).mul_(tanh_slope(gates[2])),
+       grad_h.mul(tanh_c).mul_(sigmoid_slope(gates[3]))},
+      1);
+  return Values{
+      grad_gates,
+      grad_c.mul(gates[1]),
+      in[5].toBool() ? grad_gates.sum(0) : at::Tensor()};
+}
+
+std::optional<Values> gru_cell(const Values& in) {
+  if (!has_parts(in[0], 3) || !has_parts(in[1], 3) || !has_parts(in[2], 1)) {
+    return std::nullopt;
+  }
+  const auto input = with_bias(in[0], in[3]).chunk(3, 1);
+  const auto hidden = with_bias(in[1], in[4]).chunk(3, 1);
+  const at::Tensor reset = input[0].add(hidden[0]).sigmoid_();
+  const at::Tensor update = input[1].add(hidden[1]).sigmoid_();
+  const at::Tensor fresh = reset.mul(hidden[2]).add_(input[2]).tanh_();
+  const at::Tensor kept = update.mul(in[2].toTensor());
+  return Values{update.neg().add_(1).mul_(fresh).add_(kept), at::Tensor()};
+}
+
+std::optional<Values> gru_cell_backward(const Values& in) {
+  if (!has_parts(in[0], 1) || !has_parts(in[1], 5)) {
+    return std::nullopt;
+  }
+  const at::Tensor grad = in[0].toTensor();
+  const auto saved = in[1].toTensor().chunk(5, 1);
+  const at::Tensor& reset = saved[0];
+  const at::Tensor& update = saved[1];
+  const at::Tensor& fresh = saved[2];
+  const at::Tensor of_fresh =
+      grad.mul(update.neg().add_(1)).mul_(tanh_slope(fresh));
+  const at::Tensor of_update =
+      grad.mul(saved[3].sub(fresh)).mul_(sigmoid_slope(update));
+  const at::Tensor of_reset = of_fresh.mul(saved[4]).mul_(sigmoid_slope(reset));
+  const at::Tensor of_input = at::cat({of_reset, of_update, of_fresh}, 1);
+  const at::Tensor of_hidden =
+      at::cat({of_reset, of_update, of_fresh.mul(reset)}, 1);
+  const bool bias = in[2].toBool();
+  return Values{
+      of_input,
+      of_hidden,
+      grad.mul(update),
+      bias ? of_input.sum(0) : at::Tensor(),
+      bias ? of_hidden.sum(0) : at::Tensor()};
 }
 
 }  // namespace optools

@@ -238,6 +238,7 @@ Table make_table() {
   add(table,
       Rule::kNormBackward,
       {"native_layer_norm_backward",
+       "_fused_rms_norm_backward",
        "native_batch_norm_backward",
        "native_group_norm_backward",
        "batch_norm_backward",
@@ -379,8 +380,20 @@ bool has_host_kernel(const Operator& op) {
   return op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
-bool has_reference(const Operator& op, const OperatorRule& rule) {
-  return rule.rule == Rule::kAttention || has_host_kernel(op);
+const char* no_reference(const Operator& op, const OperatorRule& rule) {
+  if (rule.rule == Rule::kAttention || has_host_kernel(op) ||
+      has_definition(op)) {
+    return nullptr;
+  }
+  const auto& returns = op.handle.schema().returns();
+  const bool tensors =
+      std::any_of(returns.begin(), returns.end(), [](const auto& each) {
+        const auto kind = each.type()->kind();
+        return kind == c10::TypeKind::TensorType ||
+               kind == c10::TypeKind::ListType ||
+               kind == c10::TypeKind::OptionalType;
+      });
+  return tensors || op.writes ? kNoHostKernel : kNoTensor;
 }
 
 OperatorRule rule_of(const Operator& op) {

@@ -34,7 +34,10 @@ enum class Rule : uint8_t {
 std::string base_name(const Operator& op);
 
 inline constexpr char kNoHostKernel[] = "PyTorch's CPU has no kernel for it";
+inline constexpr char kNoTensor[] = "returns no tensor";
 bool has_host_kernel(const Operator& op);
+// In definitions.cpp.
+bool has_definition(const Operator& op);
 
 struct OperatorRule {
   Rule rule = Rule::kRounded;
@@ -43,8 +46,9 @@ struct OperatorRule {
 };
 OperatorRule rule_of(const Operator& op);
 
-// Whether there can be a reference: a kernel of the CPU's, or the definition.
-bool has_reference(const Operator& op, const OperatorRule& rule);
+// Why there can be no reference, neither a kernel of the CPU's nor the
+// definition; null where there can.
+const char* no_reference(const Operator& op, const OperatorRule& rule);
 
 // Does the call draw random numbers? A random operator told to leave
 // everything as it is draws none.

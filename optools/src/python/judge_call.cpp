@@ -88,11 +88,11 @@ CallJudgement verdict_on(const HostCall& call) {
   if (call.op->is_view) {
     return skip_call("only makes a view");
   }
-  if (!has_reference(*call.op, call.rule)) {
-    return skip_call(kNoHostKernel);
-  }
   if (call.results.empty()) {
-    return skip_call("returns no tensor");
+    return skip_call(kNoTensor);
+  }
+  if (const char* why = no_reference(*call.op, call.rule)) {
+    return skip_call(why);
   }
   try {
     return draws(*call.op, call.inputs)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // op_tools._C: tools and what they select. Converts and calls.
+#include <torch/csrc/autograd/function.h>
+
 #include <cstdlib>
 #include <map>
 #include <utility>
@@ -192,7 +194,8 @@ void bind_state(py::module_& m) {
     try {
       auto& thread = this_thread();
       if (thread.modules.size() == thread.modules_entered++) {
-        thread.modules.push_back(number);
+        thread.modules.push_back(
+            {number, torch::autograd::get_current_node().get()});
       }
     } catch (const std::bad_alloc&) {
     }

@@ -21,7 +21,7 @@ namespace optools {
 // What is known of an operator before any call.
 struct Compare::Profile {
   OperatorRule rule;
-  bool comparable = false;  // there can be a reference
+  const char* no_reference = nullptr;  // why there can be none
   // By return: the argument it is written into; -1 for a new tensor.
   std::vector<int> written_into;
   std::vector<bool> written;  // by argument
@@ -33,7 +33,7 @@ struct Compare::Profile {
 
 Compare::Profile::Profile(const Operator& op)
     : rule(rule_of(op)),
-      comparable(has_reference(op, rule)),
+      no_reference(optools::no_reference(op, rule)),
       written(op.written),
       writes(op.writes) {
   const auto& schema = op.handle.schema();
@@ -64,8 +64,8 @@ const char* Compare::Profile::obstacle(const Call& call) const {
   if (rule.rule == Rule::kNotJudged) {
     return rule.why_not;
   }
-  if (!call.op.is_view && !comparable) {
-    return kNoHostKernel;
+  if (!call.op.is_view && no_reference != nullptr) {
+    return no_reference;
   }
   const char* why = nullptr;
   for (const auto& value : call.inputs()) {
@@ -359,7 +359,7 @@ void Compare::after(Call& call, Job& job) {
     job.check_arguments();
     job.bytes = job.copies.bytes() + results.bytes();
     if (job.call.results.empty() && call.op.returns != 0) {
-      job.skip = "returns no tensor";
+      job.skip = kNoTensor;
     }
   }
   // The program's tensors are not kept alive.

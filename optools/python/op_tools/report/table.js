@@ -4,7 +4,7 @@ const ROW = 28;
 const COLUMNS = [
   ["number", "Call", "n", 58],
   ["op", "Operator", "", 0],
-  ["phase", "Phase", "spare", 78],
+  ["phase", "Phase", "spare", 88],
   ["step", "Step", "n spare", 50],
   ["took", "Time", "n", 74],
   ["e", "E", "n", 66],
