@@ -149,7 +149,7 @@ seen-operators: build ## which operators reach the host driver's kernels: remake
 	@cd build && $(abspath $(PY)) $(CURDIR)/scripts/seen_operators.py
 
 docs-dtypes: ## remakes docs/accelerator-dtypes.md from ops/wide.yaml
-	@$(PY) scripts/accelerator_dtypes.py; git diff --stat -- docs/accelerator-dtypes.md
+	@$(PY) scripts/accelerator_dtypes.py; git diff --stat -- docs/accelerator-dtypes.md docs/zh-CN/accelerator-dtypes.md
 
 docs-env: build-core ## remakes docs/environment.md from the table of variables
 	@NPU_TEST_WRITE=1 ctest --preset core -R '^driver$$' >/dev/null; git diff --stat -- docs/environment.md

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/accelerator-dtypes.md from ops/wide.yaml and PyTorch's OpInfo; --check says whether it is current."""
+"""Writes docs/accelerator-dtypes.md and its Chinese sister from ops/wide.yaml and PyTorch's OpInfo; --check says whether they are current."""
 
 import os
 import sys
@@ -13,8 +13,10 @@ os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 import yaml  # noqa: E402
 from accelerator import cuda_only, full_name, why_refused  # noqa: E402
 
-PAGE = ROOT / "docs/accelerator-dtypes.md"
-HEAD = """# Dtypes as accelerators have them
+PAGES = {"en": ROOT / "docs/accelerator-dtypes.md", "zh": ROOT / "docs/zh-CN/accelerator-dtypes.md"}
+TEXTS = {
+    "en": {
+        "head": """# Dtypes as accelerators have them
 
 Made by scripts/accelerator_dtypes.py from ops/wide.yaml. Do not edit.
 
@@ -24,12 +26,67 @@ own kernels are not touched. Each is tested against float64 (tests/opinfo/test_a
 
 PyTorch's OpInfo lists {total} pairs of operator and dtype for CUDA and not for the CPU: {works} work on npu, {refused} are refused for
 the reasons below.
-"""
+""",
+        "missing": """
+## The CPU has no kernel
+
+complex32 stands for every call whose result is complex32: complex halves with float16, float16 with a complex number,
+`dtype=torch.complex32`.
+
+""",
+        "imprecise": """
+## The CPU's kernel is more than 2 units in the last place off
+
+Against float64, where one rounding of the float32 result is at most 1 off; found by scripts/wide_sweep.py over OpInfo's samples.
+Left as they are: `sub` with a number (the CPU rounds the number first), `div` with a rounding mode (a jump), composites that round
+between their steps on every device (`_trilinear`), and sums into a tensor (`index_put_`, `index_add_`, `scatter_add_`), where casting
+the whole tensor would cost more than the sum; CUDA adds halves one by one there too.
+
+""",
+        "indices": "\n## int32 indices\n\n",
+        "composites": "\n## Composites that are cast around, float16 and complex32\n\n",
+        "refused": "\n## Refused\n\n",
+        "opinfo": "\n## What OpInfo lists for CUDA and not for the CPU\n\n",
+        "columns": ("operator", "dtypes", "only where", "argument", "why"),
+        "no": " (refused)",
+    },
+    "zh": {
+        "head": """# 加速器所支持的 dtype
+
+由 scripts/accelerator_dtypes.py 根据 ops/wide.yaml 生成，请勿手工修改。
+
+host 设备会回退到 PyTorch 的 CPU 核函数：有些 dtype 加速器支持而 CPU 不支持，有些半精度核函数每一步都舍入。这里列出的算子在更宽的 dtype
+中计算，只舍入一次；这发生在阶梯的 CPU 各级（architecture.md），驱动自己的核函数不受影响。每一项都与 float64 对比测试
+（tests/opinfo/test_accelerator_dtypes.py、test_half_precision.py）。
+
+PyTorch 的 OpInfo 中有 {total} 对（算子，dtype）列在 CUDA 而不在 CPU：其中 {works} 对在 npu 上可用，{refused} 对被拒绝，原因见下文。
+""",
+        "missing": """
+## CPU 没有核函数
+
+complex32 指结果为 complex32 的所有调用：半精度复数与 float16、float16 与复数、`dtype=torch.complex32`。
+
+""",
+        "imprecise": """
+## CPU 核函数的误差超过 2 ulp
+
+与 float64 相比；float32 结果舍入一次最多差 1 ulp。由 scripts/wide_sweep.py 在 OpInfo 的样本上找出。保持原样的有：`sub` 与一个数
+（CPU 先对这个数舍入）、带舍入方式的 `div`（结果会跳变）、在所有设备上都逐步舍入的组合算子（`_trilinear`），以及累加到张量中的求和
+（`index_put_`、`index_add_`、`scatter_add_`）：转换整个张量比求和本身更贵，CUDA 在那里也是逐个累加半精度数。
+
+""",
+        "indices": "\n## int32 索引\n\n",
+        "composites": "\n## 在外层转换 dtype 的组合算子（float16 与 complex32）\n\n",
+        "refused": "\n## 拒绝\n\n",
+        "opinfo": "\n## OpInfo 列在 CUDA 而不在 CPU 的项目\n\n",
+        "columns": ("算子", "dtype", "仅当", "参数", "原因"),
+        "no": "（拒绝）",
+    },
+}
 
 
-def table(head: str, rows: list[tuple]) -> str:
-    columns = head.split("|")
-    lines = [f"| {' | '.join(c.strip() for c in columns)} |", "|" + "---|" * len(columns)]
+def table(columns: list[str], rows: list[tuple]) -> str:
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     return "\n".join(lines + [f"| {' | '.join(map(str, row))} |" for row in rows]) + "\n"
 
 
@@ -39,55 +96,51 @@ def spelled(row: dict) -> str:
     )
 
 
-def page() -> str:
+def page(language: str) -> str:
+    said = TEXTS[language]
+    operator, dtypes, when, argument, why = said["columns"]
     rows = yaml.safe_load((ROOT / "ops/wide.yaml").read_text(encoding="utf-8"))
     listed = cuda_only()
     refused = [(op, d) for op, d in listed if why_refused(op, d)]
-    text = HEAD.format(total=len(listed), works=len(listed) - len(refused), refused=len(refused))
-    text += "\n## The CPU has no kernel\n\n"
-    text += table("operator | dtypes", [(f"`{r['func']}`", spelled(r)) for r in rows["missing"]])
-    text += (
-        "\n## The CPU's kernel is more than 2 units in the last place off\n\n"
-        "Against float64, where one rounding of the float32 result is at most 1 off; found by scripts/wide_sweep.py over OpInfo's samples.\n"
-        "Left as they are: `sub` with a number (the CPU rounds the number first), `div` with a rounding mode (a jump), composites that round\n"
-        "between their steps on every device (`_trilinear`), and sums into a tensor (`index_put_`, `index_add_`, `scatter_add_`), where casting\n"
-        "the whole tensor would cost more than the sum; CUDA adds halves one by one there too.\n\n"
+    text = said["head"].format(
+        total=len(listed), works=len(listed) - len(refused), refused=len(refused)
     )
-    text += table(
-        "operator | dtypes | only where",
+    text += said["missing"]
+    text += table([operator, dtypes], [(f"`{r['func']}`", spelled(r)) for r in rows["missing"]])
+    text += said["imprecise"] + table(
+        [operator, dtypes, when],
         [
             (f"`{r['func']}`", spelled(r), f"`{r['when']}`" if "when" in r else "")
             for r in rows["imprecise"]
         ],
     )
-    text += "\n## int32 indices\n\n"
-    text += table(
-        "operator | argument", [(f"`{r['func']}`", f"`{r['indices']}`") for r in rows["indices"]]
+    text += said["indices"] + table(
+        [operator, argument], [(f"`{r['func']}`", f"`{r['indices']}`") for r in rows["indices"]]
     )
-    text += "\n## Composites that are cast around, float16 and complex32\n\n"
-    text += ", ".join(f"`{name}`" for name in rows["composites"]) + "\n"
-    text += "\n## Refused\n\n"
-    text += table(
-        "operator | dtypes | why",
+    text += said["composites"] + ", ".join(f"`{name}`" for name in rows["composites"]) + "\n"
+    text += said["refused"] + table(
+        [operator, dtypes, why],
         [(f"`{r['func']}`", spelled(r), r["why"]) for r in rows["refused"]],
     )
-    text += "\n## What OpInfo lists for CUDA and not for the CPU\n\n"
     names: dict[str, list[str]] = {}
     for op, dtype in listed:
-        state = " (refused)" if why_refused(op, dtype) else ""
+        state = said["no"] if why_refused(op, dtype) else ""
         names.setdefault(full_name(op), []).append(str(dtype)[6:] + state)
-    return text + table("operator | dtypes", [(f"`{n}`", ", ".join(d)) for n, d in names.items()])
+    text += said["opinfo"]
+    return text + table([operator, dtypes], [(f"`{n}`", ", ".join(d)) for n, d in names.items()])
 
 
 def main() -> int:
-    made = page()
-    if sys.argv[1:] == ["--check"]:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != made:
-            print(f"{PAGE.relative_to(ROOT)} is old: run make docs-dtypes", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(made, encoding="utf-8")
-    return 0
+    old = []
+    for language, path in PAGES.items():
+        made = page(language)
+        if sys.argv[1:] != ["--check"]:
+            path.write_text(made, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != made:
+            old.append(str(path.relative_to(ROOT)))
+    if old:
+        print(f"{', '.join(old)}: old; run make docs-dtypes", file=sys.stderr)
+    return 1 if old else 0
 
 
 if __name__ == "__main__":

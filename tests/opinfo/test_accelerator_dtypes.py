@@ -165,3 +165,69 @@ def test_the_page_is_current():
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+MIXES = {  # what gives complex32 by PyTorch's rules of promotion
+    "complex32 with float16": (torch.complex32, torch.float16),
+    "float16 with complex32": (torch.float16, torch.complex32),
+    "complex32 with a number of float32": (torch.complex32, torch.float32),
+    "a number of bfloat16 with complex32": (torch.bfloat16, torch.complex32),
+}
+
+
+@pytest.mark.parametrize("name", ["div", "pow"])
+@pytest.mark.parametrize("mix", MIXES)
+def test_mixes_that_give_complex_halves(mix, name):
+    """The CPU refuses them, accelerators compute them; against complex128."""
+    f, (one, other) = getattr(torch, name), MIXES[mix]
+    torch.manual_seed(0)
+    a, b = (torch.rand(7, dtype=torch.float64) + 0.5 for _ in range(2))
+    a = a.to(one) if one.is_floating_point else torch.complex(a, a.flip(0)).to(one)
+    b = b.to(other) if other.is_floating_point else torch.complex(b, -b.flip(0)).to(other)
+    if torch.float32 == other:
+        b = b[0]
+    if torch.bfloat16 == one:
+        a = a[0]
+    wide = [t.to(torch.complex128 if t.is_complex() else torch.float64) for t in (a, b)]
+    want = f(*wide)
+    got = f(a.npu(), b.npu())
+    assert got.dtype == torch.complex32
+    compare(got, want, mix)
+    kept = torch.empty(7, dtype=torch.complex32, device="npu")
+    assert f(a.npu(), b.npu(), out=kept) is kept
+    compare(kept, want, mix)
+    if a.is_complex():
+        compare(getattr(a.npu(), name + "_")(b.npu()), want, mix)
+
+
+def test_halves_with_complex_numbers():
+    x = torch.tensor([0.5, 1.5, 2.0], dtype=torch.float16)
+    wide = x.double()
+    for f in (lambda t: t / 2j, lambda t: 2j / t, lambda t: t ** (1 + 2j), lambda t: (1 + 2j) ** t):
+        got = f(x.npu())
+        assert got.dtype == torch.complex32
+        compare(got, f(wide), "half with a complex number")
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        x.npu().div_(2j)
+
+
+def test_sums_that_are_asked_for_as_complex_halves():
+    x = torch.rand(3, 4)
+    for f in (torch.sum, torch.prod):
+        for start in (x, x.half(), x.to(torch.complex64), x.double()):
+            got = f(start.npu(), dtype=torch.complex32)
+            assert got.dtype == torch.complex32
+            compare(got, f(start.to(torch.complex128)), "dtype=complex32")
+        compare(
+            f(x.npu(), 1, dtype=torch.complex32), f(x.to(torch.complex128), 1), "along a dimension"
+        )
+
+
+def test_mixes_that_give_wider_complex_numbers():
+    """float32 and bfloat16 of several elements: complex64, as PyTorch promotes."""
+    x = torch.tensor([1 + 2j, 3 - 1j], dtype=torch.complex32)
+    for other in (torch.float32, torch.bfloat16):
+        y = torch.tensor([0.5, 3.0], dtype=other)
+        got = x.npu() / y.npu()
+        assert got.dtype == torch.complex64
+        compare(got, x.to(torch.complex128) / y.double(), str(other))

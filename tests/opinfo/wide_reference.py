@@ -21,6 +21,7 @@ WIDER = {
 
 
 HALVES = ("float16", "bfloat16")
+COMPLEX_WITH_HALF = (torch.complex32, torch.float16)
 
 
 def read_rows() -> dict[str, list[dict]]:
@@ -53,6 +54,21 @@ def plain_name(func) -> str:
     return CALLS.get(plain, plain)
 
 
+def gives_complex_halves(values: dict, outs: set) -> bool:
+    """By PyTorch's rules of promotion, or because dtype= asks for them."""
+    if values.get("dtype") is not None:
+        return values["dtype"] == torch.complex32
+    operands = [
+        v
+        for name, v in values.items()
+        if name not in outs and isinstance(v, (torch.Tensor, complex)) and not isinstance(v, bool)
+    ]
+    if not any(isinstance(v, torch.Tensor) for v in operands):
+        return False
+    first = operands[0]
+    return torch.result_type(first, operands[1] if len(operands) > 1 else first) == torch.complex32
+
+
 def decide(func, values: dict):
     """(low, wide, results to round or None for all), or None where the call stays as it is."""
     outs = {a.name for a in func._schema.arguments if a.is_out}
@@ -64,6 +80,8 @@ def decide(func, values: dict):
         if isinstance(t, torch.Tensor) and not t.is_sparse
     }
     for row in ROWS.get(plain_name(func), ()):
+        if torch.complex32 in row["dtypes"] and gives_complex_halves(values, outs):
+            return torch.complex32, torch.complex64, None
         low = next((d for d in row["dtypes"] if d in read), None)
         if low is None or ("when" in row and not values.get(row["when"])):
             continue
@@ -93,7 +111,9 @@ class WideReference(TorchDispatchMode):
         def widen(value):
             if isinstance(value, torch.Tensor) and value.dtype == low:
                 return pairs.setdefault(id(value), (value, value.to(wide)))[1]
-            return value
+            if isinstance(value, torch.Tensor) and (low, value.dtype) == COMPLEX_WITH_HALF:
+                return pairs.setdefault(id(value), (value, value.float()))[1]
+            return wide if isinstance(value, torch.dtype) and value == low else value
 
         result = func(**tree_map(widen, values))
         written = {a.name for a in func._schema.arguments if a.alias_info and a.alias_info.is_write}

@@ -376,6 +376,7 @@ a = torch.ones(3, 4, dtype=torch.complex32)
 x = a.npu()
 for f in (torch.sum, torch.prod):
     close(f(x), f(a.to(torch.complex64)).to(torch.complex32))
+    close(f(x.real, dtype=torch.complex32), f(a.to(torch.complex64)).to(torch.complex32))
 for f in (torch.mean, lambda t: t.cumsum(0), lambda t: t.cumprod(1), lambda t: t.logcumsumexp(1)):
     raises_same(lambda: f(a), lambda: f(x))
 close(x.sum(dtype=torch.complex64), a.sum(dtype=torch.complex64))

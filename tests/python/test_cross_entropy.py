@@ -38,8 +38,23 @@ for target in (classes + 9, classes[:3]):
 """
 # Accelerators take int32 classes, PyTorch's CPU does not (ops/wide.yaml).
 INT32 = """
-x = torch.randn(4, 5)
-assert torch.equal(F.cross_entropy(x.npu(), classes.int().npu()), F.cross_entropy(x.npu(), classes.npu()))
+images, places = torch.randn(2, 5, 3, 3), torch.randint(5, (2, 3, 3))
+for x, t in ((torch.randn(4, 5), classes), (images, places), (torch.randn(2, 5, 3), torch.randint(5, (2, 3)))):
+    for f in (F.cross_entropy, F.nll_loss, lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1, ignore_index=2)):
+        found = []
+        for target in (t.int().npu(), t.npu(), t):
+            leaf = x.clone().to(target.device).requires_grad_()
+            f(leaf, target).backward()
+            found.append((f(leaf, target).detach().cpu(), leaf.grad.cpu()))
+        for a, b, c in zip(*found):
+            torch.testing.assert_close(a, b)
+            torch.testing.assert_close(a, c)
+    try:
+        F.nll_loss(x.npu(), t.int().npu() + 9)
+    except (IndexError, RuntimeError) as error:
+        assert "out of bounds" in str(error), error
+    else:
+        raise AssertionError("class 9 of 5")
 """
 KINDS = """
 rows = {row["kind"]: row for row in _C._native_calls()["aten::cross_entropy_loss"] if row[RUNG]}
@@ -48,7 +63,7 @@ assert set(rows) == {"cross_entropy", "cross_entropy_grad"}, rows
 
 
 def test_every_kernel(script):
-    script(VALUES + KINDS.replace("RUNG", "1"))
+    script(VALUES + KINDS.replace("RUNG", "1") + INT32)
 
 
 def test_fast_kernels(script):

@@ -136,7 +136,8 @@ at::Tensor move_nested(
   }
   return at::Tensor(c10::make_intrusive<NestedTensorImpl>(
       std::move(storage),
-      DispatchKeySet(to.nested),
+      // As PyTorch makes them: matmul has a formula under this key only.
+      DispatchKeySet({to.nested, DispatchKey::AutogradNestedTensor}),
       from.dtype(),
       from.get_nested_sizes(),
       from.get_nested_strides(),

@@ -81,6 +81,8 @@ std::unique_ptr<const WideRules> find_wide(const c10::FunctionSchema& schema) {
     const int argument = place_of(schema, named);
     if (named == nullptr || argument >= 0) {
       found->rules.push_back({row, argument});
+      found->complex_halves |=
+          (row->dtypes & bit(ScalarType::ComplexHalf)) != 0;
     }
   }
   if (found->rules.empty()) {
@@ -93,9 +95,14 @@ std::unique_ptr<const WideRules> find_wide(const c10::FunctionSchema& schema) {
 }
 
 void WideSight::see(const at::Tensor& tensor) {
-  if (tensor.defined() && (rules_.outs >> at_ & 1) == 0 &&
-      !tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+  if (!tensor.defined() || (rules_.outs >> at_ & 1) != 0) {
+    return;
+  }
+  if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     dtypes_ |= bit(tensor.scalar_type());
+  }
+  if (rules_.complex_halves) {
+    promoted_ = at::native::update_result_type_state(tensor, promoted_);
   }
 }
 
@@ -110,6 +117,8 @@ void WideSight::see(const c10::IValue& value) {
     see(value.toTensor());
   } else if (value.isBool()) {
     see(value.toBool());
+  } else if (value.isComplexDouble()) {
+    see(value.toScalar());
   } else if (value.isList()) {
     for (const c10::IValue& item : value.toListRef()) {
       if (item.isTensor()) {
@@ -117,6 +126,17 @@ void WideSight::see(const c10::IValue& value) {
       }
     }
   }
+}
+
+// Also of halves and a complex number, of complex halves and halves, and where
+// dtype= asks for them.
+bool Wide::makes_complex_halves(const WideSight& sight) {
+  if (!sight.rules_.complex_halves) {
+    return false;
+  }
+  return sight.asked_ ? *sight.asked_ == ScalarType::ComplexHalf
+                      : at::native::result_type(sight.promoted_) ==
+                            ScalarType::ComplexHalf;
 }
 
 std::unique_ptr<Wide> Wide::plan(const WideSight& sight) {
@@ -135,13 +155,16 @@ std::unique_ptr<Wide> Wide::plan(const WideSight& sight) {
       }
       continue;
     }
-    const std::uint64_t here = sight.dtypes_ & row.dtypes;
+    const bool complex = (row.dtypes & bit(ScalarType::ComplexHalf)) != 0 &&
+                         makes_complex_halves(sight);
+    const std::uint64_t here =
+        complex ? bit(ScalarType::ComplexHalf) : sight.dtypes_ & row.dtypes;
     if (here == 0 ||
         (row.when != nullptr && (sight.trues_ >> rule.argument & 1) == 0)) {
       continue;
     }
     const auto low = static_cast<ScalarType>(std::countr_zero(here));
-    const bool mixed = (bit(low) & kFloating) != 0 &&
+    const bool mixed = !complex && (bit(low) & kFloating) != 0 &&
                        (sight.dtypes_ & kFloating & ~bit(low)) != 0;
     if (mixed && row.mixed == 0) {
       continue;
@@ -173,8 +196,7 @@ bool Wide::casts(const c10::TensorImpl& plain, const Arg& arg) const {
   const auto dtype = c10::typeMetaToScalarType(plain.dtype());
   // An out= tensor that is wide itself gets the rounded result as well.
   return dtype == low_ || (arg.out && narrow_of(dtype) != dtype) ||
-         (arg.out && low_ == ScalarType::ComplexHalf &&
-          dtype == ScalarType::Half) ||
+         (low_ == ScalarType::ComplexHalf && dtype == ScalarType::Half) ||
          (arg.index == indices_ && dtype == ScalarType::Int);
 }
 

@@ -13,6 +13,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/native/TypeProperties.h>
+#include <c10/core/Scalar.h>
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
@@ -52,7 +54,8 @@ struct WideRules {
     int argument = -1;  // `when` or `indices`
   };
   c10::SmallVector<Rule, 2> rules;
-  std::uint64_t outs = 0;  // places of out= arguments
+  std::uint64_t outs = 0;       // places of out= arguments
+  bool complex_halves = false;  // a row names them
 };
 // Null for most operators.
 std::unique_ptr<const WideRules> find_wide(const c10::FunctionSchema& schema);
@@ -94,6 +97,11 @@ class WideSight {
   void see(const std::optional<at::ScalarType>& dtype) {
     asked_ = dtype;
   }
+  void see(const at::Scalar& number) {
+    if (rules_.complex_halves) {
+      promoted_ = at::native::update_result_type_state(number, promoted_);
+    }
+  }
   void see(const c10::IValue& value);
   template <class Other>
   void see(const Other&) {}
@@ -103,6 +111,7 @@ class WideSight {
   std::uint64_t dtypes_ = 0;  // of tensors that are read
   std::uint64_t trues_ = 0;   // arguments that are true
   std::optional<at::ScalarType> asked_;
+  at::native::ResultTypeState promoted_;  // where complex halves matter
 };
 
 // One call's wide copies.
@@ -131,6 +140,7 @@ class Wide {
     at::Tensor wide;
     bool written;
   };
+  static bool makes_complex_halves(const WideSight& sight);
   bool casts(const c10::TensorImpl& plain, const Arg& arg) const;
   c10::ScalarType wide_of(c10::ScalarType dtype) const;
   c10::ScalarType narrow_of(c10::ScalarType dtype) const;
