@@ -3,6 +3,7 @@
 #include "dist/arguments.h"
 
 #include <ATen/Functions.h>
+#include <ATen/MemoryOverlap.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 
@@ -20,6 +21,10 @@ std::size_t Arguments::add(const at::Tensor& tensor, bool reads, bool writes) {
       !writes || !(tensor.is_conj() || tensor.is_neg()),
       "hccl: a conjugate or negative view cannot be written by a collective. "
       "Give it tensor.resolve_conj().resolve_neg().");
+  TORCH_CHECK_VALUE(
+      !writes || at::has_internal_overlap(tensor) != at::MemOverlap::Yes,
+      "hccl: a tensor whose elements share memory (an expanded view) cannot be "
+      "written by a collective. Give it tensor.contiguous().");
   Argument argument;
   argument.tensor = writes ? tensor : tensor.resolve_conj().resolve_neg();
   argument.reads = reads;
@@ -58,6 +63,15 @@ std::vector<at::Tensor> Arguments::outputs() const {
     }
   }
   return found;
+}
+
+std::uint64_t Arguments::bytes_of_this_rank() const {
+  std::uint64_t read = 0;
+  std::uint64_t written = 0;
+  for (const auto& argument : all_) {
+    (argument.reads ? read : written) += argument.tensor.nbytes();
+  }
+  return read != 0 ? read : written;
 }
 
 void Arguments::queue() {

@@ -38,6 +38,8 @@ class Arguments {
   c10::DeviceIndex device() const {
     return device_;
   }
+  // What it reads, or where it reads nothing, what it writes.
+  std::uint64_t bytes_of_this_rank() const;
   // What is read, and what is written.
   std::vector<at::Tensor> inputs() const;
   std::vector<at::Tensor> outputs() const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The board: one page of a memory file, a slot per rank.
+// The board: a memory file with a slot per rank.
 #include "dist/board.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ namespace npu::dist {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x6f70656e6e707531;  // also says the layout
+constexpr std::uint64_t kMagic = 0x6f70656e6e707532;  // also says the layout
 constexpr std::uint64_t kKept = 4;                    // calls a slot remembers
 
 struct Entry {
@@ -117,8 +117,32 @@ Board::Slot& Board::slot(int rank) const {
   return reinterpret_cast<Slot*>(reinterpret_cast<char*>(page_) + 64)[rank];
 }
 
+// A page, a slot per rank, then the counts of each rank's last calls.
+std::size_t Board::bytes_for(int size) {
+  const auto n = static_cast<std::size_t>(size);
+  return 64 + n * (sizeof(Slot) + kKept * kCounts * n * sizeof(std::int64_t));
+}
+
+std::atomic<std::int64_t>* Board::counts_at(
+    int rank, std::uint64_t call) const {
+  static_assert(sizeof(Slot) % alignof(std::atomic<std::int64_t>) == 0);
+  auto* const first =
+      reinterpret_cast<std::atomic<std::int64_t>*>(&slot(size_));
+  const auto row = static_cast<std::size_t>(rank) * kKept + call % kKept;
+  return first + row * kCounts * static_cast<std::size_t>(size_);
+}
+
+std::vector<std::int64_t> Board::counts(int rank, std::uint64_t call) const {
+  const auto* const from = counts_at(rank, call);
+  std::vector<std::int64_t> found(kCounts * static_cast<std::size_t>(size_));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    found[i] = from[i].load();
+  }
+  return found;
+}
+
 std::unique_ptr<Board> Board::make(int size) {
-  const std::size_t bytes = 64 + sizeof(Slot) * static_cast<std::size_t>(size);
+  const std::size_t bytes = bytes_for(size);
   const int descriptor = ::memfd_create("npu-group", MFD_CLOEXEC);
   if (descriptor < 0) {
     return nullptr;
@@ -154,7 +178,7 @@ std::unique_ptr<Board> Board::open(const std::string& address, int size) {
   if (descriptor < 0) {
     return nullptr;
   }
-  const std::size_t bytes = 64 + sizeof(Slot) * static_cast<std::size_t>(size);
+  const std::size_t bytes = bytes_for(size);
   struct stat known {};
   void* memory = MAP_FAILED;
   if (::fstat(descriptor, &known) == 0 &&
@@ -170,6 +194,19 @@ std::unique_ptr<Board> Board::open(const std::string& address, int size) {
   return board->page_->magic.load() == kMagic ? std::move(board) : nullptr;
 }
 
+std::string Board::fitting(const std::string& text) {
+  if (text.size() < kText) {
+    return text;
+  }
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  std::ostringstream end;
+  end << " ... #" << std::hex << hash;
+  return text.substr(0, kText - 1 - end.str().size()) + end.str();
+}
+
 void Board::join(int rank) {
   Slot& mine = slot(rank);
   const auto self = process(::getpid());
@@ -177,8 +214,15 @@ void Board::join(int rank) {
   mine.pid.store(::getpid());
 }
 
-void Board::arrive(int rank, std::uint64_t call, const std::string& text) {
+void Board::arrive(
+    int rank,
+    std::uint64_t call,
+    const std::string& text,
+    const std::vector<std::int64_t>& counts) {
   Slot& mine = slot(rank);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    counts_at(rank, call)[i].store(counts[i]);
+  }
   Entry& entry = mine.entries[call % kKept];
   entry.call.store(0);
   const std::size_t n = std::min(text.size(), kText - 1);

@@ -10,17 +10,23 @@
 // the processes end: rank 0 makes it, the others open it through /proc.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace npu::dist {
 
 class Board {
  public:
   static constexpr std::size_t kText = 240;
+  static constexpr std::size_t kCounts = 2;
+  // What of a text fits: all of it, or its beginning and a number that differs
+  // where the rest does.
+  static std::string fitting(const std::string& text);
 
   // On rank 0; nullptr when the system refuses.
   static std::unique_ptr<Board> make(int size);
@@ -34,8 +40,13 @@ class Board {
 
   // Once per rank, before anything else: which process it is.
   void join(int rank);
-  // Says that `rank` is at call number `call`, which is `text`.
-  void arrive(int rank, std::uint64_t call, const std::string& text);
+  // Says that `rank` is at call number `call`, which is `text` (fitting), and
+  // what it alone knows of it: none, or kCounts numbers per rank.
+  void arrive(
+      int rank,
+      std::uint64_t call,
+      const std::string& text,
+      const std::vector<std::int64_t>& counts);
 
   struct Peer {
     bool here = false;       // at that call, or past it
@@ -46,6 +57,8 @@ class Board {
     std::int64_t pid = 0;
   };
   Peer look(int rank, std::uint64_t call) const;
+  // Once every rank is there, until the next but two calls.
+  std::vector<std::int64_t> counts(int rank, std::uint64_t call) const;
   // Sleeps until a rank arrives somewhere, at most so long.
   void wait(std::uint32_t seen, std::chrono::milliseconds most) const;
   // A number that changes when a rank arrives.
@@ -56,6 +69,8 @@ class Board {
   struct Page;
   Board(int descriptor, void* memory, std::size_t bytes, int size);
   Slot& slot(int rank) const;
+  std::atomic<std::int64_t>* counts_at(int rank, std::uint64_t call) const;
+  static std::size_t bytes_for(int size);
 
   int descriptor_;
   Page* page_;

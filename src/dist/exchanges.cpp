@@ -313,6 +313,13 @@ std::vector<int64_t> byte_splits(
   return found;
 }
 
+std::vector<int64_t> counts_of(
+    const std::vector<int64_t>& in, const std::vector<int64_t>& out) {
+  std::vector<int64_t> counts = in;
+  counts.insert(counts.end(), out.begin(), out.end());
+  return counts;
+}
+
 }  // namespace
 
 WorkPtr ProcessGroupHccl::alltoall_base(
@@ -329,6 +336,7 @@ WorkPtr ProcessGroupHccl::alltoall_base(
           c10::str("all_to_all_single ", input.scalar_type()),
           input,
           o.timeout);
+  made->counts = counts_of(in, out);
   const auto from = made->arguments.read(input);
   const auto to = made->arguments.write(output);
   made->body = [gloo = shared_->gloo, from, to, out, in](Job& job) mutable {
@@ -363,6 +371,7 @@ WorkPtr ProcessGroupHccl::alltoall(
     made->arguments.read(inputs[r]);
     made->arguments.write(outputs[r]);
   }
+  made->counts = counts_of(in, out);
   made->body = [gloo = shared_->gloo, in, out](Job& job) {
     Tensors parts;
     for (std::size_t r = 0; r < in.size(); ++r) {

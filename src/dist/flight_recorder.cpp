@@ -142,7 +142,7 @@ TraceValue FlightRecorder::described(
       {"pg_id", group},
       {"process_group",
        TraceValue::List{call.group.uid, call.group.description}},
-      {"collective_seq_id", call.point_to_point ? std::int64_t{0} : number},
+      {"collective_seq_id", static_cast<std::int64_t>(call.matched)},
       {"p2p_seq_id", call.point_to_point ? number : std::int64_t{0}},
       {"op_id", static_cast<std::int64_t>(entry.record)},
       {"profiling_name", "hccl:" + call.name},
@@ -252,7 +252,7 @@ void FlightRecorder::write(
     const std::string why = std::strerror(errno);
     ::unlink(partial.c_str());
     throw Error(
-        NPU_E_INVALID,
+        NPU_E_INTERNAL,
         "npu: hccl: the flight record " + file + " could not be written: " +
             why + ". TORCH_HCCL_DEBUG_INFO_TEMP_FILE says where it goes.");
   }

@@ -40,6 +40,8 @@ class FlightRecorder {
     std::string name;  // "all_reduce", "send 0->1"
     bool point_to_point = false;
     std::uint64_t number = 0;  // within the group
+    // The same on every rank of the call, and of no other call.
+    std::uint64_t matched = 0;
     Operands inputs;
     Operands outputs;
     std::chrono::milliseconds timeout{};

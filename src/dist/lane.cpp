@@ -3,12 +3,47 @@
 #include "dist/lane.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
-#include <chrono>
-#include <thread>
+#include <atomic>
 #include <utility>
 
 namespace npu::dist {
+namespace {
+
+// Never destroyed: threads outlive main().
+std::atomic<bool>& ending() {
+  static auto* const flag = new std::atomic<bool>(false);
+  return *flag;
+}
+std::atomic<int>& busy_lanes() {
+  static auto* const count = new std::atomic<int>(0);
+  return *count;
+}
+
+}  // namespace
+
+bool lanes_are_ending() noexcept {
+  return ending().load();
+}
+
+void stop_if_ending() {
+  while (lanes_are_ending()) {
+    ::pause();
+  }
+}
+
+void end_lanes(std::chrono::milliseconds most) {
+  const auto until = std::chrono::steady_clock::now() + most;
+  while (busy_lanes().load() != 0 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ending().store(true);
+  // Whoever was between two jobs sees it now, or is done in a moment.
+  for (int i = 0; i < 50 && busy_lanes().load() != 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 
 Lane::Lane(std::string name)
     : name_(std::move(name)), state_(std::make_shared<State>()) {}
@@ -51,6 +86,9 @@ bool Lane::submit_if_idle(const std::function<void()>& job) {
 
 bool Lane::drain(double seconds) const {
   std::unique_lock lock(state_->mutex);
+  if (state_->thread == std::this_thread::get_id()) {
+    return false;
+  }
   return state_->changed.wait_for(
       lock, std::chrono::duration<double>(seconds), [&] {
         return state_->jobs.empty() && !state_->busy;
@@ -60,6 +98,7 @@ bool Lane::drain(double seconds) const {
 void Lane::work(const std::shared_ptr<State>& state, const std::string& name) {
   ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
   std::unique_lock lock(state->mutex);
+  state->thread = std::this_thread::get_id();
   while (true) {
     state->changed.wait(
         lock, [&] { return state->ended || !state->jobs.empty(); });
@@ -70,8 +109,12 @@ void Lane::work(const std::shared_ptr<State>& state, const std::string& name) {
     state->jobs.pop_front();
     state->busy = true;
     lock.unlock();
+    busy_lanes().fetch_add(1);
+    stop_if_ending();
     job();
+    stop_if_ending();
     job = nullptr;  // what it holds is released before the lane counts as idle
+    busy_lanes().fetch_sub(1);
     lock.lock();
     state->busy = false;
     state->changed.notify_all();

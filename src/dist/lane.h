@@ -2,12 +2,14 @@
 // A thread that does jobs one after the other.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 
 namespace npu::dist {
 
@@ -25,7 +27,8 @@ class Lane {
   void submit(std::function<void()> job);
   // False when the thread has something to do already.
   bool submit_if_idle(const std::function<void()>& job);
-  // True when no job is left within that time.
+  // True when no job is left within that time. A job of the lane that asks gets
+  // its answer at once: it is the one that is left.
   bool drain(double seconds) const;
 
  private:
@@ -36,6 +39,7 @@ class Lane {
     bool busy = false;
     bool ended = false;
     bool started = false;
+    std::thread::id thread{};
   };
   void add(std::function<void()> job);  // with the lock held
   static void work(
@@ -44,5 +48,15 @@ class Lane {
   std::string name_;
   std::shared_ptr<State> state_;
 };
+
+// Note [Ending]: what a lane releases may belong to Python (tensors,
+// callbacks). A thread that asks for Python's lock while the interpreter ends
+// is ended inside of a destructor, and that ends the process. So before the
+// interpreter ends, lanes get a moment to finish; then each stops for ever
+// where it comes to, having released nothing.
+void end_lanes(std::chrono::milliseconds most);
+bool lanes_are_ending() noexcept;
+// Does not return while they are.
+void stop_if_ending();
 
 }  // namespace npu::dist

@@ -61,6 +61,7 @@ WorkPtr ProcessGroupHccl::send(Tensors& tensors, int to, int tag) {
           tensor,
           c10d::kUnsetTimeout);
   made->partner = to;
+  made->tag = tag;
   const auto from = made->arguments.read(tensor);
   made->body = [gloo = shared_->gloo, from, to, tag](Job& job) {
     at::Tensor data = job.arguments.bytes(from);
@@ -86,6 +87,7 @@ WorkPtr ProcessGroupHccl::receive(Tensors& tensors, int from, int tag) {
           tensor,
           c10d::kUnsetTimeout);
   made->partner = from;
+  made->tag = tag;
   const auto to = made->arguments.write(tensor);
   made->body = [gloo = shared_->gloo, to, from, tag](Job& job) {
     Tensors size{at::zeros({1}, at::kLong)};

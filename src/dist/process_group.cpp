@@ -100,85 +100,18 @@ ProcessGroupHccl::JobPtr ProcessGroupHccl::job(
           {},
           timeout > Milliseconds(0) ? timeout : limit,
           nullptr,
+          {},
           nullptr});
-}
-
-namespace {
-
-FlightRecorder::Operands operands_of(const Tensors& tensors) {
-  FlightRecorder::Operands found;
-  for (const auto& tensor : tensors) {
-    found.sizes.push_back(tensor.sizes().vec());
-    found.dtypes.emplace_back(c10::toString(tensor.scalar_type()));
-  }
-  return found;
-}
-
-// The names fr_trace knows.
-std::string flight_name(c10d::OpType type, int rank, int partner) {
-  using c10d::OpType;
-  switch (type) {
-    case OpType::BROADCAST:
-      return "broadcast";
-    case OpType::ALLREDUCE:
-      return "all_reduce";
-    case OpType::ALLREDUCE_COALESCED:
-      return "allreduce_coalesced";
-    case OpType::REDUCE:
-      return "reduce";
-    case OpType::ALLGATHER:
-      return "all_gather";
-    case OpType::_ALLGATHER_BASE:
-      return "_all_gather_base";
-    case OpType::ALLGATHER_COALESCED:
-      return "all_gather_into_tensor_coalesced";
-    case OpType::GATHER:
-      return "gather";
-    case OpType::SCATTER:
-      return "scatter";
-    case OpType::REDUCE_SCATTER:
-      return "reduce_scatter";
-    case OpType::_REDUCE_SCATTER_BASE:
-      return "_reduce_scatter_base";
-    case OpType::ALLTOALL_BASE:
-    case OpType::ALLTOALL:
-      return "all_to_all";
-    case OpType::SEND:
-      return c10::str("send ", rank, "->", partner);
-    case OpType::RECV:
-    case OpType::RECVANYSOURCE:
-      return c10::str("recv ", rank, "<-", partner);
-    default:
-      return "barrier";
-  }
-}
-
-}  // namespace
-
-FlightRecorder::Call ProcessGroupHccl::flight_call(const Job& job) const {
-  FlightRecorder::Call call;
-  if (!FlightRecorder::of_process().on()) {
-    return call;
-  }
-  call.group.uid = pg_uid_.empty() ? shared_->group : pg_uid_;
-  call.group.description = pg_desc_.empty() ? "undefined" : pg_desc_;
-  call.group.ranks = options_->global_ranks_in_group;
-  for (int rank = 0; call.group.ranks.size() < std::size_t(size_); ++rank) {
-    call.group.ranks.push_back(static_cast<std::uint64_t>(rank));
-  }
-  call.name = flight_name(job.type, rank_, job.partner);
-  call.point_to_point = job.type == c10d::OpType::SEND ||
-                        job.type == c10d::OpType::RECV ||
-                        job.type == c10d::OpType::RECVANYSOURCE;
-  call.inputs = operands_of(job.arguments.inputs());
-  call.outputs = operands_of(job.arguments.outputs());
-  call.timeout = job.timeout;
-  call.stack = FlightRecorder::stack_here();
-  return call;
 }
 
 WorkPtr ProcessGroupHccl::start_on(
     Lane& lane, const JobPtr& job, Tensors outputs, bool meet) {
+  TORCH_CHECK_WITH(
+      DistBackendError,
+      !lanes_are_ending(),
+      "hccl: ",
+      job->text,
+      " was asked for while Python ends.");
   TORCH_CHECK_WITH(
       DistBackendError,
       !shared_->aborted.load(),
@@ -205,6 +138,7 @@ WorkPtr ProcessGroupHccl::start_on(
   const std::lock_guard lock(mutex_);
   about.number = meet ? ++calls_ : calls_;
   flight.number = meet ? calls_ : ++messages_;
+  flight.matched = meet ? calls_ : ++messages_with_[flight.group.uid];
   job->record = FlightRecorder::of_process().scheduled(std::move(flight));
   job->work =
       c10::make_intrusive<HcclWork>(std::move(about), std::move(outputs));
@@ -329,6 +263,7 @@ void ProcessGroupHccl::waitForPendingWorks() {
   for (const auto& [key, lane] : lanes_) {
     lane->drain(limit);
   }
+  shared_->drain_callbacks(limit);
 }
 
 void ProcessGroupHccl::shutdown() {

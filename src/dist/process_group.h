@@ -149,10 +149,13 @@ class ProcessGroupHccl : public c10d::Backend {
     Tensors outputs;
     Milliseconds timeout;
     std::function<void(Job&)> body;
+    // Of an all to all: bytes to each rank, then room for what each sends.
+    std::vector<std::int64_t> counts{};
     c10::intrusive_ptr<HcclWork> work;
     std::chrono::steady_clock::time_point deadline{};
     profiler::Asked asked{};
     int partner = -1;          // of a send or receive; -1: any, or none
+    int tag = 0;               // of the same
     std::uint64_t record = 0;  // in the flight recorder
     // "call 17, all_reduce SUM Float [4]": for messages.
     std::string named() const;
@@ -169,7 +172,9 @@ class ProcessGroupHccl : public c10d::Backend {
   WorkPtr start(const JobPtr& job, Tensors outputs);
   WorkPtr start_on(Lane& lane, const JobPtr& job, Tensors outputs, bool meet);
   Lane& lane_of(const std::string& key);
-  FlightRecorder::Call flight_call(const Job& job) const;
+  FlightRecorder::Call flight_call(const Job& job) const;  // flight_call.cpp
+  FlightRecorder::Group flight_group() const;
+  void describe_message(const Job& job, FlightRecorder::Call& call) const;
   void add_broadcast(const JobPtr& job, std::size_t argument, int root);
   WorkPtr receive(Tensors& tensors, int from, int tag);
 
@@ -177,7 +182,8 @@ class ProcessGroupHccl : public c10d::Backend {
   std::shared_ptr<Shared> shared_;
   std::mutex mutex_;
   std::uint64_t calls_ = 0;
-  std::uint64_t messages_ = 0;  // sends and receives
+  std::uint64_t messages_ = 0;                          // sends and receives
+  std::map<std::string, std::uint64_t> messages_with_;  // by pair
   std::unique_ptr<Lane> collectives_;
   std::map<std::string, std::unique_ptr<Lane>> lanes_;
   bool coalescing_ = false;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "driver/services.h"
 
@@ -93,24 +94,24 @@ std::string ProcessGroupHccl::Shared::who_is_missing(std::uint64_t call) const {
 
 void ProcessGroupHccl::Shared::meet_on_board(const Job& job) const {
   const auto call = job.work->about().number;
-  board->arrive(rank, call, job.text);
+  const std::string mine = Board::fitting(job.text);
+  board->arrive(rank, call, mine, job.counts);
   for (int other = 0; other < size;) {
     const auto seen = board->changes();
     const auto peer = board->look(other, call);
     if (peer.here) {
-      if (!peer.text.empty() &&
-          peer.text != job.text.substr(0, Board::kText - 1)) {
+      if (!peer.text.empty() && peer.text != mine) {
         throw_disagreement(
             "hccl: the ranks of group " + group + " disagree on call " +
             std::to_string(call) + ": rank " + std::to_string(rank) +
-            " asked for " + job.text + ", rank " + std::to_string(other) +
-            " for " + peer.text +
+            " asked for " + mine + ", rank " + std::to_string(other) + " for " +
+            peer.text +
             ". Nothing was computed, and the group can be used again.");
       }
       ++other;
       continue;
     }
-    if (aborted.load()) {
+    if (aborted.load() || lanes_are_ending()) {
       throw_backend_error("hccl: " + job.named() + " was aborted.");
     }
     if (!peer.alive) {
@@ -127,15 +128,48 @@ void ProcessGroupHccl::Shared::meet_on_board(const Job& job) const {
     // Short: a process that ends wakes nobody.
     board->wait(seen, std::min(time_left(job.deadline), Milliseconds(50)));
   }
+  if (!job.counts.empty()) {
+    std::vector<std::vector<std::int64_t>> of_ranks;
+    for (int other = 0; other < size; ++other) {
+      of_ranks.push_back(board->counts(other, call));
+    }
+    check_counts(job, of_ranks);
+  }
+}
+
+void ProcessGroupHccl::Shared::check_counts(
+    const Job& job,
+    const std::vector<std::vector<std::int64_t>>& of_ranks) const {
+  const auto n = static_cast<std::size_t>(size);
+  for (std::size_t from = 0; from < n; ++from) {
+    for (std::size_t to = 0; to < n; ++to) {
+      const std::int64_t sent = of_ranks[from][to];
+      const std::int64_t room = of_ranks[to][n + from];
+      if (sent != room) {
+        throw_disagreement(c10::str(
+            "hccl: the ranks of group ",
+            group,
+            " disagree on ",
+            job.named(),
+            ": rank ",
+            from,
+            " sends ",
+            sent,
+            " bytes to rank ",
+            to,
+            ", which has room for ",
+            room,
+            ". Nothing was computed, and the group can be used again."));
+      }
+    }
+  }
 }
 
 // Ranks on several machines: the same through Gloo, one small message more.
 void ProcessGroupHccl::Shared::meet_by_gloo(const Job& job) const {
   at::Tensor mine = at::zeros({Board::kText}, at::kByte);
-  std::memcpy(
-      mine.data_ptr(),
-      job.text.data(),
-      std::min<std::size_t>(job.text.size(), Board::kText - 1));
+  const std::string told = Board::fitting(job.text);
+  std::memcpy(mine.data_ptr(), told.data(), told.size());
   at::Tensor all =
       at::zeros({size * static_cast<int64_t>(Board::kText)}, at::kByte);
   c10d::AllgatherOptions options;
@@ -150,6 +184,20 @@ void ProcessGroupHccl::Shared::meet_by_gloo(const Job& job) const {
           ": rank " + std::to_string(other) + " asked for " + text +
           ". Nothing was computed, and the group can be used again.");
     }
+  }
+  if (!job.counts.empty()) {
+    const auto width = static_cast<int64_t>(job.counts.size());
+    at::Tensor counts = at::from_blob(
+        const_cast<std::int64_t*>(job.counts.data()), {width}, at::kLong);
+    at::Tensor every = at::empty({size * width}, at::kLong);
+    options.timeout = time_left(job.deadline);
+    gloo->_allgather_base(every, counts, options)->wait();
+    std::vector<std::vector<std::int64_t>> of_ranks;
+    for (int other = 0; other < size; ++other) {
+      const auto* const first = every.const_data_ptr<int64_t>() + other * width;
+      of_ranks.emplace_back(first, first + width);
+    }
+    check_counts(job, of_ranks);
   }
 }
 
@@ -166,20 +214,32 @@ void ProcessGroupHccl::Shared::meet(const Job& job) const {
 
 // ---- running ----
 
-std::string ProcessGroupHccl::Shared::explained(
-    const Job& job, const std::string& error) const {
-  // In Gloo's hands the calls are equal: whoever misses the next is the cause.
-  std::string missing;
+std::string ProcessGroupHccl::Shared::who_is_gone() const {
+  std::string gone;
   for (int other = 0; board && other < size; ++other) {
     const auto peer = board->look(other, ~std::uint64_t{0});
     if (other != rank && (!peer.alive || peer.stopped)) {
-      missing += " Rank " + std::to_string(other) + " (process " +
-                 std::to_string(peer.pid) + ") " +
-                 (peer.alive ? "is stopped." : "has ended.");
+      gone += " Rank " + std::to_string(other) + " (process " +
+              std::to_string(peer.pid) + ") " +
+              (peer.alive ? "is stopped." : "has ended.");
     }
   }
+  return gone;
+}
+
+std::string ProcessGroupHccl::Shared::explained(
+    const Job& job, const std::string& error) const {
+  // A process that ends closes its connections first and is gone a little
+  // later.
+  std::string gone = who_is_gone();
+  const auto until = std::min(
+      job.deadline, steady_clock::now() + std::chrono::milliseconds(500));
+  while (board && gone.empty() && steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    gone = who_is_gone();
+  }
   return "hccl: " + job.named() + " of group " + group + " failed on rank " +
-         std::to_string(rank) + " of " + std::to_string(size) + "." + missing +
+         std::to_string(rank) + " of " + std::to_string(size) + "." + gone +
          " Gloo says: " + error.substr(0, error.find('\n')) +
          " The group cannot be used any more: destroy it and make a new one.";
 }
@@ -204,7 +264,21 @@ void ProcessGroupHccl::Shared::call_back(
   callbacks_.back()->submit(job);
 }
 
+void ProcessGroupHccl::Shared::drain_callbacks(double seconds) {
+  std::vector<Lane*> lanes;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& lane : callbacks_) {
+      lanes.push_back(lane.get());  // which stay as long as the group
+    }
+  }
+  for (const Lane* const lane : lanes) {
+    lane->drain(seconds);
+  }
+}
+
 void ProcessGroupHccl::Shared::finish(Job& job, std::exception_ptr error) {
+  stop_if_ending();  // before anything is released
   const auto work = job.work;
   if (error != nullptr && work->about().stream_waits) {
     const std::lock_guard lock(mutex_);
@@ -246,10 +320,18 @@ void ProcessGroupHccl::Shared::run(Job& job, bool meeting) {
       meet(job);
     }
     met = true;
+    const profiler::Ticks met_at =
+        job.asked.heard ? c10::getApproximateTime() : profiler::Ticks{0};
     recorder.started(job.record);
     job.body(job);
     job.arguments.store();
-    profiler::on_collective(job.asked, job.arguments.device(), job.text, begin);
+    profiler::on_collective(
+        job.asked,
+        {.device = job.arguments.device(),
+         .text = job.text,
+         .bytes = job.arguments.bytes_of_this_rank(),
+         .begin = begin,
+         .met = met_at});
     recorder.completed(job.record);
     finish(job, nullptr);
   } catch (const Disagreement& error) {

@@ -30,12 +30,19 @@ struct ProcessGroupHccl::Shared {
   // Errors of earlier calls that no wait() could raise.
   void raise_unseen();
   std::vector<c10::intrusive_ptr<HcclWork>> pending() const;
+  // Waits for what follows futures, at most so long.
+  void drain_callbacks(double seconds);
 
  private:
   void meet_on_board(const Job& job) const;
   void meet_by_gloo(const Job& job) const;
+  // Every rank sees the counts of all, so that all agree on what is wrong.
+  void check_counts(
+      const Job& job,
+      const std::vector<std::vector<std::int64_t>>& of_ranks) const;
   std::string explained(const Job& job, const std::string& error) const;
   std::string who_is_missing(std::uint64_t call) const;
+  std::string who_is_gone() const;  // whatever call they are at
   void finish(Job& job, std::exception_ptr error);
   // On a thread of its own: what follows a future may wait for another one.
   void call_back(const c10::intrusive_ptr<HcclWork>& work);

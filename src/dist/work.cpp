@@ -4,6 +4,7 @@
 
 #include <c10/core/DeviceGuard.h>
 
+#include "dist/lane.h"
 #include "driver/registry.h"
 #include "runtime/device.h"
 #include "runtime/stream.h"
@@ -18,9 +19,18 @@ void Completion::set() {
   changed.notify_all();
 }
 
+namespace {
+
+// Lanes that have ended for ever complete nothing: Note [Ending] in lane.h.
+constexpr std::chrono::milliseconds kLook(100);
+
+}  // namespace
+
 void Completion::wait() {
   std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return done; });
+  while (!done && !lanes_are_ending()) {
+    changed.wait_for(lock, kLook);
+  }
 }
 
 HcclWork::HcclWork(About about, std::vector<at::Tensor> outputs)
@@ -91,7 +101,15 @@ bool HcclWork::wait(std::chrono::milliseconds timeout) {
   {
     std::unique_lock lock(mutex_);
     if (timeout == kNoTimeout) {
-      cv_.wait(lock, [&] { return completed_; });
+      while (!completed_ && !lanes_are_ending()) {
+        cv_.wait_for(lock, kLook);
+      }
+      TORCH_CHECK_WITH(
+          DistBackendError,
+          completed_,
+          "hccl: ",
+          about_.text,
+          " was still under way when Python ended.");
     } else {
       const bool done = cv_.wait_for(lock, timeout, [&] { return completed_; });
       TORCH_CHECK_WITH(

@@ -234,6 +234,9 @@ class Session final : public libkineto::IActivityProfilerSession {
     if (record.bytes != 0) {
       work.addMetadata("bytes", record.bytes);
     }
+    if (record.kind == Record::kCollective) {
+      work.addMetadata("waited (ns)", record.met_ns - record.begin_ns);
+    }
     lanes_[record.device].insert(record.lane);
     ++buffer_->gpuOpCount;
     finish(logger, work, op, flow, false);

@@ -53,6 +53,7 @@ struct Record {
   Ticks launched = 0;  // on the host
   Ticks returned = 0;
   Ticks begin = 0;
+  Ticks met = 0;  // of a collective: when every rank had come
   Ticks end = 0;
   npu_event before = nullptr;
   npu_event after = nullptr;
@@ -61,6 +62,7 @@ struct Record {
   std::int64_t launched_ns = 0;
   std::int64_t returned_ns = 0;
   std::int64_t begin_ns = 0;
+  std::int64_t met_ns = 0;
   std::int64_t end_ns = 0;
 };
 

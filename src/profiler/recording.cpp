@@ -144,6 +144,7 @@ void Recording::fill_host_times(std::vector<Record>& records) {
     record.returned_ns = to_ns(record.returned);
     if (record.timing == Record::kTicks) {
       record.begin_ns = to_ns(record.begin);
+      record.met_ns = to_ns(record.met);
       record.end_ns = to_ns(record.end);
       record.timing = Record::kKnown;
     }

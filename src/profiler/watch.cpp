@@ -103,25 +103,24 @@ Asked ask_for_collective_slowly() {
       c10::getApproximateTime()};
 }
 
-void on_collective(
-    const Asked& asked,
-    c10::DeviceIndex device,
-    const std::string& text,
-    Ticks begin) {
+void on_collective(const Asked& asked, const Collective& collective) {
   if (!asked.heard) {
     return;
   }
+  const std::string& text = collective.text;
   Record record;
   record.kind = Record::kCollective;
   record.origin = asked.origin;
-  record.device = device;
+  record.device = collective.device;
   record.lane = kCollectiveLane;
   record.thread = asked.thread;
   record.name = lasting("hccl::" + text.substr(0, text.find(' ')));
   record.label = lasting(text);
+  record.bytes = collective.bytes;
   record.launched = asked.at;
   record.returned = asked.at;
-  record.begin = begin;
+  record.begin = collective.begin;
+  record.met = collective.met;
   record.end = c10::getApproximateTime();
   Recording::instance().add(std::move(record));
 }

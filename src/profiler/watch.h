@@ -34,10 +34,14 @@ Asked ask_for_collective_slowly();
 inline Asked ask_for_collective() {
   return calls_are_heard() ? ask_for_collective_slowly() : Asked{};
 }
-void on_collective(
-    const Asked& asked,
-    c10::DeviceIndex device,
-    const std::string& text,
-    Ticks begin);
+// Done, now. `bytes` are this rank's own.
+struct Collective {
+  c10::DeviceIndex device = 0;
+  const std::string& text;
+  std::uint64_t bytes = 0;
+  Ticks begin = 0;
+  Ticks met = 0;  // the ranks had all come
+};
+void on_collective(const Asked& asked, const Collective& collective);
 
 }  // namespace npu::profiler

@@ -6,6 +6,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "dist/flight_recorder.h"
+#include "dist/lane.h"
 #include "dist/process_group.h"
 #include "python/bindings.h"
 
@@ -117,6 +118,10 @@ void bind_distributed(py::module_& m) {
     bind_group(into);
     bind_flight_recorder(into.def_submodule("_distributed_c10d"));
   });
+  m.def(
+      "_end_lanes",
+      [] { dist::end_lanes(std::chrono::seconds(2)); },
+      py::call_guard<py::gil_scoped_release>());
   m.def("_set_gloo_factory", [](const py::function& function) {
     // For the life of the process: groups are split without Python.
     auto* kept = new py::function(function);

@@ -276,6 +276,26 @@ def wrong_arguments(rank, size):
             dist.broadcast(x, 0)
         else:
             dist.all_reduce(x)
+    with pytest.raises(ValueError, match="dense"):
+        dist.all_reduce(torch.eye(3, device="npu").to_sparse())
+    with pytest.raises(ValueError, match="elements share memory"):
+        dist.all_reduce(torch.ones(3, device="npu").expand(2, 3))
+    # Rank 0 sends one row too many to rank 1.
+    rows = torch.ones(size + (rank == 0), 2, device="npu")
+    splits = [1 + (rank == 0 and r == 1) for r in range(size)]
+    message = "rank 0 sends 16 bytes to rank 1, which has room for 8"
+    with pytest.raises(dist.DistBackendError, match=message):
+        dist.all_to_all_single(torch.empty(size, 2, device="npu"), rows, None, splits)
+    with pytest.raises(dist.DistBackendError, match=message):
+        dist.all_to_all(
+            [torch.empty(2, device="npu") for _ in range(size)],
+            list(rows.flatten().split([2 * s for s in splits])),
+        )
+    # What differs stands at the end of a long list.
+    many = [torch.ones(3, device="npu") for _ in range(40)] + [torch.ones(3 + rank, device="npu")]
+    with pytest.raises(dist.DistBackendError, match="disagree"):
+        dist.all_reduce_coalesced(many)
+    assert all(t.eq(1).all() for t in many)
     dist.all_reduce(x)  # the group goes on
     assert x.tolist() == [4.0] * 4
 

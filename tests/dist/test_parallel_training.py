@@ -71,6 +71,26 @@ def ddp(rank, size):
         assert all(p.grad.isfinite().all() for p in net.parameters())
 
 
+def timed_by_ddp(rank, size):
+    """DDP has a clock for the device: no warning, and the times it logs are there."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        net = DDP(model().to("npu"))
+        for number in range(12):  # it logs the tenth step
+            x, y = batch(number)
+            torch.nn.functional.mse_loss(net(x.to("npu")), y.to("npu")).backward()
+    said = net._get_ddp_logging_data()
+    names = ("forward_compute", "backward_compute", "backward_comm")
+    return [said[f"avg_{name}_time"] for name in names]
+
+
+def test_ddp_has_times(four):
+    for times in four.run(timed_by_ddp):
+        assert all(time > 0 for time in times), times
+
+
 def accumulated(rank, size):
     """no_sync: two half batches are one batch."""
     net = DDP(model().to("npu"))

@@ -30,6 +30,7 @@ _MARK = "--- end of a command ---"
 _LOOSE = (  # what differs from run to run, and what stands for it
     (re.compile(r"(?<!\d)\d{4}-\d\d-\d\d--?\d\d-\d\d(-\d\d)?(?!\d)"), "TIME"),
     (re.compile(r"(?<![a-z])pid:? ?\d+"), "PID"),
+    (re.compile(r"\(process \d+\)"), "PROCESS"),
     (re.compile(r"\b\d{12,}\b"), "ADDRESS"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "HASH"),
     (re.compile(r"(?<![\w./])/(?:[\w.+-]+/)+"), "/"),
@@ -124,6 +125,7 @@ class Session:
             ("python", ""),
             ("op-tools", "-m op_tools"),
             ("opennpu", "-m opennpu"),
+            ("torchrun", "-m torch.distributed.run"),
         ):
             (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
             (tools / name).chmod(0o755)

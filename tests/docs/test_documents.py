@@ -9,7 +9,15 @@ import torch
 
 ROOT = Path(__file__).parents[2]
 # A translation with the same blocks is not run again.
-NAMES = ("graph-mode", "tools", "onnx", "custom-operators", "profiling")
+NAMES = (
+    "graph-mode",
+    "tools",
+    "onnx",
+    "custom-operators",
+    "profiling",
+    "distributed",
+    "ecosystem",
+)
 RUN = ["README.md", "README.zh-CN.md", *(f"docs/{name}.md" for name in NAMES)]
 TRANSLATED = {f"docs/{name}.md": f"docs/zh-CN/{name}.md" for name in NAMES}
 

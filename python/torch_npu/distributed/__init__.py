@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from datetime import timedelta
 
@@ -13,6 +14,7 @@ from torch.distributed import distributed_c10d as c10d
 from torch_npu import _C
 
 _C._bind_distributed(_C)
+atexit.register(_C._end_lanes)
 ProcessGroupHCCL = _C.ProcessGroupHCCL
 ProcessGroupHCCL.Options = _C.ProcessGroupHCCLOptions
 

@@ -8,7 +8,7 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from . import folder
+from . import communication, folder
 from .trace import Op, Trace, Work
 
 _MIB = 1024 * 1024
@@ -25,6 +25,8 @@ def write(profile: Path) -> None:
     _csv(out / "kernel_details.csv", kernel_columns(trace), kernel_rows(trace))
     _csv(out / "op_statistic.csv", STATISTIC, statistic_rows(trace))
     _csv(out / "step_trace_time.csv", STEPS, step_rows(trace))
+    if talk := communication.content(trace):
+        folder.write_json(out / "communication.json", talk)
     if trace.memory:
         _csv(out / "memory_record.csv", MEMORY, memory_rows(trace))
 
