@@ -26,9 +26,10 @@ IDLE = """
 import torch, torch_npu, sys, time
 a = torch.ones(10, device="npu") + 1
 print(torch_npu._C._top_page(), flush=True)
-sys.stdin.readline()
-print(torch_npu._C._watched_for(), flush=True)
-sys.stdin.readline()
+for line in sys.stdin:                # each is a question
+    if not line.strip():
+        break
+    print(torch_npu._C._watched_for(), flush=True)
 """
 
 
@@ -82,6 +83,13 @@ def settled(condition, seconds=30.0):
     return False
 
 
+def asked(process):
+    """What a program says that answers each line."""
+    process.stdin.write("?\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
 def is_busy(process):
     seen = look_at(process)
     return bool(seen.answers and seen.devices and seen.devices[0].busy > 0.2)
@@ -127,10 +135,8 @@ def test_the_life_of_a_page(folder):
     with running(IDLE, folder) as process:
         seen = look_at(process)
         assert seen.answers and seen.devices[0].busy == 0
-        time.sleep(2.5)  # two seconds after the last look it sleeps again
-        process.stdin.write("\n")
-        process.stdin.flush()
-        assert process.stdout.readline().strip() == "0"  # nobody looks, nothing is counted
+        # Two seconds after the last look it sleeps again: nobody looks, nothing is counted.
+        assert settled(lambda: asked(process) == "0")
 
         process.send_signal(signal.SIGSTOP)
         state = f"/proc/{process.pid}/stat"

@@ -22,7 +22,7 @@ with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as
         y = x + y
     torch.npu.synchronize()
     middle = time.time()
-    torch_npu._C._sleep(200_000_000)
+    torch_npu._C._sleep(1_000_000_000)  # far longer than a busy machine keeps a thread waiting
     z = x + x                      # behind the sleep
     with torch.npu.stream(side):
         w = x + x                  # not behind it
@@ -43,11 +43,11 @@ base = int(json.load(open("trace.json")).get("baseTimeNanoseconds", 0)) / 1e9
 at = lambda w: base + w["ts"] / 1e6
 slack = 0.02
 assert began - slack <= at(main[0]) and at(main[19]) <= middle + slack
-assert at(main[20]) >= middle + 0.2 - slack, at(main[20]) - middle
+assert at(main[20]) >= middle + 1.0 - slack, at(main[20]) - middle
 assert at(main[20]) <= ended + slack
-assert at(other) < middle + 0.2, at(other) - middle
+assert at(other) < at(main[20]), at(other) - middle
 launch = trace.launches[main[20]["args"]["correlation"]]
-assert main[20]["ts"] - launch["ts"] > 150_000   # the host did not wait
+assert main[20]["ts"] - launch["ts"] > 100_000   # the host did not wait
 assert torch.equal(z.cpu(), torch.full((4096,), 2.0))
 """
 

@@ -66,8 +66,8 @@ class Trace:
         return by_lane
 
 
-def overlaps(works, slack_us=0.0):
-    """Pairs of one lane that were under way at once."""
+def overlaps(works, slack_us=0.002):
+    """Pairs of one lane that were under way at once; times are rounded to nanoseconds."""
     works = sorted(works, key=lambda w: w["ts"])
     return [
         (a["name"], b["name"])
