@@ -44,6 +44,48 @@ def test_the_installation_proves_itself(tmp_path):
     assert done.returncode == 0 and done.stdout.rstrip().endswith("OK"), done.stdout + done.stderr
 
 
+DIV = """
+import numpy as np, torch, torch_npu
+from torch_npu.testing.testcase import TestCase, run_tests
+
+class TestDiv(TestCase):
+    def test_div(self):
+        for dtype in (np.float32, np.float16, np.int32):
+            a = torch.from_numpy(np.arange(1, 13).reshape(3, 4).astype(dtype))
+            b = torch.from_numpy(np.full((3, 4), 4, dtype))
+            wanted = a.float() / b.float()
+            self.assertRtolEqual(torch.div(a.to("npu"), b.npu()).cpu().float().numpy(), wanted.numpy())
+            self.assertEqual(torch.div(a.npu(), 4, rounding_mode="floor").cpu(), (wanted.floor()).to(a.dtype))
+
+if __name__ == "__main__":
+    run_tests()
+"""
+
+
+def test_a_test_of_theirs_proves_it_too(tmp_path):
+    """`python3 test_div.py`, with their classes: OK."""
+    (tmp_path / "test_div.py").write_text(DIV)
+    done = interpreter.run(["test_div.py"], cwd=tmp_path, timeout=120, exact=True)
+    assert done.returncode == 0 and done.stderr.rstrip().endswith("OK"), done.stdout + done.stderr
+
+
+def test_the_build_command_is_theirs():
+    """`bash ci/build.sh --python=3.8`: the same script and option; a Python that is too old is named."""
+    script = str(ROOT / "ci" / "build.sh")
+    done = subprocess.run(["bash", script, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "--python=" in done.stdout
+    done = subprocess.run(["bash", script, "--python=3.8"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "python3.8 is not installed" in done.stderr or "3.10 or later" in done.stderr
+
+
+def test_tools_that_are_too_old_are_said():
+    """cmake and gcc below what is needed: cmake says both versions itself, C++20 is asked for by name."""
+    lists = (ROOT / "CMakeLists.txt").read_text()
+    assert re.search(r"cmake_minimum_required\(VERSION 3\.\d+\)", lists)
+    assert "CMAKE_CXX_STANDARD 20" in lists and "CMAKE_CXX_STANDARD_REQUIRED ON" in lists
+
+
 def test_versions_are_told(tmp_path):
     """The table of versions: ours is built for one series of torch, says so, and names both when they differ."""
     assert re.fullmatch(r"2\.\d+\.\d+\+opennpu", torch_npu.__version__)
