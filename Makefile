@@ -40,7 +40,7 @@ help: ## show this list
 setup: build/.setup ## system packages, .venv, PyTorch and the Python tools
 
 # torch first and pinned: whatever needs torch must find it there, never fetch another.
-build/.setup: scripts/system_packages.sh requirements-dev.txt
+build/.setup: scripts/system_packages.sh requirements.txt requirements-dev.txt
 	@scripts/system_packages.sh $(PYTHON)
 	@mkdir -p build
 	@if [ -n "$(VENV)" ] && [ ! -x $(PY) ]; then $(PYTHON) -m venv $(VENV); fi
@@ -136,7 +136,7 @@ wheel: setup ## fill dist/ with opennpu, opennpu-tools, the torch_npu metadata a
 	  TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PY) -m pip wheel -q --no-build-isolation --no-deps -w dist $$project || exit 1; done
 	@ls -1 dist
 
-test-wheel: wheel ## the tools' wheel alone, then the plugin's beside it, in a new environment
+test-wheel: wheel ## the tools' wheel alone, then the plugin's beside it, in a new environment; then operator packs, offline
 	@TORCH_SPEC="$(TORCH_SPEC)" PIP_FLAGS="$(PIP_FLAGS)" scripts/test_wheels.sh $(PYTHON)
 
 bench: build ## the ratios of docs/performance.md, measured here

@@ -1,23 +1,32 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs dist/ into a new environment, as a user would: the tools' wheel without the plugin first,
-# whose self-test has to pass on its own, then the plugin's beside it, then an operator pack that is
-# begun, built, installed and tested with nothing else.
+# whose self-test has to pass on its own, then the plugin's beside it, then operator packs that are
+# begun, built, installed and tested with nothing else: from an empty folder, without a network and
+# without a compiler cache.
 #
 #   scripts/test_wheels.sh PYTHON          TORCH_SPEC, PIP_FLAGS: as in the Makefile
 #
-# TORCH_FROM=DIR borrows torch, and what it and the tools need, from a folder of packages: nothing is fetched.
+# TORCH_FROM=DIR borrows torch, and what it and the tools need, from a site-packages folder: nothing is fetched.
 set -euo pipefail
 dist=$(cd "$(dirname "$0")/../dist" && pwd)
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
+unset PYTHONPATH
 "$1" -m venv "$place/venv"
 cd "$place" # the checkout must not be found by accident
 python=$place/venv/bin/python
+site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 install() { "$python" -m pip install -q --disable-pip-version-check ${PIP_FLAGS:-} "$@"; }
 
 if [ -n "${TORCH_FROM:-}" ]; then
-  echo "$TORCH_FROM" >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/borrowed.pth"
+  # Every package of the folder but ours.
+  for package in "$TORCH_FROM"/*; do
+    case ${package##*/} in
+      torch_npu* | torchair* | opennpu* | op_tools* | op_tools_* | ditorch* | apex* | pip | pip-* | __pycache__) ;;
+      *) [ -e "$site/${package##*/}" ] || ln -s "$package" "$site/" ;;
+    esac
+  done
   PIP_FLAGS="--no-index --no-deps"
   install "$dist"/opennpu_tools-*.whl
 else
@@ -27,20 +36,39 @@ fi
 "$python" -m op_tools.selftest
 "$place/venv/bin/op-tools" --help >/dev/null
 
-install --no-deps "$dist"/opennpu-*.whl "$dist"/torch_npu-*.whl
+# torch is there and fits; pyyaml comes with it where it is not.
+install "$dist"/opennpu-*.whl "$dist"/torch_npu-*.whl
 "$place/venv/bin/opennpu" doctor
 "$python" -m op_tools.selftest
 
-# An operator pack against nothing but what is installed; from here on offline.
-[ -n "${TORCH_FROM:-}" ] || install pyyaml
-export PATH=$place/venv/bin:$PATH XDG_CACHE_HOME=$place/cache
-begun=$SECONDS
-opennpu pack new my_ops
-cd my_ops
+# ---- operator packs ------------------------------------------------------------------
+# A network namespace of its own has no way out. Where the system allows none, only pip is kept offline.
+offline=()
+if unshare -rn true 2>/dev/null; then
+  offline=(unshare -rn)
+  if "${offline[@]}" "$python" -c 'import socket; socket.create_connection(("1.1.1.1", 443), 3)' 2>/dev/null; then
+    echo "the network is still there" >&2
+    exit 1
+  fi
+else
+  echo "note: no network namespace here; the packs' steps could reach the network" >&2
+fi
+export PATH=$place/venv/bin:$PATH XDG_CACHE_HOME=$place/cache CCACHE_DISABLE=1 PIP_NO_INDEX=1
+for kind in cpp stable python; do
+  mkdir "$place/$kind"
+  begun=$SECONDS
+  "${offline[@]}" bash -euo pipefail -s "$kind" "$place/$kind" <<'STEPS'
+cd "$2" # empty
+name=my_$1
+opennpu pack new "$name" --kind "$1"
+cd "$name"
+opennpu pack check
 opennpu pack build
-"$python" -m pip install -q --disable-pip-version-check --no-index --no-deps dist/*.whl
-"$python" tests/test_my_ops.py
-cd "$place" # from another folder than the project's
-opennpu pack list | grep -q 'my_ops: 1 operators.*: loaded'
-opennpu ops --why my_ops::scaled_add | grep -q 'of the pack'
-echo "operator pack: new, build, install, test in $((SECONDS - begun)) s"
+pip install -q --disable-pip-version-check --no-deps dist/*.whl
+python tests/test_"$name".py
+cd .. # from another folder than the project's
+opennpu pack list | grep "$name: 1 operators.*: loaded"
+opennpu ops --why "$name::scaled_add" | grep "pack: $name, loaded"
+STEPS
+  echo "operator pack of kind $kind: new, check, build, install, test in $((SECONDS - begun)) s"
+done

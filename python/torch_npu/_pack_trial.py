@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pack's first load, in a process that may end by it: python -m torch_npu._pack_trial NAME MODULE."""
+"""A pack's first load, in a process that may end by it: python -m torch_npu._pack_trial NAME MODULE FOLDER."""
 
 import sys
+from pathlib import Path
 
 
 def main() -> int:
@@ -9,7 +10,8 @@ def main() -> int:
     from torch_npu import _packs
 
     try:
-        pack = _packs.read(*sys.argv[1:3])
+        name, module, folder = sys.argv[1:4]
+        pack = _packs.read(name, module, Path(folder))
         check_yaml(pack)
         _packs.load(pack)
     except _packs.Broken as why:

@@ -54,17 +54,19 @@ class Broken(Exception):
     """Why a pack is left out."""
 
 
-def found() -> list[tuple[str, str]]:
-    """(name, module) of every pack installed, in order of names."""
+def found() -> list[tuple[str, str, Path]]:
+    """(name, module, folder) of every pack installed, in order of names.
+
+    The folder is where the distribution was installed: a project of the same name in the working folder, which
+    Python's path may begin with, is not it.
+    """
     points = importlib.metadata.entry_points(group=GROUP)
-    return sorted({(p.name, p.value) for p in points})
+    return sorted({(p.name, p.value, Path(p.dist.locate_file(p.value))) for p in points})
 
 
-def read(name: str, module: str) -> Pack:
-    spec = importlib.util.find_spec(module)
-    if spec is None or not spec.submodule_search_locations:
-        raise Broken(f"its package {module} is not there. Install it again")
-    folder = Path(next(iter(spec.submodule_search_locations)))
+def read(name: str, module: str, folder: Path) -> Pack:
+    if not (folder / "__init__.py").is_file():
+        raise Broken(f"its package {folder} is not there. Install it again")
     file = folder / MANIFEST
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
@@ -77,6 +79,14 @@ def read(name: str, module: str) -> Pack:
         ) from None
     manifest["module"] = module
     return Pack(name, folder, manifest)
+
+
+def check_name(pack: Pack) -> None:
+    twin = next((p for p in ALL if p.name == pack.name), None)
+    if twin is not None:
+        raise Broken(
+            f"{pack.folder}: {twin.folder} is a pack of the same name. Uninstall one of them"
+        )
 
 
 def check_versions(pack: Pack) -> None:
@@ -141,11 +151,15 @@ def _try_in_child(pack: Pack) -> str:
     """Empty when a child process loaded it; else why not."""
     environment = {**os.environ, "NPU_PACKS": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    command = [sys.executable, "-m", "torch_npu._pack_trial", pack.name, pack.manifest["module"]]
+    command = [
+        sys.executable, "-m", "torch_npu._pack_trial", pack.name, pack.manifest["module"], str(pack.folder),
+    ]  # fmt: skip
     try:
+        # -m puts the working folder first on Python's path.
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=TRIAL_SECONDS
-        )
+            command, env=environment, capture_output=True, text=True, timeout=TRIAL_SECONDS,
+            cwd=pack.folder.parent,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"loading it took more than {TRIAL_SECONDS} s in a trial"
     if done.returncode < 0:
@@ -186,7 +200,7 @@ def load(pack: Pack) -> None:
     if pack.manifest.get("kernels"):
         _C._add_pack_file(str(pack.library))
     try:
-        module = importlib.import_module(pack.manifest["module"])
+        module = _import(pack)
         if kind == "python":
             from torch_npu._python_packs import register
 
@@ -196,6 +210,22 @@ def load(pack: Pack) -> None:
     except Exception as error:
         raise Broken(f"{_place(error, pack)}: {type(error).__name__}: {error}") from None
     _custom_ops.add_methods(pack.manifest.get("methods", ()))
+
+
+def _import(pack: Pack):
+    """The package as it was installed, also where Python's path leads to another of its name first."""
+    name = pack.manifest["module"]
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(
+            name, pack.folder / "__init__.py", submodule_search_locations=[str(pack.folder)]
+        )
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]
 
 
 def _load_stable(pack: Pack) -> None:
@@ -228,17 +258,29 @@ def _place(error: BaseException, pack: Pack) -> str:
     return place
 
 
+def switched_off() -> bool:
+    return os.environ.get("NPU_PACKS") == "0"
+
+
+def why_none() -> str:
+    """Why ALL is empty."""
+    if switched_off():
+        return "NPU_PACKS=0: no pack is loaded. Unset it"
+    return "no operator pack is installed in this environment"
+
+
 def load_all() -> None:
     """Called once, when torch_npu is imported."""
     from torch_npu import _C
 
     _C._set_definer(lambda name: getattr(torch.ops.npu, name, None))
-    if os.environ.get("NPU_PACKS") == "0":
+    if switched_off():
         return
-    for name, module in found():
-        pack = Pack(name, Path(), {"operators": []})
+    for name, module, folder in found():
+        pack = Pack(name, folder, {"operators": []})
         try:
-            pack = read(name, module)
+            check_name(pack)
+            pack = read(name, module, folder)
             check_versions(pack)
             tried(pack)
             load(pack)

@@ -45,10 +45,12 @@ class Site:
             if not (own / parsed.name).exists():
                 (own / parsed.name).symlink_to(parsed)
 
-    def run(self, code: str, **variables):
+    def run(self, code: str, cwd: Path | None = None, **variables):
         (self.scratch / "run").mkdir(exist_ok=True)
         environment = {
             **os.environ, "PYTHONPATH": str(self.folder),
             "XDG_CACHE_HOME": str(self.scratch / "cache"), **variables,
         }  # fmt: skip
-        return interpreter.run(["-c", code], cwd=self.scratch / "run", env=environment, timeout=300)
+        return interpreter.run(
+            ["-c", code], cwd=cwd or self.scratch / "run", env=environment, timeout=300
+        )

@@ -34,6 +34,14 @@ def test_opens_nothing(run_python):
     )
 
 
+def test_needs_no_numpy(run_python):
+    """torch's wheel brings none."""
+    run_python(
+        "import sys; sys.modules['numpy'] = None\n"
+        "import torch, torch_npu; assert (torch.ones(2).npu() + 1).tolist() == [2, 2]"
+    )
+
+
 @pytest.mark.skipif(not BY_PIP, reason="`cmake --install` gives no entry points: pip install it")
 def test_autoload(run_python):
     run_python("import torch; assert torch.ones(2, device='npu').sum().item() == 2")

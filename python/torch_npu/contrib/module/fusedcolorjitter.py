@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Brightness, contrast, saturation and hue of an image, changed by one matrix and one offset."""
 
+from __future__ import annotations
+
 import math
 import random
+from typing import TYPE_CHECKING
 
-import numpy as np
 from torch import nn
+
+if TYPE_CHECKING:  # torch_npu is imported where there is no numpy: torch does without
+    import numpy as np
 
 __all__ = ["FusedColorJitter"]
 
 # RGB as brightness Y and two colour differences I and Q, the signals of NTSC television.
-_YIQ = np.array([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]])
+_YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
 
 
 def _colour_matrix(hue: float, saturation: float) -> np.ndarray:
     """Turns I and Q by hue * 255 degrees and stretches them by saturation; for columns of RGB."""
+    import numpy as np
+
     angle = math.radians(hue * 255)
     cos, sin = saturation * math.cos(angle), saturation * math.sin(angle)
     turn = np.array([[1, 0, 0], [0, cos, -sin], [0, sin, cos]])
@@ -48,6 +55,8 @@ class FusedColorJitter(nn.Module):
         self.hue = _range(hue, "hue", 0, -0.5, 0.5)
 
     def forward(self, img):
+        import numpy as np
+
         pixels = np.asarray(img)
         if pixels.ndim != 3 or pixels.shape[2] not in (1, 3, 4):
             raise ValueError(
