@@ -143,6 +143,12 @@ def mark(found: dict[tuple[str, str], Operator], folder: Path) -> list[str]:
         else:
             overload.implemented, operator.module = True, module
             operator.gradient = operator.gradient or not opaque
+    for (
+        operator
+    ) in found.values():  # torch_npu._out_argument writes these from the default's results
+        names = {o.name: o for o in operator.overloads}
+        if operator.name in names and names[operator.name].implemented:
+            names.get(f"{operator.name}.out", names[operator.name]).implemented = True
     done = [o for o in found.values() if o.module]
     for operator in found.values():
         operator.nearest = "" if operator.module else nearest(operator, done)

@@ -7,11 +7,15 @@ them are in torch_npu.ops, one module a family, imported with the first operator
 
 import importlib
 import sys
+import threading
 
 import torch
 from torch._ops import _OpNamespace
 
 from torch_npu import _C
+
+# An operator is found when its kernels are there: threads may ask for one at the same time.
+_defining = threading.RLock()
 
 
 class _Namespace(_OpNamespace):
@@ -24,12 +28,18 @@ class _Namespace(_OpNamespace):
         module, doc, nearest = row
         if module:
             importlib.import_module(f"torch_npu.ops.{module}")
+        with _defining:
+            return vars(self).get(name) or self._define(name, module, doc, nearest)
+
+    def _define(self, name, module, doc, nearest):
         # A pack that defined the name first keeps it.
         if _C._define_custom(self.name, name) and module:
             sys.modules["torch_npu.ops"].register(self.name, name)
             if self.name == "npu":
                 register_symbolic(name)
         packet = super().__getattr__(name)
+        if "out" in packet.overloads():
+            importlib.import_module("torch_npu._out_argument").add(packet)
         packet.__doc__ = describe(self.name, name, module, doc, nearest)
         return packet
 

@@ -9,8 +9,11 @@ Autocast does not reach inside, as on Ascend.
 """
 
 import functools
+import inspect
 
 import torch
+
+from torch_npu.ops._check import line_of
 
 _FUNCTIONS: dict[str, tuple] = {}
 _library: dict[str, torch.library.Library] = {}
@@ -49,12 +52,49 @@ def register(namespace: str, name: str) -> None:
                 getattr(torch.ops.npu, needed)
         elif meta is not None:
             library.impl(bare, meta, "Meta")
+    if whole in _FUNCTIONS and f"{whole}.out" not in _FUNCTIONS:
+        _register_out(namespace, name)
+
+
+def _register_out(namespace: str, name: str) -> None:
+    """`name.out`, where nothing better exists, is the default overload and a copy."""
+    from torch_npu import _out_argument
+
+    function = _out_argument.writes_results(namespace, name)
+    if function is not None:
+        for key in ("CompositeExplicitAutograd", "Meta"):
+            _library[namespace].impl(f"{name}.out", function, key, allow_override=True)
 
 
 def _without_autocast(function):
     @functools.wraps(function)
     def call(*args, **kwargs):
         with torch._C._DisableAutocast():
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except (RuntimeError, IndexError) as error:
+                told = "ERR0" in str(error) and "on the same device" not in str(error)
+                if told or type(error) not in (RuntimeError, IndexError):
+                    raise
+                found = error
+        raise type(found)(_about_the_call(function, args, kwargs, found)) from found
 
     return call
+
+
+def _about_the_call(function, args, kwargs, error) -> str:
+    """What PyTorch refused inside a composition, told of the operator that the user called."""
+    name, places, shapes = function.__name__, {}, []
+    for key, value in inspect.signature(function).bind(*args, **kwargs).arguments.items():
+        tensors = value if isinstance(value, (list, tuple)) else (value,)
+        tensors = [t for t in tensors if isinstance(t, torch.Tensor)]
+        for tensor in tensors:
+            places.setdefault(tensor.device, key)
+        if tensors:
+            shapes.append(f"{key} {', '.join(str(list(t.shape)) for t in tensors)}")
+    where = " and ".join(f"{key} is on {device}" for device, key in places.items())
+    text = f"{where}; all tensors must be on one device."
+    if len(places) < 2 or "device" not in str(error):
+        reason = str(error).splitlines()[0].rstrip(".")
+        text = f"{reason}. The arguments' shapes: {'; '.join(shapes)}."
+    return f"{name}: {text}{line_of('PARAM')}"

@@ -17,7 +17,8 @@ _NUMBERS = {
 }  # fmt: skip
 
 
-def _line(name: str) -> str:
+def line_of(name: str) -> str:
+    """The last line of a message, with the code of an error."""
     from torch_npu.utils._error_code import ErrCode, ops_error
 
     return ops_error(ErrCode[name])
@@ -26,11 +27,11 @@ def _line(name: str) -> str:
 def require(condition, text: str, code: str = "PARAM") -> None:
     """`code`: PARAM for shapes and arguments, TYPE for dtypes, VALUE for values."""
     if not condition:
-        raise RuntimeError(text + _line(code))
+        raise RuntimeError(text + line_of(code))
 
 
 def unsupported(text: str):
-    raise NotImplementedError(text + _line("NOT_SUPPORT"))
+    raise NotImplementedError(text + line_of("NOT_SUPPORT"))
 
 
 def refuse_given(operator: str, **arguments) -> None:
