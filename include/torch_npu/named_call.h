@@ -33,4 +33,13 @@ NPU_NAMED_EXPORT void run_aclnn(
 // The operator that a name means, "aten::add"; "" when there is none.
 NPU_NAMED_EXPORT std::string meaning(const std::string& name);
 
+// A line of the log. `level`: 0 debug, 1 info, 2 warning, 3 error.
+NPU_NAMED_EXPORT void log(
+    int level, const char* file, int line, const char* format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+// "\n[ERROR] ... ERR01001 OPS invalid parameter" of a module's number and a
+// code's.
+NPU_NAMED_EXPORT std::string error_line(int module, int code);
+
 }  // namespace npu::named

@@ -111,7 +111,7 @@ def show_installed() -> int:
         count = len(pack.manifest.get("operators", ()))
         print(f"{pack.name}: {count} operators, {pack.folder}: {pack.state}")
     if not _packs.ALL:
-        print("no operator pack is installed")
+        print(_packs.why_none())
     return 0
 
 

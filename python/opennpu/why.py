@@ -44,22 +44,23 @@ def _describe_pack(pack, row) -> list[str]:
     return lines
 
 
-def _registered(overload: str, row: dict | None) -> list[str]:
+def _registered(overload: str, pack, row: dict | None) -> list[str]:
     import torch
-    from torch_npu import _C
+    from torch_npu import _C, _python_packs
 
     ours = {(name, key): where for pack in _C._packs() for name, key, where in pack["rows"] if key}
+    if pack is not None and pack.state == "loaded" and pack.manifest.get("kind") != "cpp":
+        key = _python_packs.KEYS[row["section"]]
+        ours[overload, key] = f"{pack.yaml.name}:{row['line']}, {pack.manifest['kind']}"
     keys = [k for k in KEYS if torch._C._dispatch_has_kernel_for_dispatch_key(overload, k)]
     lines = []
     for key in keys:
         where = ours.get((overload, key))
-        lines.append(
-            f"  kernel: {key}, {f'of the pack ({where})' if where else 'built in or Python'}"
-        )
+        lines.append(f"  kernel: {key}, {f'of the pack ({where})' if where else 'built in'}")
     if not keys:
         lines.append("  kernel: none for npu: PyTorch's CPU kernel is used, where there is one")
     if row and not any(key in (overload, k) for key, k in ours if key == overload) and keys:
-        lines.append("  so: another registration came after the pack's, or the pack is Python")
+        lines.append("  so: another registration came after the pack's")
     return lines
 
 
@@ -90,7 +91,7 @@ def explain(name: str) -> tuple[int, list[str]]:
         }
         near = difflib.get_close_matches(name, sorted(known), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        packs = ", ".join(f"{p.name} ({p.state})" for p in _packs.ALL) or "none is installed"
+        packs = ", ".join(f"{p.name} ({p.state})" for p in _packs.ALL) or _packs.why_none()
         return 2, [
             f"{name}: no pack lists it and PyTorch has no such operator{hint}",
             f"  packs: {packs}",
@@ -104,7 +105,7 @@ def explain(name: str) -> tuple[int, list[str]]:
         if not rows:
             lines.append("  pack: none lists it")
         if overload in overloads:
-            lines += _registered(overload, rows[0][1] if rows else None)
+            lines += _registered(overload, *(rows[0] if rows else (None, None)))
             # The imitated chip says nothing about an operator that only the pack has.
             if not any(row["section"].startswith("custom") for _, row in rows):
                 lines += _profile(overload)

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
+from torch_npu import _C
 from torch_npu._packs import Broken
 
 KEYS = {
@@ -26,6 +29,18 @@ def function_of(pack, module, row: dict):
     return function
 
 
+def noted(overload: str, function):
+    """The function, its calls counted and, at level debug, logged: as those of C++ packs."""
+    note = _C._pack_call_note(overload)
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        note()
+        return function(*args, **kwargs)
+
+    return call
+
+
 def register(pack, module) -> list:
     """The libraries; they hold the registrations, so that a failure undoes all of them."""
     libraries: dict[str, torch.library.Library] = {}
@@ -39,7 +54,8 @@ def register(pack, module) -> list:
             library = libraries[namespace]
             if "schema" in row:
                 library.define(row["schema"])
-            library.impl(bare, function, KEYS[row["section"]], allow_override=True)
+            kernel = noted(row["overload"], function)
+            library.impl(bare, kernel, KEYS[row["section"]], allow_override=True)
             fake = getattr(module, f"{row['function']}_fake", None)
             if fake is not None:
                 torch.library.register_fake(row["overload"], fake, lib=library)

@@ -8,6 +8,7 @@
 #include "driver/status.h"
 #include "python/bindings.h"
 #include "torch_npu/named_call.h"
+#include "torch_npu/pack.h"
 
 namespace py = pybind11;
 
@@ -51,6 +52,14 @@ void set_definer(py::object definer) {
   });
 }
 
+// Counts the calls of a Python pack's function. Notes live as long as the
+// process, as those of C++ packs do.
+py::cpp_function call_note(const std::string& overload) {
+  auto* const name = new std::string(overload);
+  auto* const note = new pack::CallNote(name->c_str());
+  return py::cpp_function([note] { (*note)(); });
+}
+
 py::list table_of_names() {
   py::list result;
   for (const named::Renamed& row : named::renamed()) {
@@ -65,6 +74,7 @@ py::list table_of_names() {
 void bind_packs(py::module_& m) {
   m.def("_load_pack", &load_pack);
   m.def("_packs", &loaded_packs);
+  m.def("_pack_call_note", &call_note);
   m.def("_pack_calls", [] {
     py::dict result;
     for (const auto& [overload, count] : packs::calls()) {

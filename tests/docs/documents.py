@@ -4,7 +4,7 @@
     python tests/docs/documents.py docs/tools.md [--write]     --write: puts the real output in
 
 A fence's first line says what a block is:
-    python NAME.py    a file of that name
+    LANGUAGE NAME     a file of that name (python use.py, cpp my_ops/csrc/functions.cpp)
     python            a script: it has to end well
     console           `$ command` lines, each followed by what it prints (both streams)
 Other blocks are only to be read. A line `...` stands for any lines. Numbers are compared loosely, as
@@ -133,6 +133,8 @@ class Session:
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         self.env["PATH"] = f"{tools}:{self.env.get('PATH', '')}"
         self.env.update(OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1", PYTHONPATH=str(site))
+        # What a document compiles is found again by the compiler cache: the folder's name is not part of it.
+        self.env.update(CCACHE_BASEDIR=str(self.work), CCACHE_NOHASHDIR="1")
         # `opennpu top` sees the processes of these blocks, not those of other tests.
         (folder / "top").mkdir(mode=0o700)
         self.env["NPU_TOP_FOLDER"] = str(folder / "top")
@@ -160,7 +162,7 @@ class Session:
         """(command, what it really printed) where that is not what the document shows."""
         kind, _, name = block.info.partition(" ")
         body = "\n".join(block.lines) + "\n"
-        if kind == "python":
+        if name or kind == "python":
             (self.work / (name or "block.py")).write_text(body)
         if kind == "python" and not name:
             done = self._shell("python block.py")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The API guide's AddKernelNpu.cpp in a pack: built, found by itself, computes right, seen everywhere."""
 
+import hashlib
 import json
+import re
 from pathlib import Path
 
 RUN = """
@@ -94,6 +96,12 @@ except NotImplementedError as error:
     assert "declines kind 'guide.double/1'" in str(error) and "dtype" in str(error), error
 else:
     raise AssertionError("float64")
+try:
+    torch.ops.guide_ops.doubled(x[0, 0])
+except RuntimeError as error:
+    assert "doubled: a has no dimensions" in str(error) and "ERR01001 OPS invalid parameter" in str(error), error
+else:
+    raise AssertionError("no dimensions")
 w = torch.rand(3).npu().requires_grad_()
 torch.ops.guide_ops.doubled(w).sum().backward()
 assert w.grad.tolist() == [2, 2, 2]
@@ -121,12 +129,24 @@ def test_computes_right(guide):
     assert "left out" not in done.stderr and "Overriding" not in done.stderr, done.stderr
 
 
+# Of the guide's three listings of AddKernelNpu.cpp ("5. 分别实现适配主体函数"), without white space.
+PRINTED = "60f78b465e9e9c5d9207a9aa0ca54f25287caf96757a480f9a2cf634b9ba5072"
+INCLUDES = (
+    "<ATen/Tensor.h>", "<c10/util/SmallVector.h>", '"torch_npu/csrc/core/npu/register/OptionsManager.h"',
+    '"torch_npu/csrc/framework/utils/CalcuOpUtil.h"', '"torch_npu/csrc/framework/utils/OpAdapter.h"',
+    '"torch_npu/csrc/aten/NPUNativeFunctions.h"',
+)  # fmt: skip
+
+
 def test_the_printed_functions_are_the_guides():
-    """AddKernelNpu.inc holds each of the five signatures once, and no line that the guide does not print."""
-    text = Path(__file__).with_name("guide").joinpath("csrc/AddKernelNpu.inc").read_text()
-    assert text.count("NPUNativeFunctions::add(") == 2
-    assert text.count("NPUNativeFunctions::add_(") == 2
-    assert text.count("NPUNativeFunctions::add_out(") == 1
+    """AddKernelNpu.inc is what the guide prints, word for word, and is compiled with the guide's includes."""
+    sources = Path(__file__).with_name("guide") / "csrc"
+    text = (sources / "AddKernelNpu.inc").read_text(encoding="utf-8")
+    assert hashlib.sha256("".join(text.split()).encode()).hexdigest() == PRINTED
+    around = (sources / "AddKernelNpu.cpp").read_text(encoding="utf-8")
+    assert re.findall(r"#include (.+)", around) == [
+        *sorted(INCLUDES[:2]), *sorted(INCLUDES[2:]), '"AddKernelNpu.inc"',
+    ]  # fmt: skip
 
 
 def test_wheel_is_found_by_itself(guide_site):

@@ -35,6 +35,65 @@ assert f(x).tolist() == [3, 3]
     assert done.returncode == 0, done.stderr
 
 
+def test_from_the_projects_own_folder(tmp_path):
+    """As its README says, and as `python -m pytest` does: Python's path begins with the project, which is no pack."""
+    project = new(tmp_path, kind="python")
+    site = Site(build(project), tmp_path)
+    code = "import torch, torch_npu, my_ops; x = torch.ones(2).npu(); print(torch.ops.my_ops.scaled_add(x, x, 2.0).tolist(), my_ops.__file__)"
+    done = site.run(code, cwd=project)
+    assert done.stdout.split("] ")[0] == "[3.0, 3.0", done.stderr
+    assert done.stdout.strip().endswith(str(site.folder / "my_ops/__init__.py")) and not done.stderr
+
+
+@pytest.mark.skipif(
+    os.environ.get("OPENNPU_TEST_FULL") != "1", reason="builds two packs; make test-full"
+)
+def test_two_packs_of_one_name(tmp_path):
+    """The first is loaded; the second is left out, and both are named."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    for folder in (first, second):
+        folder.mkdir()
+        new(folder, kind="python")
+    site = Site(build(first / "my_ops"), tmp_path)
+    other = build(second / "my_ops")
+    # Another distribution with the same entry point.
+    (info,) = other.glob("*.dist-info")
+    info.rename(other / "their_ops-1.0.dist-info")
+    meta = other / "their_ops-1.0.dist-info/METADATA"
+    meta.write_text(meta.read_text().replace("Name: my_ops", "Name: their_ops"))
+    done = site.run(
+        "import torch, torch_npu; x = torch.ones(2).npu(); print(torch.ops.my_ops.scaled_add(x, x, 2.0).tolist())",
+        PYTHONPATH=f"{site.folder}:{other}",
+    )
+    assert done.stdout.strip() == "[3.0, 3.0]"
+    assert f"{other}/my_ops: {site.folder}/my_ops is a pack of the same name" in done.stderr, (
+        done.stderr
+    )
+
+
+def test_two_packs_with_one_operator(tmp_path):
+    """Each loads alone; together the second is left out whole and the first goes on."""
+    sites = []
+    for name in ("first_ops", "second_ops"):
+        project = new(tmp_path, name, "python")
+        text = (project / "ops.yaml").read_text()
+        (project / "ops.yaml").write_text(text.replace(f"{name}::", "shared::"))
+        functions = project / name / "functions.py"
+        functions.write_text(
+            functions.read_text().replace("alpha=scale", f"alpha=scale * {len(sites) + 1}")
+        )
+        sites.append(Site(build(project), tmp_path))
+    done = sites[0].run(
+        "import torch, torch_npu; x = torch.ones(2).npu(); print(torch.ops.shared.scaled_add(x, x, 2.0).tolist())",
+        PYTHONPATH=f"{sites[0].folder}:{sites[1].folder}",
+    )
+    assert done.stdout.strip() == "[3.0, 3.0]", done.stderr
+    assert (
+        "'second_ops' is left out" in done.stderr
+        and "ops.yaml:7: shared::scaled_add" in done.stderr
+    )
+
+
 def test_pip_builds_it_too(tmp_path):
     project = new(tmp_path, kind="python")
     done = subprocess.run(
@@ -124,8 +183,68 @@ def test_build_errors_are_recognised(name):
     assert pack_build.explain("all is well") == ""
 
 
+def test_a_print_in_an_installed_function(tmp_path):
+    """FAQ "was it called": installed sources are read-only; edited, they print what they are given; put back, not."""
+    project = new(tmp_path, kind="python")
+    site = Site(build(project), tmp_path)
+    file = site.folder / "my_ops/functions.py"
+    before = file.read_text()
+    code = "import torch, torch_npu; x = torch.ones(2, 3).npu(); torch.ops.my_ops.scaled_add(x, x, 2.0)"
+    file.chmod(0o444)  # as the guide finds them
+    file.chmod(0o644)
+    file.write_text(
+        before.replace(
+            "    return torch.add", "    print('here', a.shape, scale)\n    return torch.add"
+        )
+    )
+    assert site.run(code).stdout == "here torch.Size([2, 3]) 2.0\n"
+    file.write_text(before)
+    file.chmod(0o444)
+    done = site.run(
+        code + "; print(torch_npu._C._pack_calls())",
+        SLOG_PRINT_TO_STDOUT="1", ASCEND_GLOBAL_LOG_LEVEL="0",
+    )  # fmt: skip
+    assert "here" not in done.stdout and "{'my_ops::scaled_add': 1}" in done.stdout, done.stderr
+    assert done.stdout.count("operator pack: my_ops::scaled_add") == 1
+
+
+# The guide's two mistakes, in a project of the default kind: what is changed, and what is said.
+MISTAKES = {
+    "int for int64_t": (
+        {"ops.yaml": ("float scale", "int scale"), "csrc/functions.cpp": ("double scale", "int scale")},
+        ("a function has other parameters than the operator", "scaled_add(", "int64_t"),
+    ),
+    "int as an attribute": (
+        {"csrc/functions.cpp": (
+            "  return at::add(a, b, scale);",
+            '  at_npu::native::OpCommand().Name("Add").Attr("n", 1);\n  return at::add(a, b, scale);',
+        )},
+        ("a call fits several functions equally well", "Attr(const char [2], int)", "int64_t(…)"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(
+    os.environ.get("OPENNPU_TEST_FULL") != "1", reason="compiles ATen's headers twice"
+)
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_guides_build_errors(name, tmp_path):
+    """FAQ "ld returned 1" and "call of overload": the compiler's real words, with cause and cure below."""
+    changes, words = MISTAKES[name]
+    project = new(tmp_path)
+    for path, (old, text) in changes.items():
+        file = project / path
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, text))
+    source = project / "csrc/functions.cpp"
+    source.write_text('#include "torch_npu/csrc/framework/OpCommand.h"\n' + source.read_text())
+    done = opennpu("pack", "build", cwd=project)
+    assert done.returncode == 1, done.stdout
+    assert all(word in done.stderr for word in words), done.stderr
+
+
 def test_a_real_build_error_is_recognised(tmp_path):
-    """The guide's FAQ: int where the operator has int64_t. The stable headers compile quickly."""
+    """A function that is declared and nowhere defined. The stable headers compile quickly."""
     project = new(tmp_path, kind="stable")
     source = project / "csrc/functions.cpp"
     source.write_text("int missing(int);\nint here() { return missing(1); }\n" + source.read_text())

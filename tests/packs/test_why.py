@@ -2,8 +2,12 @@
 """The guide's FAQ answered by tools: why is my operator not called, was it called, where are the logs."""
 
 import os
+import re
+from pathlib import Path
 
 from pack_site import opennpu
+
+TEST_ADD = Path(__file__).parents[1] / "seeds/003_test_add.txt"
 
 CALL = "import torch, torch_npu; x = torch.ones(2).npu(); y = x + x; torch.ops.guide_ops.doubled(x); print(y.tolist())"
 
@@ -44,6 +48,24 @@ def test_a_pack_that_is_left_out(site_of):
     assert "nothing of this pack is registered" in said
 
 
+def test_packs_that_are_switched_off(guide):
+    """FAQ: the environment is the first cause to look at."""
+    said = ask(guide, "guide_ops::doubled", NPU_PACKS="0")
+    assert said.returncode == 2 and "NPU_PACKS=0: no pack is loaded" in said.stderr
+    said = opennpu("pack", "list", cwd=guide.scratch, PYTHONPATH=str(guide.folder), NPU_PACKS="0")
+    assert "NPU_PACKS=0: no pack is loaded" in said.stdout
+
+
+def test_the_guides_test_calls_the_pack(guide):
+    """FAQ, step 3: test_add.py as printed reaches the pack's add, says so on the screen, and passes."""
+    done = guide.run(
+        TEST_ADD.read_text(encoding="utf-8"), SLOG_PRINT_TO_STDOUT="1", ASCEND_GLOBAL_LOG_LEVEL="0"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Ran 1 test" in done.stderr and done.stderr.rstrip().endswith("OK")
+    assert done.stdout.count("operator pack: aten::add.Tensor") == 3, "formats 0, 3, 29"
+
+
 def test_logs_go_to_the_screen(guide):
     """FAQ: SLOG_PRINT_TO_STDOUT=1 ASCEND_GLOBAL_LOG_LEVEL=1, and what was called at level 0."""
     done = guide.run(CALL, SLOG_PRINT_TO_STDOUT="1", ASCEND_GLOBAL_LOG_LEVEL="0")
@@ -52,6 +74,10 @@ def test_logs_go_to_the_screen(guide):
     assert "operator pack: guide_ops::doubled" in done.stdout
     info = guide.run(CALL, SLOG_PRINT_TO_STDOUT="1", ASCEND_GLOBAL_LOG_LEVEL="1")
     assert "1 operators for" in info.stdout, "the driver's kernels of the pack, at level info"
+    # The function's own line: ASCEND_LOGI.
+    assert re.search(r"INFO.*functions\.cpp:\d+: doubled is given 2 numbers", info.stdout), (
+        info.stdout
+    )
     assert "operator pack: aten::add.Tensor" not in info.stdout
     quiet = guide.run(CALL, ASCEND_GLOBAL_LOG_LEVEL="3")
     assert quiet.stdout.strip() == "[2.0, 2.0]" and not quiet.stderr.strip()

@@ -7,6 +7,8 @@
 
 #include "op_plugin/utils/op_api_common.h"
 #include "torch_npu/csrc/aten/NPUNativeFunctions.h"
+#include "torch_npu/csrc/core/npu/NPUGuard.h"
+#include "torch_npu/csrc/core/npu/NPUStream.h"
 #include "torch_npu/csrc/framework/utils/OpAdapter.h"
 #include "torch_npu/pack.h"
 
@@ -178,6 +180,15 @@ at::Tensor NPUNativeFunctions::unknown(const at::Tensor& a) {
 }
 
 at::Tensor NPUNativeFunctions::doubled(const at::Tensor& a) {
+  ASCEND_LOGI("doubled is given %ld numbers", static_cast<long>(a.numel()));
+  TORCH_CHECK(
+      a.dim() > 0,
+      "doubled: a has no dimensions; give at least 1.",
+      OPS_ERROR(ErrCode::PARAM));
+  const c10_npu::NPUGuard guard(a.device());
+  TORCH_CHECK(
+      c10_npu::getCurrentNPUStream().device() == a.device(),
+      "the stream is the device's");
   const at::Tensor input = a.contiguous();
   const at::Tensor result = at::empty_like(input);
   npu::pack::run_kind(
