@@ -54,9 +54,18 @@ class RoiModel(nn.Module):
         return self.call(a, self.weight, 0.5, 2, 2, 2, 0)
 
 
-def check_roi(model):
-    node = next(n for n in model.graph.node if n.op_type == "npu_roi_align")
-    assert node.domain == "torch" and list(node.input)[1:] == ["weight"]
+class NumbersModel(RoiModel):
+    """The guide's first model: numbers come out of a tensor, an input is not used."""
+
+    def forward(self, a, b, d):
+        numbers = d[0].item(), *(int(d[i].item()) for i in range(1, 5))
+        return self.call(a, self.weight, *numbers)
+
+
+def check_roi(model, weight="weight"):
+    (node,) = [n for n in model.graph.node if n.op_type == "npu_roi_align"]
+    assert node.domain == "torch" and list(node.input)[1:] == [weight]
+    assert [i.name for i in model.graph.initializer] == [weight]
     assert attributes(node) == {
         "spatial_scale": 0.5, "pooled_height": 2, "pooled_width": 2, "sample_num": 2, "roi_end_mode": 0,
     }  # fmt: skip
@@ -73,8 +82,14 @@ def test_operator_by_registered_symbolic():
     )
     try:
         assert registry.is_registered_op("npu_roi_align", "", 11)
-        model = RoiModel(torch_npu.npu_roi_align).npu().eval()
-        check_roi(exported(model, (FEATURES.npu(),), export_params=True, opset_version=11))
+        model = NumbersModel(torch_npu.npu_roi_align).npu().eval()
+        d = torch.tensor([0.5, 2.0, 2.0, 2.0, 0.0]).npu()
+        file = exported(
+            model, (FEATURES.npu(), FEATURES.npu(), d), verbose=True, export_params=True,
+            do_constant_folding=True, input_names=["intput", "", "", "npu_roi_align.weight"], opset_version=11,
+        )  # fmt: skip
+        check_roi(file, "npu_roi_align.weight")
+        assert file.graph.input[0].name == "intput"
     finally:
         registry.register_op("npu_roi_align", before, "npu", 11)
     with pytest.raises(RuntimeError, match="no symbolic of npu::npu_nothing for opset 11"):

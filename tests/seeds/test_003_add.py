@@ -30,6 +30,17 @@ def test_as_printed(tmp_path, name):
     assert "Ran 1 test" in done.stderr and done.stderr.rstrip().endswith("OK")
 
 
+def test_with_the_variables_of_a_toolkit(tmp_path):
+    """Step 1 of the guide: what Ascend's set_env.sh exports does no harm where there is no toolkit."""
+    home = "/usr/local/Ascend/ascend-toolkit/latest"
+    done = run(
+        tmp_path, PRINTED, ASCEND_TOOLKIT_HOME=home, ASCEND_HOME_PATH=home, ASCEND_AICPU_PATH=home,
+        ASCEND_OPP_PATH=f"{home}/opp", TOOLCHAIN_HOME=f"{home}/toolkit",
+        LD_LIBRARY_PATH=f"{home}/lib64:{home}/lib64/plugin/opskernel", PYTHONPATH=f"{home}/python/site-packages",
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stderr.rstrip().endswith("OK"), done.stderr
+
+
 def test_it_can_fail(tmp_path):
     wrong = PRINTED.replace(
         "output = torch.add(input1, input2, alpha = 1)\n        output = output.to",

@@ -67,7 +67,7 @@ STEPS = {
         "pip3 list | grep torch_npu": "tests/seeds/test_003_steps.py::test_pip_lists_the_plugin",
     },
     "API功能验证": {
-        "1 设置环境变量": "tests/packs/test_why.py::test_logs_go_to_the_screen",
+        "1 设置环境变量": "tests/seeds/test_003_add.py::test_with_the_variables_of_a_toolkit",
         "2 编写测试脚本": "tests/seeds/test_003_steps.py::test_create_common_tensor",
         "3 执行测试用例脚本": "tests/seeds/test_003_add.py::test_as_printed",
     },
@@ -76,24 +76,25 @@ STEPS = {
         "2 重定向到文件": "tests/seeds/test_003_steps.py::test_logs_into_a_file",
     },
     "FAQ 自定义算子无法调用到": {
-        "1 环境变量": "tests/packs/test_why.py::test_an_operator_of_a_pack",
+        "1 环境变量": "tests/packs/test_why.py::test_packs_that_are_switched_off",
         "2 检查yaml": "tests/packs/test_projects.py::test_check_names_file_line_and_nearest",
         "3.1 修改适配实现": "tests/packs/test_guide_pack.py::test_computes_right",
-        "3.2 测试": "tests/packs/test_why.py::test_logs_go_to_the_screen",
+        "3.2 测试": "tests/packs/test_why.py::test_the_guides_test_calls_the_pack",
         "3.3 增加日志打印": "tests/packs/test_why.py::test_logs_go_to_the_screen",
         "3.4 custom优先于built-in，解析失败则跳过": "tests/packs/test_broken.py::test_is_left_out",
         "3.5 调度到了新开发的API": "tests/packs/test_why.py::test_calls_are_counted",
     },
     "FAQ 是否被正确调用": {
-        "1-3 日志": "tests/packs/test_why.py::test_logs_go_to_the_screen",
-        "4 输入参数信息": "tests/packs/test_why.py::test_calls_are_counted",
-        "5-6 恢复": "tests/packs/test_why.py::test_logs_go_to_the_screen",
+        "1-6 在安装的源码中增加日志": "tests/packs/test_projects.py::test_a_print_in_an_installed_function",
     },
     "FAQ ld returned 1": {
         "处理方法": "tests/packs/test_projects.py::test_build_errors_are_recognised",
-        "实例": "tests/packs/test_projects.py::test_a_real_build_error_is_recognised",
+        "实例": "tests/packs/test_projects.py::test_the_guides_build_errors",
     },
-    "FAQ call of overload": {"1-2": "tests/packs/test_projects.py::test_build_errors_are_recognised"},
+    "FAQ call of overload": {
+        "1-2": "tests/packs/test_projects.py::test_build_errors_are_recognised",
+        "实例": "tests/packs/test_projects.py::test_the_guides_build_errors",
+    },
     "CMake安装方法": {"1-5": "tests/seeds/test_003_steps.py::test_tools_that_the_guide_needs"},
     "导出 TBE 方式一": {"1-3": "tests/onnx/test_guide.py::test_operator_by_registered_symbolic"},
     "导出 TBE 方式二": {"1-4": "tests/onnx/test_guide.py::test_operator_by_function_with_symbolic"},
@@ -125,11 +126,17 @@ def test_pip_lists_the_plugin():
     assert {"torch_npu", "opennpu"} <= names
 
 
-def test_which_operators_are_supported():
+def test_which_operators_are_supported(capsys):
+    """The guide's two lists: operators of the processor, and adapted API; and what is in neither."""
     from opennpu import cli
 
-    assert cli.main(["ops", "add*"]) == 0
+    assert cli.main(["ops", "add.Tensor"]) == 0
+    row = next(x for x in capsys.readouterr().out.splitlines() if "aten::add.Tensor" in x)
+    assert "binary" in row and "f32" in row, row
+    assert cli.main(["ops", "--custom", "npu_roi_align"]) == 0
+    assert "npu_roi_align" in capsys.readouterr().out
     assert cli.main(["ops", "no_such_operator"]) == 2
+    assert "no_such_operator" in capsys.readouterr().err
 
 
 def test_native_functions_yaml_is_there():
@@ -149,8 +156,13 @@ def test_the_five_functions_of_add(name):
 
 
 def test_requirements():
-    text = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8")
-    assert "pyyaml" in text and "onnxruntime" in text
+    """pip3 install -r requirements.txt, here: all of it is installed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "-r", ROOT / "requirements.txt"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Would install" not in done.stdout and "scikit-build-core" in done.stdout
 
 
 @pytest.mark.parametrize("number", [0, 3, 29])
