@@ -2,7 +2,7 @@
 """Mixture of experts."""
 
 import torch
-from table import add, rand
+from table import add, int8, ints, rand
 
 ONE = (torch.float32,)
 
@@ -300,3 +300,41 @@ add(
     None,
     label="plain",
 )
+
+
+# ---- grouped product, SwiGLU, rows as int8: Ascend's document of GroupedMatmulSwigluQuant
+def swiglu_quant(x, weight, ends, w_scale, x_scale):
+    columns = weight.shape[2] // 2
+    out, scales, first = (
+        torch.zeros(x.shape[0], columns, dtype=torch.float64),
+        [0.0] * x.shape[0],
+        0,
+    )
+    for e, last in enumerate(ends.tolist()):
+        for r in range(first, last):
+            c = (x[r].double() @ weight[e].double()) * x_scale[r] * w_scale[e]
+            s = c[:columns] / (1 + torch.exp(-c[:columns])) * c[columns:]
+            scales[r] = float(s.abs().max()) / 127
+            out[r] = s / scales[r] if scales[r] else s
+        first = last
+    return int8(out), torch.tensor(scales, dtype=torch.float64)
+
+
+X8, W8 = ints(-9, 9, 7, 6, dtype=torch.int8), ints(-9, 9, 3, 6, 8, dtype=torch.int8)
+X8[2] = 0  # a row without a scale
+W_SCALE, X_SCALE = rand(3, 8, low=0.01, high=0.1), rand(7, low=0.1, high=0.5)
+ENDS = torch.tensor([3, 3, 6])  # an empty group, and a row behind the last
+add(
+    "npu_grouped_matmul_swiglu_quant",
+    lambda x, w, e, ws, xs: (*swiglu_quant(x, w, e, ws, xs), torch.empty(0, dtype=torch.float64)),
+    X8, W8, ENDS, W_SCALE, X_SCALE, dtypes=ONE,
+)  # fmt: skip
+V2 = "npu_grouped_matmul_swiglu_quant_v2"
+add(
+    V2, lambda x, w, ws, xs, e: swiglu_quant(x, w[0], e, ws[0], xs),
+    X8, [W8], [W_SCALE], X_SCALE, ENDS, dtypes=ONE,
+)  # fmt: skip
+add(
+    V2, lambda x, w, ws, xs, e, group_list_type: swiglu_quant(x, w[0], e.cumsum(0), ws[0], xs),
+    X8, [W8], [W_SCALE], X_SCALE, torch.tensor([1, 4, 2]), label="counts", dtypes=ONE, group_list_type=1,
+)  # fmt: skip

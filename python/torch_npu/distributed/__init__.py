@@ -18,6 +18,14 @@ atexit.register(_C._end_lanes)
 ProcessGroupHCCL = _C.ProcessGroupHCCL
 ProcessGroupHCCL.Options = _C.ProcessGroupHCCLOptions
 
+
+def _comm_name(self: ProcessGroupHCCL, rank: int, init_comm: bool = True) -> str:
+    """What Ascend's operators with a collective inside take as `hcom`: here the name of the group."""
+    return self.options.group_name
+
+
+ProcessGroupHCCL.get_hccl_comm_name = _comm_name
+
 __all__ = [
     "ProcessGroupHCCL",
     "is_hccl_available",
