@@ -26,6 +26,8 @@ float32 (float64 for float64), statistics are float32 and results are rounded on
 Gradient "yes" means that autograd goes through. Limits of Ascend's hardware on sizes and alignment do not hold here.
 "Kind" names the kind that the usual calls run as, on drivers that have it and, where `src/compose` has a decomposition, on
 others; all else is a composition of PyTorch's operators.
+Results may be given as one argument, as programs for Ascend do: `torch_npu.npu_apply_adam_w(..., out=(var, m, v))`,
+`torch_npu.npu_fused_infer_attention_score.out(..., out=[attention_out, softmax_lse])`; a result that was not asked for is left as it is.
 "Differences" is what was decided where Ascend's documents are unclear or contradict one another, and what is refused.
 """
 

@@ -152,6 +152,9 @@ add(
     dtypes=ONE,
 )
 add(C, ce_grads, rand(5), LOGP, TARGET, label="none", reduction="none", dtypes=ONE)
+# Padding as programs mark it: the default of ignore_index.
+PADDED = torch.tensor([0, -100, 1, 1, -100])
+add(C, ce_grads, rand(1), LOGP, PADDED, label="padded", dtypes=ONE)
 add(
     C,
     ce_grads,

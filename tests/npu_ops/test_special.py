@@ -125,11 +125,12 @@ def test_gradients_of_gradients():
 
 
 def test_add_rms_norm_v2_changes_its_inputs():
-    x1, x2, gamma = dev(rand(3, 8)), dev(rand(3, 8)), dev(rand(8))
-    y, rstd, total = torch_npu.npu_add_rms_norm(x1, x2, gamma)
-    near(torch_npu.npu_add_rms_norm_v2(x1, x2, gamma), rstd.cpu())
-    near(x1, y.cpu())
-    near(x2, total.cpu())
+    a, b, gamma = rand(3, 8), rand(3, 8), rand(8)
+    rstd = (((a + b) ** 2).mean(-1, keepdim=True) + 1e-6) ** -0.5
+    x1, x2 = dev(a), dev(b)
+    near(torch_npu.npu_add_rms_norm_v2(x1, x2, dev(gamma)), rstd)
+    near(x1, (a + b) * rstd * gamma)
+    near(x2, a + b)
 
 
 @pytest.mark.parametrize("size", [8, 7])
@@ -193,12 +194,14 @@ def test_gradient_of_dropout_with_add_softmax():
 
 
 def test_lists_are_written():
-    tensors = [dev(rand(2, 6, 4)), dev(rand(2, 5, 4))]
-    want = torch_npu.npu_scatter_list(
-        tensors, dev(torch.tensor([1, 3])), dev(rand(2, 2, 2, 4)) * 0 + 9
-    )
-    torch_npu.npu_scatter_list_(tensors, dev(torch.tensor([1, 3])), dev(rand(2, 2, 2, 4)) * 0 + 9)
-    assert all(torch.equal(a, b) for a, b in zip(tensors, want)) and (want[0] == 9).sum() == 16
+    tensors, updates = [rand(2, 6, 4), rand(2, 5, 4)], rand(2, 2, 2, 4)
+    want = [x.clone() for x in tensors]
+    for x, start, new in zip(want, (1, 3), updates):
+        x[:, start : start + 2] = new
+    given = [dev(x) for x in tensors]
+    torch_npu.npu_scatter_list_(given, dev(torch.tensor([1, 3])), dev(updates))
+    for got, expected in zip(given, want):
+        near(got, expected)
 
 
 def test_outputs_of_attention_are_foreseen():
@@ -208,6 +211,11 @@ def test_outputs_of_attention_are_foreseen():
         real = torch_npu.npu_fusion_attention_v3(q, q, q, 2, layout)
         empty = torch.ops.npu._npu_fusion_attention_v3_infer_output(q, q, q, 2, layout)
         assert [(x.shape, x.dtype) for x in empty] == [(x.shape, x.dtype) for x in real[:3]]
+        # value's heads are narrower, and there are fewer
+        k, v = (q[..., :8], q[..., :4]) if q.dim() == 3 else (q[:, :1], q[:, :1, :, :4])
+        real = torch_npu.npu_fusion_attention_v3(q, k, v, 2, layout)
+        empty = torch.ops.npu._npu_fusion_attention_v3_infer_output(q, k, v, 2, layout)
+        assert [x.shape for x in empty] == [x.shape for x in real[:3]]
         grads = torch.ops.npu._npu_fusion_attention_grad_v3_infer_output(q, q, q)
         assert [x.shape for x in grads] == [q.shape, q.shape, q.shape, (0,), (0,)]
         for name in (
@@ -223,6 +231,46 @@ def test_outputs_of_attention_are_foreseen():
             ).numel()
             == 0
         )
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "BSH",
+        "BSND",
+        "BNSD",
+        "BNSD_BSND",
+        "BSH_BNSD",
+        "BNSD_NBSD",
+        "TND",
+        "TND_NTD",
+        "NTD_TND",
+        "NSD",
+    ],
+)
+@pytest.mark.parametrize("lse", [False, True])
+def test_outputs_of_inference_are_foreseen(layout, lse):
+    """4 heads of 8 over 2 of value's 4."""
+    first = layout.split("_")[0]
+    sizes = {"B": 2, "S": 5, "T": 6}
+    q, k, v = (
+        dev(rand(*[{**sizes, "N": n, "D": d, "H": n * d}[letter] for letter in first]))
+        for n, d in ((4, 8), (2, 8), (2, 4))
+    )
+    ends = {"actual_seq_lengths": [2, 6], "actual_seq_lengths_kv": [2, 6]} if "T" in first else {}
+    common = {"input_layout": layout, "num_key_value_heads": 2}
+    real = torch_npu.npu_fused_infer_attention_score(
+        q, k, v, num_heads=4, softmax_lse_flag=lse, **common, **ends
+    )
+    for empty in (
+        torch.ops.npu._npu_fused_infer_attention_score_infer_output(
+            q, v, num_heads=4, softmax_lse_flag=lse, **common
+        ),
+        torch.ops.npu._npu_fused_infer_attention_score_v2_infer_output(
+            q, v, num_query_heads=4, return_softmax_lse=lse, **common
+        ),
+    ):
+        assert [(x.shape, x.dtype) for x in empty] == [(x.shape, x.dtype) for x in real]
 
 
 def test_attention_dropout_and_its_gradient():

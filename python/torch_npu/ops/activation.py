@@ -65,7 +65,7 @@ def npu_clipped_swiglu(
     return y.to(x.dtype)
 
 
-@implements("npu_geglu")
+@implements("npu_geglu", native=("npu_geglu_grad",))
 def npu_geglu(input, dim=-1, approximate=1, activate_left=False):
     name = "npu_geglu"
     require(
@@ -80,7 +80,7 @@ def npu_geglu(input, dim=-1, approximate=1, activate_left=False):
     return (wide(left) * g).to(input.dtype), g.to(input.dtype)
 
 
-@implements("npu_geglu_grad")
+@implements("npu_geglu_grad", native=True)
 def npu_geglu_grad(grad_output, input, gelu, dim=-1, approximate=1, activate_left=False):
     name = "npu_geglu_grad"
     left, right = _halves(input, dim, name)

@@ -5,6 +5,7 @@ import torch
 
 from torch_npu.ops import _attend as core
 from torch_npu.ops import implements
+from torch_npu.ops._check import require
 
 
 def _numbers(x):
@@ -54,22 +55,40 @@ def npu_fusion_attention_grad_v3(
     )  # fmt: skip
 
 
+_ROWS = {"BSH": (0, 1), "SBH": (1, 0), "BSND": (0, 1), "BNSD": (0, 2), "TND": ()}
+
+
 def _heads_of(query, head_num: int, layout: str):
     """(B, N, Sq) of the statistics."""
-    sizes = {"BSH": (0, 1), "SBH": (1, 0), "BSND": (0, 1), "BNSD": (0, 2)}[layout.upper()]
-    return query.size(sizes[0]), head_num, query.size(sizes[1])
+    batch, rows = _ROWS[layout]
+    return query.size(batch), head_num, query.size(rows)
+
+
+def _last_size(query, key, value, head_num: int, layout: str) -> int:
+    """Of the output: a head is as wide as one of value."""
+    if layout not in ("BSH", "SBH"):
+        return value.size(-1)
+    heads = key.size(-1) // (query.size(-1) // head_num)
+    return head_num * (value.size(-1) // heads)
 
 
 @implements("_npu_fusion_attention_v3_infer_output")
 def _npu_fusion_attention_v3_infer_output(query, key, value, head_num, input_layout):
     """Empty (out, softmax_max, softmax_sum)"""
+    name, layout = "_npu_fusion_attention_v3_infer_output", input_layout.upper()
+    require(
+        layout in _ROWS,
+        f"{name}: The input_layout should be BSH/SBH/BNSD/BSND/TND(case-insensitive), but got {input_layout}",
+    )
+    require(head_num > 0, f"{name}: head_num must > 0, but got {head_num}")
     statistics = (
         (query.size(0), head_num, 8)
-        if input_layout.upper() == "TND"
-        else (*_heads_of(query, head_num, input_layout), 8)
+        if layout == "TND"
+        else (*_heads_of(query, head_num, layout), 8)
     )
+    width = _last_size(query, key, value, head_num, layout)
     return (
-        torch.empty_like(query),
+        query.new_empty((*query.shape[:-1], width)),
         query.new_empty(statistics, dtype=torch.float32),
         query.new_empty(statistics, dtype=torch.float32),
     )

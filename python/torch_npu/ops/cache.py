@@ -79,7 +79,11 @@ def _rows_of(cache, mode: str, name: str):
 def _written(cache, rows, slots, mode: str, name: str):
     view = _rows_of(cache, mode, name)
     size = view.size(1)
-    rows = rows.to(cache.dtype)
+    require(
+        rows.dtype == cache.dtype,
+        f"{name}: a cache is {cache.dtype}; it must be the {rows.dtype} of what is written.",
+        "TYPE",
+    )
     if mode == "PA_NZ":
         rows = rows.flatten(1).unflatten(1, (-1, cache.size(3)))
     slots = slots.flatten().to(torch.int64)
@@ -106,7 +110,7 @@ def _check_slots(name, key, slots, **refused) -> None:
     )
 
 
-@implements("npu_scatter_pa_kv_cache")
+@implements("npu_scatter_pa_kv_cache", native=True)
 def npu_scatter_pa_kv_cache(
     key, value, key_cache, value_cache, slot_mapping, *, compress_lens=None, compress_seq_offsets=None,
     seq_lens=None, cache_mode="PA_NZ",
@@ -137,7 +141,7 @@ def npu_scatter_pa_kv_cache_functional(
     return caches
 
 
-@implements("atb::_npu_reshape_and_cache")
+@implements("atb::_npu_reshape_and_cache", native=True)
 def _npu_reshape_and_cache(key, value, key_cache, value_cache, slot_indices):
     name = "_npu_reshape_and_cache"
     _check_slots(name, key, slot_indices)
@@ -152,10 +156,22 @@ def _npu_reshape_and_cache_siso(key, key_cache, slot_indices):
     _put(key_cache, key, slot_indices, "Norm", name)
 
 
-def _gathered(cache, tables, lengths, like, offsets):
+def _gathered(name, cache, tables, lengths, like, offsets):
     """Rows of each sequence one after another; blocks outside the cache give zeros."""
+    require(
+        like.dtype == cache.dtype and like.dim() > 0 and like[:1].numel() == cache[:1, :1].numel(),
+        f"{name}: a result is {like.dtype} {list(like.shape)}; its rows must be those of the cache, "
+        f"{cache.dtype} {list(cache.shape[2:])}.",
+    )
     size, total = cache.size(1), like.size(0)
     ends = torch.cumsum(lengths, 0)
+    if type(ends) is torch.Tensor and ends.device.type != "meta" and ends.numel():
+        needed = int(ends[-1])
+        require(
+            bool((lengths >= 0).all()) and needed <= total,
+            f"{name}: seq_lens asks for {needed} rows, but a result has {total}.",
+            "VALUE",
+        )
     rows = torch.arange(total, device=cache.device)
     sequence = (rows[:, None] >= ends[None, :]).sum(1)
     real = sequence < lengths.size(0)
@@ -172,12 +188,18 @@ def _gathered(cache, tables, lengths, like, offsets):
     return torch.where(real.view(shape), found, found.new_zeros(())).view_as(like)
 
 
-def _lengths(seq_lens, cumulative: bool):
+def _lengths(name, seq_lens, cumulative: bool, tables):
+    """How many rows each sequence has."""
     lengths = seq_lens.to(torch.int64)
-    return lengths[1:] - lengths[:-1] if cumulative else lengths
+    lengths = lengths[1:] - lengths[:-1] if cumulative else lengths
+    require(
+        tables.dim() == 2 and tables.size(0) == lengths.size(0),
+        f"{name}: block_tables has shape {list(tables.shape)}; {lengths.size(0)} sequences need as many rows.",
+    )
+    return lengths
 
 
-@implements("npu_gather_pa_kv_cache")
+@implements("npu_gather_pa_kv_cache", native=True)
 def npu_gather_pa_kv_cache(
     key_cache,
     value_cache,
@@ -189,9 +211,10 @@ def npu_gather_pa_kv_cache(
     seq_offset=None,
     is_seq_lens_cumsum=False,
 ):
-    lengths = _lengths(seq_lens, is_seq_lens_cumsum)
-    key.copy_(_gathered(key_cache, block_tables, lengths, key, seq_offset))
-    value.copy_(_gathered(value_cache, block_tables, lengths, value, seq_offset))
+    name = "npu_gather_pa_kv_cache"
+    lengths = _lengths(name, seq_lens, is_seq_lens_cumsum, block_tables)
+    key.copy_(_gathered(name, key_cache, block_tables, lengths, key, seq_offset))
+    value.copy_(_gathered(name, value_cache, block_tables, lengths, value, seq_offset))
 
 
 @implements("npu_gather_pa_kv_cache_functional")
@@ -206,10 +229,11 @@ def npu_gather_pa_kv_cache_functional(
     seq_offset=None,
     is_seq_lens_cumsum=False,
 ):
-    lengths = _lengths(seq_lens, is_seq_lens_cumsum)
+    name = "npu_gather_pa_kv_cache_functional"
+    lengths = _lengths(name, seq_lens, is_seq_lens_cumsum, block_tables)
     return (
-        _gathered(key_cache, block_tables, lengths, key, seq_offset),
-        _gathered(value_cache, block_tables, lengths, value, seq_offset),
+        _gathered(name, key_cache, block_tables, lengths, key, seq_offset),
+        _gathered(name, value_cache, block_tables, lengths, value, seq_offset),
     )
 
 

@@ -116,7 +116,7 @@ def npu_cross_entropy_loss_backward(
     )
     classes = log_prob.size(1)
     target = target.to(torch.int64)
-    kept = (target != ignore_index) if ignore_index >= 0 else torch.ones_like(target).bool()
+    kept = target != ignore_index
     at = torch.where(kept, target, torch.zeros_like(target))
     w = wide(log_prob).new_ones(classes) if weight is None else wide(weight)
     own = torch.where(kept, w.index_select(0, at), w.new_zeros(()))

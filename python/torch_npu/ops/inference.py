@@ -5,7 +5,7 @@ import torch
 
 from torch_npu.ops import _attend as core
 from torch_npu.ops import implements
-from torch_npu.ops._check import refuse_given, require, wide
+from torch_npu.ops._check import floating, refuse_given, require, same_dtype, wide
 
 # Layout of the inputs and, where it differs, of the output.
 _PAIRS = {
@@ -41,6 +41,8 @@ class _Infer:
             heads % self.kv_heads == 0,
             f"{name}: num_heads ({heads}) must be a multiple of num_key_value_heads ({self.kv_heads}).",
         )
+        floating(name, query=q)
+        same_dtype(name, query=q, key=k, value=v)
         self.scale, self.mode, self.pre, self.next = scale, mode, pre, next_
         self.pse, self.mask, self.sink = pse, mask, sink
         self.table, self.block_size, self.dtype = block_table, block_size, q.dtype
@@ -87,6 +89,7 @@ class _Infer:
             )
             x = x.transpose(0, 1) if self.layout == "TND" else x
             steps = core.lengths_of(lengths, self.name, argument)
+            self._check_length(argument, sum(steps), x.size(1))
             ends, at = [], 0
             for step in steps:
                 ends.append(x[:, at : at + step])
@@ -99,7 +102,17 @@ class _Infer:
             self.queries, self.longest = batches, batches[0].size(1) if batches else 0
         if lengths is None:
             return batches
-        return [b[:, :n] for b, n in zip(batches, self._each(lengths, argument))]
+        each = self._each(lengths, argument)
+        for n in each:
+            self._check_length(argument, n, batches[0].size(1) if batches else 0)
+        return [b[:, :n] for b, n in zip(batches, each)]
+
+    def _check_length(self, argument, length, rows) -> None:
+        require(
+            0 <= length <= rows,
+            f"{self.name}: {argument} holds {length}, but there are {rows} rows.",
+            "VALUE",
+        )
 
     def _pages(self, cache):
         """(blocks, block_size, N, D)"""
@@ -116,6 +129,11 @@ class _Infer:
     def _page(self, pages, batch, length):
         size = pages.size(1)
         count = (length + size - 1) // size
+        require(
+            length >= 0,
+            f"{self.name}: actual_seq_lengths_kv holds {length}; it must not be negative.",
+            "VALUE",
+        )
         require(
             count <= self.table.size(1),
             f"{self.name}: length {length} of batch {batch} needs {count} blocks of {size}, but "
@@ -282,6 +300,63 @@ def npu_incre_flash_attention(
         block_table=block_table, block_size=block_size,
     )  # fmt: skip
     return call.run(quant_scale2, quant_offset2)[0]
+
+
+def _foreseen(name, query, value, layout, heads, kv_heads, quantised, wants_lse):
+    """Empty (out, lse) of the sizes that the operator gives."""
+    require(heads > 0, f"{name}: num_heads should be greater than 0, but got {heads}.", "VALUE")
+    require(
+        layout in _PAIRS,
+        f"{name}: layout only support {', '.join(_PAIRS)}, but got {layout}.",
+        "VALUE",
+    )
+    first, last = layout.split("_")[0], _PAIRS[layout]
+    sizes = {
+        "N": heads,
+        "B": 1,
+        **{letter: n for letter, n in zip(first, query.shape) if letter != "H"},
+    }
+    rows = "T" if first in ("TND", "NTD") else "S"
+    if value.dim() == 5:
+        sizes["D"] = value.size(2) * value.size(4)
+    elif value.dim() == 4 or (value.dim() == 3 and first not in ("BSH", "BSND", "BNSD")):
+        sizes["D"] = value.size(-1)
+    else:
+        sizes["D"] = value.size(-1) // (kv_heads or heads)
+    sizes["H"] = heads * sizes["D"]
+    lse = (sizes["T"], heads, 1) if rows == "T" else (sizes["B"], heads, sizes["S"], 1)
+    dtype = torch.float16 if query.dtype == torch.int8 else query.dtype
+    return (
+        query.new_empty(
+            [sizes[letter] for letter in last], dtype=torch.int8 if quantised else dtype
+        ),
+        query.new_empty(lse if wants_lse else (0,), dtype=torch.float32),
+    )
+
+
+@implements("_npu_fused_infer_attention_score_infer_output")
+def _npu_fused_infer_attention_score_infer_output(
+    query, value, *, input_layout="BSH", quant_scale2=None, block_table=None, num_heads=1,
+    num_key_value_heads=0, softmax_lse_flag=False, query_rope=None,
+):  # fmt: skip
+    return _foreseen(
+        "_npu_fused_infer_attention_score_infer_output", query, value, input_layout, num_heads,
+        num_key_value_heads, quant_scale2 is not None, softmax_lse_flag,
+    )  # fmt: skip
+
+
+@implements("_npu_fused_infer_attention_score_v2_infer_output")
+def _npu_fused_infer_attention_score_v2_infer_output(
+    query, value, *, query_dtype=None, value_dtype=None, input_layout="BSH", quant_scale_out=None,
+    block_table=None, num_query_heads=1, num_key_value_heads=0, return_softmax_lse=False,
+    query_rope=None, out_dtype=None,
+):  # fmt: skip
+    name = "_npu_fused_infer_attention_score_v2_infer_output"
+    refuse_given(name, query_dtype=query_dtype, value_dtype=value_dtype, out_dtype=out_dtype)
+    return _foreseen(
+        name, query, value, input_layout, num_query_heads, num_key_value_heads,
+        quant_scale_out is not None, return_softmax_lse,
+    )  # fmt: skip
 
 
 def _nothing(*args, **kwargs):

@@ -44,9 +44,28 @@ def npu_transpose_batchmatmul(
     return y.permute(perm_y or (1, 0, 2)).contiguous()
 
 
+def _numbers(group_list, kind: int, name: str) -> list:
+    """What a group_list tensor holds."""
+    require(
+        group_list.dtype in (torch.int64, torch.int32),
+        f"{name}: group_list is {group_list.dtype}; allowed: int64, int32.",
+        "TYPE",
+    )
+    shape = list(group_list.shape)
+    pairs = kind == 2
+    require(
+        len(shape) == 2 and shape[1] == 2 if pairs else len(shape) == 1,
+        f"{name}: group_list has shape {shape}; group_list_type {kind} takes "
+        + ("[groups, 2]." if pairs else "[groups]."),
+    )
+    return group_list.tolist()
+
+
 def _bounds(group_list, kind: int, name: str) -> list[tuple[int, int]]:
     """(weight number, rows) for each group."""
     require(kind in (0, 1, 2), f"{name}: group_list_type is {kind}; allowed: 0, 1, 2.", "VALUE")
+    if isinstance(group_list, torch.Tensor):
+        group_list = _numbers(group_list, kind, name)
     if kind == 2:
         bounds = [tuple(pair) for pair in group_list]
     elif kind == 1:
@@ -111,6 +130,11 @@ class _Grouped:
         )
         y = x.double() @ w.double() if whole else wide(x) @ wide(w)
         bias, scale = self.of(self.bias, i), self.of(self.scale, i)
+        require(
+            bias is None or bias.size(-1) == y.size(-1),
+            f"{self.name}: bias {i} has {0 if bias is None else bias.size(-1)} elements; the product has "
+            f"{y.size(-1)} columns.",
+        )
         late = bias is not None and whole and bias.is_floating_point()
         if bias is not None and not late:
             y = y + bias.to(y.dtype)
@@ -187,17 +211,22 @@ def _grouped(
     return (
         _by_rows(name, x[0], weight, rest, groups, split_item)
         if group_type != 2
-        else _by_columns(x[0], weight[0], groups, dtype)
+        else _by_columns(name, x[0], weight, groups, dtype)
+    )
+
+
+def _check_total(name, groups, x, dim: int, what: str) -> None:
+    total = sum(count for _, count in groups)
+    require(
+        total <= x.size(dim),
+        f"{name}: group_list holds {total} {what}, but x has {x.size(dim)}.",
+        "VALUE",
     )
 
 
 def _by_rows(name, x, weight, rest, groups, split_item):
-    total = sum(count for _, count in groups)
-    require(
-        total <= x.size(0),
-        f"{name}: group_list holds {total} rows, but x has {x.size(0)}.",
-        "VALUE",
-    )
+    require(x.dim() == 2, f"{name}: x has {x.dim()} dimensions; with group_list allowed: 2.")
+    _check_total(name, groups, x, 0, "rows")
     outs, at = [], 0
     tokens = rest.per_token[0] if rest.per_token else None
     for i, count in groups:
@@ -212,7 +241,16 @@ def _by_rows(name, x, weight, rest, groups, split_item):
     return [torch.cat([*outs, x.new_zeros(x.size(0) - at, columns, dtype=rest.dtype)])]
 
 
-def _by_columns(x, weight, groups, dtype):
+def _by_columns(name, x, weights, groups, dtype):
+    weight = weights[0]
+    require(
+        len(weights) == 1 and x.dim() == 2 and weight.dim() == 2 and x.size(1) == weight.size(0),
+        f"{name}: x has shape {list(x.shape)} and weight {[list(w.shape) for w in weights]}; group_type 2 "
+        "takes one matrix each, with as many columns of x as rows of weight.",
+    )
+    _check_total(name, groups, x, 1, "columns")
+    if not groups:
+        return [x.new_zeros(0, x.size(0), weight.size(1), dtype=dtype)]
     outs, at = [], 0
     for _, count in groups:
         outs.append((wide(x[:, at : at + count]) @ wide(weight[at : at + count])).to(dtype))
@@ -257,7 +295,7 @@ def npu_grouped_matmul(
 ):  # fmt: skip
     name = "npu_grouped_matmul"
     require(group_type is not None, f"{name}: Requires manual passing group_type, current is None.")
-    groups = None if group_list is None else _bounds(group_list.tolist(), group_list_type, name)
+    groups = None if group_list is None else _bounds(group_list, group_list_type, name)
     dtype = _output_dtype(x[0] if x else torch.empty(0), output_dtype, name)
     return _grouped(
         name, x, weight, bias, scale, offset, antiquant_scale, antiquant_offset, per_token_scale,
@@ -293,7 +331,19 @@ def _accumulated(out, x, weight, group_list, transpose_x, transpose_weight, grou
         transpose_x and not transpose_weight,
         f"{name}: allowed: transpose_x True, transpose_weight False.",
     )
-    groups = _bounds(group_list.tolist(), kind, name)
+    require(
+        x.dim() == 2 and weight.dim() == 2 and x.size(0) == weight.size(0),
+        f"{name}: x has shape {list(x.shape)} and weight {list(weight.shape)}; both are matrices with as "
+        "many rows.",
+    )
+    groups = _bounds(group_list, kind, name)
+    _check_total(name, groups, x, 0, "rows")
+    sizes = len(groups) * x.size(1) * weight.size(1)
+    require(
+        out.numel() == sizes,
+        f"{name}: the first argument has {out.numel()} elements; {len(groups)} groups of "
+        f"{x.size(1)} x {weight.size(1)} need {sizes}.",
+    )
     sums, at = [], 0
     for _, count in groups:
         rows = slice(at, at + count)

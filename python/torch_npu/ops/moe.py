@@ -4,7 +4,7 @@
 import torch
 
 from torch_npu.ops import implements
-from torch_npu.ops._check import require, unsupported, wide
+from torch_npu.ops._check import floating, require, unsupported, wide
 
 
 def _rank(name, what, x, allowed) -> None:
@@ -240,15 +240,21 @@ def _top(values, k: int):
     return ordered[..., :k], places[..., :k]
 
 
-def _check_gate(name, x, k) -> None:
+def _check_gate(name, x, k, finished=None) -> None:
     require(x.dim() in (2, 3), f"{name}: The x should be 2D or 3D, but got {x.dim()}D.")
+    floating(name, x=x)
+    require(
+        finished is None or finished.shape == x.shape[:-1],
+        f"{name}: finished has shape {finished if finished is None else list(finished.shape)}; it must be "
+        f"x's without the last, {list(x.shape[:-1])}.",
+    )
     experts = x.size(-1)
     require(0 <= k <= experts, f"{name}: The k should be in [0, {experts}], but got {k}.")
 
 
 @implements("npu_moe_gating_top_k_softmax", native=True)
 def npu_moe_gating_top_k_softmax(x, finished=None, k=1):
-    _check_gate("npu_moe_gating_top_k_softmax", x, k)
+    _check_gate("npu_moe_gating_top_k_softmax", x, k, finished)
     y, experts = _top(torch.softmax(wide(x), -1), k)
     return y.to(x.dtype), _finish(experts, finished, x.size(-1)), _row_numbers(experts)
 
@@ -273,7 +279,7 @@ def _row_numbers(experts):
 @implements("npu_moe_gating_top_k_softmax_v2")
 def npu_moe_gating_top_k_softmax_v2(x, *, k=1, finished=None, renorm=0, output_softmax=False):
     name = "npu_moe_gating_top_k_softmax_v2"
-    _check_gate(name, x, k)
+    _check_gate(name, x, k, finished)
     require(renorm in (0, 1), f"{name}: renorm is {renorm}; allowed: 0, 1.", "VALUE")
     whole = wide(x)
     if renorm == 1:

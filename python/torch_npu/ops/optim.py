@@ -4,7 +4,16 @@
 import torch
 
 from torch_npu.ops import implements
-from torch_npu.ops._check import require, wide
+from torch_npu.ops._check import floating, require, wide
+
+
+def _check_state(name, grad, **state) -> None:
+    floating(name, grad=grad, **state)
+    for key, x in state.items():
+        require(
+            x is None or x.shape == grad.shape,
+            f"{name}: {key} has shape {x if x is None else list(x.shape)}; it must be grad's {list(grad.shape)}.",
+        )
 
 
 def _write(var, m, v, new_var, new_m, new_v):
@@ -40,6 +49,7 @@ def npu_apply_adam_w_out(
         not amsgrad or max_grad_norm is not None,
         "npu_apply_adam_w: if amsgrad is true, max_grad_norm input must be entered",
     )
+    _check_state("npu_apply_adam_w", grad, var=var, m=m, v=v, max_grad_norm=max_grad_norm)
     # beta1_power is beta1 ** (t - 1): the operator multiplies once more.
     p1, p2 = beta1_power * beta1, beta2_power * beta2
     g = -wide(grad) if maximize else wide(grad)
@@ -77,6 +87,7 @@ def npu_apply_adam_out(
     m,
     v,
 ):
+    _check_state("npu_apply_adam", grad, var=var, m=m, v=v)
     rate = lr * (1 - beta2_power) ** 0.5 / (1 - beta1_power)
     g = wide(grad)
     new_m = wide(m) + (1 - beta1) * (g - wide(m))

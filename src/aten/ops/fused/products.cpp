@@ -56,29 +56,30 @@ std::vector<std::int64_t> plain_groups(at::ArrayRef<c10::IValue> args) {
       weight[0].dim() != (weight.size() == 1 ? 3 : 2)) {
     return {};
   }
-  const at::Tensor list =
-      args[kGroupList].toTensor().to(at::kCPU, at::kLong).contiguous();
+  const at::Tensor& given = args[kGroupList].toTensor();
+  if (given.dim() != 1 || !is_index(given)) {
+    return {};
+  }
+  const at::Tensor list = given.to(at::kCPU, at::kLong).contiguous();
   const auto* const numbers = list.const_data_ptr<std::int64_t>();
   std::vector<std::int64_t> groups(numbers, numbers + list.numel());
   std::int64_t total = 0;
   for (auto& group : groups) {
     group -= kind == 0 ? total : 0;
-    total += group;
-    if (group < 0) {
+    if (group < 0 || group > x[0].size(0) - total) {
       return {};
     }
+    total += group;
   }
   const auto matrices = weight.size() == 1
                             ? static_cast<std::size_t>(weight[0].size(0))
                             : weight.size();
-  return total <= x[0].size(0) && groups.size() <= matrices
-             ? groups
-             : std::vector<std::int64_t>();
+  return groups.size() <= matrices ? groups : std::vector<std::int64_t>();
 }
 
 bool fits_weight(const at::Tensor& w, const at::Tensor& x, std::int64_t n) {
-  return w.dim() == 2 && same_dtype(w, x) && w.size(0) == x.size(1) &&
-         w.size(1) == n;
+  return w.dim() == 2 && same_dtype(w, x) && w.device() == x.device() &&
+         w.size(0) == x.size(1) && w.size(1) == n;
 }
 
 using Groups = std::vector<std::int64_t>;
