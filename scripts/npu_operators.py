@@ -21,7 +21,8 @@ below: {total} names, {done} implemented. A call of another raises ERR01007, whi
 one; `opennpu explain <name>` says what an operator computes. An operator is defined when Python first asks for it; before C++ looks it up
 or `torch.jit.load` reads a file that calls it, call `torch_npu.utils.define_operators()`, or name the operators.
 
-Tested in float16, bfloat16 and float32 where a case of tests/npu_ops names them, gradients in float64, on npu and on cpu; arithmetic is
+Each implemented operator is judged by a reference in float64 that was written from the documents and calls no operator of npu (the test refuses
+one that does); a few that draw random numbers, write into arguments or communicate have tests of their own. Tested in float16, bfloat16 and float32 where a case of tests/npu_ops names them, gradients in float64, on npu and on cpu; arithmetic is
 float32 (float64 for float64), statistics are float32 and results are rounded once. Quantised operators take int8 and int4, eight values an int32.
 Gradient "yes" means that autograd goes through. Limits of Ascend's hardware on sizes and alignment do not hold here.
 "Kind" names the kind that the usual calls run as, on drivers that have it and, where `src/compose` has a decomposition, on

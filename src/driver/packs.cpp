@@ -279,6 +279,14 @@ npu_status Driver::run_row(npu_stream stream, const npu_call& call) const {
   if (const npu_status status = check_attrs(*found, call); status != NPU_OK) {
     return status;
   }
+  // A kernel for the processor is a function that is done when it returns: what
+  // it reads must have been written.
+  if (device_is_cpu() && !runs_inline()) {
+    if (const npu_status status = stream_.synchronize(stream);
+        status != NPU_OK) {
+      return status;
+    }
+  }
   const npu_status status = run_kernel_of_pack(stream, *found, call);
   report_frame(stream, call);
   return status;

@@ -57,6 +57,18 @@ add(
     actual_seq_lengths=[5, 3],
     actual_seq_lengths_kv=[7, 4],
 )
+# One row of query: the band does not count.
+add(
+    I,
+    lambda *x, atten_mask, sparse_mode, pre_tokens, **rest: infer(*x, **rest),
+    flat4[0][:, :1],
+    *flat4[1:],
+    **base,
+    label="one-row",
+    atten_mask=TRI,
+    sparse_mode=2,
+    pre_tokens=1,
+)
 add(
     I,
     infer,

@@ -79,6 +79,16 @@ CASES = {
     ),
     "attention, heads": (lambda: attend(k=rand(2, 3, 5, 8)), "ERR01001", "(4) must be a multiple"),
     "attention, mask's sizes": (lambda: attend(atten_mask=mask(3, 5)), "ERR01001", "[3, 5]"),
+    "attention, mask of a band": (
+        lambda: attend(atten_mask=mask(5, 5), sparse_mode=2),
+        "ERR01001",
+        "atten_mask has shape [5, 5]; sparse_mode 2 takes [2048, 2048]",
+    ),
+    "inference, mask of a band": (
+        lambda: infer(atten_mask=mask(4, 4), sparse_mode=3),
+        "ERR01001",
+        "atten_mask has shape [4, 4]; sparse_mode 3 takes [2048, 2048]",
+    ),
     "attention, mask's dtype": (
         lambda: attend(atten_mask=rand(5, 5)),
         "ERR01002",

@@ -129,6 +129,23 @@ def test_computes_right(guide):
     assert "left out" not in done.stderr and "Overriding" not in done.stderr, done.stderr
 
 
+QUEUED = """
+import torch, torch_npu
+
+x = torch.ones(1000).npu()
+for _ in range(20):
+    x = x * 2
+y = torch.ops.guide_ops.doubled(x) + 1
+assert (y.cpu() == 2.0**21 + 1).all(), y
+"""
+
+
+def test_a_kernel_waits_for_what_it_reads(guide):
+    """The kernel is a loop; the device is asynchronous and late."""
+    done = guide.run(QUEUED, NPU_HOST_ASYNC="1", NPU_HOST_DELAY_US="2000")
+    assert done.returncode == 0, done.stderr
+
+
 # Of the guide's three listings of AddKernelNpu.cpp ("5. 分别实现适配主体函数"), without white space.
 PRINTED = "60f78b465e9e9c5d9207a9aa0ca54f25287caf96757a480f9a2cf634b9ba5072"
 INCLUDES = (

@@ -41,6 +41,15 @@ def band(sq, skv, shift, pre: int, next_: int, device) -> torch.Tensor:
     return outside | (apart < -pre) if pre < FAR else outside
 
 
+def check_compressed(name: str, mask, mode: int) -> None:
+    """Modes that are a band whatever the mask's values take a mask of one size."""
+    rows = 3072 if mode == 6 else 2048
+    require(
+        tuple(mask.shape[-2:]) == (rows, 2048),
+        f"{name}: atten_mask has shape {list(mask.shape)}; sparse_mode {mode} takes [{rows}, 2048].",
+    )
+
+
 def dropped(mask, mode: int, sq, skv, pre: int, next_: int, prefix=None, device=None):
     """True where a score is dropped, broadcast to (B, N, Sq, Skv); None: nothing is.
 

@@ -127,6 +127,8 @@ class FusionCall:
             f"{name}: atten_mask is {mask if mask is None else mask.dtype}; allowed: bool, uint8.",
             "TYPE",
         )
+        if mask is not None and self.mode not in (0, 1, 5):
+            core.check_compressed(name, mask, self.mode)
         if self.layout == "TND":
             return
         if mask is not None and self.mode in (0, 1, 5):

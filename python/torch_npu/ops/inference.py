@@ -48,6 +48,7 @@ class _Infer:
         self.table, self.block_size, self.dtype = block_table, block_size, q.dtype
         self.kvlens = kvlens
         self.queries = self._split(q, heads, qlens, "actual_seq_lengths", q_rope)
+        self._settle_mode(q_rope is not None)
         if block_table is not None:
             require(
                 kvlens is not None,
@@ -64,6 +65,15 @@ class _Infer:
         else:
             self.keys = self._split(k, self.kv_heads, kvlens, "actual_seq_lengths_kv", k_rope)
             self.values = self._split(v, self.kv_heads, kvlens, "actual_seq_lengths_kv")
+
+    def _settle_mode(self, has_rope: bool) -> None:
+        """One row of query attends to all keys: bands do not count."""
+        if self.layout not in ("TND", "NTD") and self.longest == 1 and not has_rope:
+            if self.mode in (2, 3, 4):
+                self.mask = None
+            self.mode, self.pre, self.next = 0, core.FAR, core.FAR
+        elif self.mask is not None and self.mode in (2, 3, 4):
+            core.check_compressed(self.name, self.mask, self.mode)
 
     def _each(self, lengths, argument):
         """A length for each batch; one value serves all."""

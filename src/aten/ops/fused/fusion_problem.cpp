@@ -144,13 +144,14 @@ bool FusionProblem::read_mask(const Arguments& args) {
   if (!known || !banded_) {
     return known;
   }
-  if (mode_ == 6) {
-    return static_cast<std::int64_t>(prefix_.size()) == batch;
-  }
-  if (mode_ != 0 && mode_ != 1 && mode_ != 5) {
-    return true;
-  }
   mask = args.tensor("atten_mask");
+  if (mode_ != 0 && mode_ != 1 && mode_ != 5) {
+    const bool whole = mask.dim() >= 2 && mask.size(-1) == 2048 &&
+                       mask.size(-2) == (mode_ == 6 ? 3072 : 2048);
+    mask = at::Tensor();
+    return whole && (mode_ != 6 ||
+                     static_cast<std::int64_t>(prefix_.size()) == batch);
+  }
   if (!is_mask(mask) || !on_device(mask)) {
     return false;
   }
