@@ -93,6 +93,10 @@ def test_modes(mode, dtype):
     options, seen = MODES[mode]
     given = "given" in mode
     mask = None if mode == "full" else DROPPED if given else TRIANGLE
+    if (
+        options.get("sparse_mode") == 6
+    ):  # the triangle over a block: left half kept, right half dropped
+        mask = torch.cat((TRIANGLE, torch.arange(2048).expand(1024, 2048) >= 1024))
     leaves = [
         rand(2, n, s, SIZE, seed=n + s).to(dtype).double().requires_grad_()
         for n, s in ((HEADS, SQ), (KV_HEADS, SKV), (KV_HEADS, SKV + 0))

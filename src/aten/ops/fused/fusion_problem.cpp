@@ -149,8 +149,8 @@ bool FusionProblem::read_mask(const Arguments& args) {
     const bool whole = mask.dim() >= 2 && mask.size(-1) == 2048 &&
                        mask.size(-2) == (mode_ == 6 ? 3072 : 2048);
     mask = at::Tensor();
-    return whole && (mode_ != 6 ||
-                     static_cast<std::int64_t>(prefix_.size()) == batch);
+    return whole &&
+           (mode_ != 6 || static_cast<std::int64_t>(prefix_.size()) == batch);
   }
   if (!is_mask(mask) || !on_device(mask)) {
     return false;
