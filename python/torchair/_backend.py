@@ -121,17 +121,15 @@ def _guarded(run, graph_module):
     return call
 
 
-def _named(mode: str):
-    def backend(graph_module, example_inputs, **kwargs):
-        config = CompilerConfig()
-        config.mode = mode
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return get_npu_backend(compiler_config=config)(graph_module, example_inputs, **kwargs)
-
-    return backend
+def _named(graph_module, example_inputs, *, mode: str, **kwargs):
+    config = CompilerConfig()
+    config.mode = mode
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return get_npu_backend(compiler_config=config)(graph_module, example_inputs, **kwargs)
 
 
-# What `torch.compile(backend="npu")` and `backend="npugraph_ex"` find by entry points.
-npu = _named("max-autotune")
-npugraph_ex = _named("npugraph_ex")
+# What `torch.compile(backend="npu")` and `backend="npugraph_ex"` find by entry points. Not closures:
+# a model compiled with them can be saved.
+npu = functools.partial(_named, mode="max-autotune")
+npugraph_ex = functools.partial(_named, mode="npugraph_ex")

@@ -3,6 +3,7 @@
 #include "graph/passes.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <span>
 
@@ -148,6 +149,56 @@ bool can_move(
   return true;
 }
 
+// Whether `node` reads all of `move.from` where it fills `move.to`, entry by
+// entry, and neither of them elsewhere.
+bool fills_from(const Graph& graph, std::span<const Use> uses, Moved move) {
+  const std::uint64_t bytes = graph.buffers[move.from].bytes;
+  std::optional<std::int32_t> entry;
+  bool reads = false;
+  for (const Use& use : uses) {
+    if (use.ref.buffer == move.to) {
+      if (use.reads || entry || use.ref.offset != 0 || use.covered != bytes) {
+        return false;
+      }
+      entry = use.entry;
+    }
+  }
+  for (const Use& use : uses) {
+    if (use.ref.buffer == move.from) {
+      if (use.writes || !entry || use.entry != *entry || use.ref.offset != 0 ||
+          use.bytes != bytes) {
+        return false;
+      }
+      reads = true;
+    }
+  }
+  return reads;
+}
+
+// Whether `move.from` is of use only from the frame that makes it to `last`,
+// and `move.to` is not touched in between.
+bool can_reuse(
+    const Graph& graph, const AllUses& uses, std::size_t last, Moved move) {
+  std::size_t first = 0;
+  while (!uses.touches(first, move.from)) {
+    ++first;
+  }
+  if (first >= last ||
+      !may_write_there(graph, first, uses.of(first), move, true)) {
+    return false;
+  }
+  for (std::size_t n = first + 1; n < graph.nodes.size(); ++n) {
+    const bool touches = uses.touches(n, move.from);
+    const bool is_between = n < last;
+    if ((touches && (n > last || is_island(graph.nodes[n]) ||
+                     uses.writes(n, move.from))) ||
+        (is_between && uses.touches(n, move.to))) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void redirect(Graph& graph, AllUses& uses, Moved move) {
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     if (!uses.touches(n, move.from)) {
@@ -207,6 +258,45 @@ std::vector<Moved> remove_copies(
     uses.update(n);
     redirect(graph, uses, *move);
     made.push_back(*move);
+  }
+  return made;
+}
+
+// From the end, so that a chain collapses into its last buffer.
+std::vector<Moved> reuse_lists(
+    Graph& graph,
+    const std::vector<bool>& movable,
+    const std::vector<bool>& aligned,
+    bool lists_alias) {
+  std::vector<Moved> made;
+  AllUses uses(graph);
+  for (std::size_t n = lists_alias ? graph.nodes.size() : 0; n-- > 0;) {
+    const auto* const frame = std::get_if<FrameCopy>(&graph.nodes[n]);
+    if (frame == nullptr || frame->frame().slot != NPU_KIND_MULTI_MAP) {
+      continue;
+    }
+    std::map<std::int32_t, std::vector<BufferId>> read;  // by entry
+    const std::vector<Use> before = uses.of(n);
+    for (const Use& use : before) {
+      if (use.reads && !use.writes && use.entry >= 0) {
+        read[use.entry].push_back(use.ref.buffer);
+      }
+    }
+    for (const Use& to : before) {
+      if (!to.writes || !aligned[to.ref.buffer]) {
+        continue;
+      }
+      for (const BufferId from : read[to.entry]) {
+        const Moved move{from, to.ref.buffer};
+        if (from != move.to && movable[from] &&
+            fills_from(graph, uses.of(n), move) &&
+            can_reuse(graph, uses, n, move)) {
+          redirect(graph, uses, move);
+          made.push_back(move);
+          break;
+        }
+      }
+    }
   }
   return made;
 }

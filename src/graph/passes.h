@@ -33,4 +33,15 @@ std::vector<Moved> remove_copies(
     const std::vector<bool>& aligned,
     bool lists_alias);
 
+// A list that is read for the last time by the frame that fills another one,
+// entry by entry, is computed in that one's memory from the start: chains of
+// list frames work in place, as the program did before it was traced. Returns
+// the buffers that went. After remove_copies, so that results are where they
+// end up.
+std::vector<Moved> reuse_lists(
+    Graph& graph,
+    const std::vector<bool>& movable,
+    const std::vector<bool>& aligned,
+    bool lists_alias);
+
 }  // namespace npu::graph

@@ -209,6 +209,77 @@ TEST(Copies, OfListsEntryByEntry) {
   EXPECT_TRUE(without_copies(apart, 2, /*lists_alias=*/false).empty());
 }
 
+std::vector<Moved> reused(Graph& graph, std::size_t kept, bool alias = true) {
+  const std::size_t n = graph.buffers.size();
+  auto moved =
+      reuse_lists(graph, behind(kept, n), std::vector<bool>(n, true), alias);
+  plan_memory(graph);
+  EXPECT_EQ(verify(graph), "");
+  return moved;
+}
+BufferId written(const Graph& graph, std::size_t node) {
+  return std::get<FrameCopy>(graph.nodes[node]).uses()[0].ref.buffer;
+}
+
+TEST(Reuse, AChainOfListsWorksInItsLastBuffer) {
+  // 0 -> 1 -> 2 -> 0: what a traced in-place chain becomes.
+  std::vector<Node> nodes;
+  nodes.push_back(lists({1}, {0}));
+  nodes.push_back(lists({2}, {1}));
+  nodes.push_back(lists({0}, {2}));
+  Graph g = graph(3, std::move(nodes));
+  Graph apart = g;
+  EXPECT_EQ(reused(g, 1).size(), 2u);
+  for (std::size_t n = 0; n < 3; ++n) {
+    EXPECT_EQ(written(g, n), 0u);
+  }
+  EXPECT_TRUE(reused(apart, 1, /*alias=*/false).empty());
+}
+
+TEST(Reuse, NotWhereAValueIsStillNeeded) {
+  {  // read behind
+    std::vector<Node> nodes;
+    nodes.push_back(lists({1}, {0}));
+    nodes.push_back(lists({2}, {1}));
+    nodes.push_back(lists({0}, {1}));
+    nodes.push_back(island({2}));
+    Graph g = graph(3, std::move(nodes));
+    EXPECT_EQ(reused(g, 1).size(), 1u);  // 1 in 0, for its last reader
+    EXPECT_EQ(written(g, 1), 2u);
+  }
+  {  // the old content of what is filled is read between
+    std::vector<Node> nodes;
+    nodes.push_back(lists({1}, {0}));
+    nodes.push_back(lists({2}, {0}));
+    nodes.push_back(lists({0}, {1}));
+    nodes.push_back(island({2}));
+    Graph g = graph(3, std::move(nodes));
+    EXPECT_TRUE(reused(g, 1).empty());
+  }
+  {  // an island reads it
+    std::vector<Node> nodes;
+    nodes.push_back(lists({1}, {0}));
+    nodes.push_back(island({1}));
+    nodes.push_back(lists({0}, {1}));
+    Graph g = graph(2, std::move(nodes));
+    EXPECT_TRUE(reused(g, 1).empty());
+  }
+  {  // entries are crossed
+    std::vector<Node> nodes;
+    nodes.push_back(lists({2, 3}, {0, 1}));
+    nodes.push_back(lists({0, 1}, {3, 2}));
+    Graph g = graph(4, std::move(nodes));
+    EXPECT_TRUE(reused(g, 2).empty());
+  }
+  {  // it belongs to somebody else
+    std::vector<Node> nodes;
+    nodes.push_back(lists({1}, {0}));
+    nodes.push_back(lists({0}, {1}));
+    Graph g = graph(2, std::move(nodes));
+    EXPECT_TRUE(reused(g, 2).empty());
+  }
+}
+
 TEST(Switches, AreWords) {
   ::setenv("NPU_GRAPH_OFF", "copies, dead", 1);
   EXPECT_FALSE(Switches::read().copies);

@@ -21,7 +21,8 @@ Switches Switches::read() {
       {"host_calls", &made.host_calls},
       {"numbers", &made.numbers},
       {"copies", &made.copies},
-      {"dead", &made.dead}};
+      {"dead", &made.dead},
+      {"reuse", &made.reuse}};
   for (const std::string& word : split(*value, ',')) {
     bool known = false;
     for (const auto& [name, on] : all) {
@@ -35,7 +36,7 @@ Switches Switches::read() {
           NPU_E_INVALID,
           "npu: environment: NPU_GRAPH_OFF names '" + word +
               "', which is no part of graph mode. Allowed, comma separated: "
-              "host_calls, numbers, copies, dead.");
+              "host_calls, numbers, copies, dead, reuse.");
     }
   }
   return made;

@@ -9,6 +9,7 @@ struct Switches {
   bool numbers = true;     // lists of host numbers are computed without it
   bool copies = true;      // values are computed where they would be copied
   bool dead = true;        // frames nobody needs are left out
+  bool reuse = true;       // chains of list frames work in place
 
   // As the variable says now. Throws for a word that is none of them.
   static Switches read();

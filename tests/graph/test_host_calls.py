@@ -223,3 +223,17 @@ def test_host_calls_are_counted_as_fallbacks(counts):
     function, x = compiled(lambda x: torch.cumsum(x, 0).logsumexp(0)), randn(5)
     [function(x) for _ in range(3)]
     assert counts("host_calls") >= 1 and counts("islands") == 0
+
+
+def test_a_compiled_optimizer_works_in_place(counts, monkeypatch):
+    """Its lists are new ones in the traced graph; in memory they are those of eager mode, nearly."""
+    on, _alive = optimized(4)
+    assert counts("reused") >= len(SHAPES)
+    small = sum(run.replayer.counts()["arena_bytes"] for run in list(_compiler.runners))
+    monkeypatch.setenv("NPU_GRAPH_OFF", "reuse")
+    torch._dynamo.reset()
+    _compiler.runners.clear()
+    off, _alive = optimized(4)
+    assert counts("reused") == 0
+    assert small < sum(run.replayer.counts()["arena_bytes"] for run in list(_compiler.runners))
+    assert all(map(torch.equal, on, off))

@@ -118,6 +118,8 @@ def test_what_cannot_be_captured_leaves_the_device_usable():
         lambda: x.nonzero(),
         lambda: torch.npu.synchronize(),
         lambda: x.copy_(torch.zeros(3)),
+        lambda: torch.zeros(3).npu(),
+        lambda: torch.allclose(x, x),
     ):
         graph = torch.npu.NPUGraph()
         with pytest.raises(RuntimeError, match="not permitted while a stream is captured"):
@@ -128,6 +130,22 @@ def test_what_cannot_be_captured_leaves_the_device_usable():
         with pytest.raises(RuntimeError, match="replay without a preceding successful capture"):
             graph.replay()
     assert (x + 1).sum().item() == pytest.approx(x.sum().item() + 3, rel=1e-5)
+
+
+def test_pinned_memory_is_copied_at_every_replay():
+    x, out = randn(3), torch.empty(3, pin_memory=True)
+    given = torch.arange(3.0).pin_memory()
+
+    def body():
+        x.copy_(given, non_blocking=True)
+        out.copy_(x * 2, non_blocking=True)
+
+    graph, _ = captured(body)
+    for k in range(3):
+        given.fill_(k)
+        graph.replay()
+        torch.npu.synchronize()
+        assert out.tolist() == [2 * k] * 3
 
 
 def waits():

@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 _aten = torch.ops.aten
-_READS = {_aten._local_scalar_dense.default, _aten.equal.default, _aten.is_nonzero.default}
+# Results are values of tensors, or sizes that depend on them.
+_READING_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 
 class _Value:
@@ -50,18 +51,15 @@ class Capture(TorchDispatchMode):
         return out
 
     def _refuse(self, func, args, kwargs) -> None:
-        reads = func in _READS or torch.Tag.dynamic_output_shape in func.tags
-        if func is _aten._to_copy.default and args[0].device.type == "npu":
-            device = kwargs.get("device")
-            reads = device is not None and torch.device(device).type == "cpu"
+        tensors = [a for a in tree_flatten((args, kwargs))[0] if isinstance(a, torch.Tensor)]
+        if func is _aten._to_copy.default:
+            forbidden = _crosses(args[0], kwargs.get("device"))
         elif func is _aten.copy_.default:
-            to, source = args[0], args[1]
-            if {to.device.type, source.device.type} == {"npu", "cpu"}:
-                host = to if to.device.type == "cpu" else source
-                reads = not host.is_pinned() and host.numel() > 1
-        if reads and any(
-            isinstance(a, torch.Tensor) and a.device.type == "npu" for a in tree_flatten(args)[0]
-        ):
+            forbidden = _crosses(args[1], args[0].device, args[0])
+        else:
+            reads = func is _aten.is_nonzero.default or not _READING_TAGS.isdisjoint(func.tags)
+            forbidden = reads and any(t.device.type == "npu" for t in tensors)
+        if forbidden:
             self.broken = self.broken or str(func)
             refuse(str(func))
 
@@ -184,6 +182,19 @@ def _over(storage, geometry) -> torch.Tensor:
     size, stride, offset, dtype = geometry
     made = torch.empty(0, dtype=dtype, device=storage.device)
     return made.set_(storage, offset, size, stride)
+
+
+def _crosses(source: torch.Tensor, device, to: torch.Tensor | None = None) -> bool:
+    """Whether a copy is one between npu and memory of the host that is not pinned. Numbers, which
+    are read while they are given, and host memory that is yet to be made are told apart."""
+    kinds = {
+        source.device.type,
+        source.device.type if device is None else torch.device(device).type,
+    }
+    if kinds != {"npu", "cpu"}:
+        return False
+    host = source if source.device.type == "cpu" else to
+    return host is None or (host.numel() > 1 and not host.is_pinned())
 
 
 def refuse(what: str):

@@ -155,3 +155,15 @@ class CompilerConfig(Group):
             ge_config=_engine(),
             aclgraph_config=_Free("AclGraphConfig", use_custom_pool=Option(plain=True)),
         )
+
+    def __reduce__(self):
+        """A compiled model that is saved takes its configuration along: what is set, by name."""
+        return _made_again, ({name: leaf.raw for name, leaf in self.changed()},)
+
+
+def _made_again(values: dict) -> CompilerConfig:
+    made = CompilerConfig()
+    for name, leaf in made.leaves():
+        if name in values:
+            leaf._value = values[name]  # checked when it was set, maybe on another machine
+    return made

@@ -72,6 +72,13 @@ void Recording::Maker::run_passes(const std::vector<BufferId>& returned) {
   if (on_.dead) {
     r_.counts_.dead_removed = remove_dead(graph_, movable);
   }
+  if (on_.reuse) {
+    for (const Moved& moved : reuse_lists(
+             graph_, movable, aligned_, is_host_memory(r_.arena_device_))) {
+      move_specs(moved.from, moved.to);
+      ++r_.counts_.reused;
+    }
+  }
 }
 
 void Recording::Maker::move_specs(BufferId from, BufferId to) {

@@ -98,6 +98,7 @@ class Recording {
     std::uint32_t host_calls = 0;
     std::uint32_t copies_removed = 0;
     std::uint32_t dead_removed = 0;
+    std::uint32_t reused = 0;
     std::uint64_t arena_bytes = 0;
     std::uint64_t unshared_bytes = 0;
   };
