@@ -78,6 +78,15 @@ def ranks(
         made.close()
 
 
+def limit_calls(seconds: float) -> None:
+    """What a collective of the default group may take from now on."""
+    import torch
+    import torch.distributed as dist
+
+    group = dist.distributed_c10d._get_default_group()
+    group._get_backend(torch.device("npu")).options._timeout = timedelta(seconds=seconds)
+
+
 def _serve(
     pipe: Connection, rank: int, size: int, backend: str, timeout: float, file: str, env: dict
 ) -> None:
@@ -88,13 +97,15 @@ def _serve(
 
     torch.set_num_threads(1)
     torch.npu.set_device(rank % torch.npu.device_count())
+    # A busy machine starts the processes one after the other: the short time is for what comes then.
     dist.init_process_group(
         backend,
         init_method=f"file://{file}",
         rank=rank,
         world_size=size,
-        timeout=timedelta(seconds=timeout),
+        timeout=timedelta(seconds=max(timeout, 60)),
     )
+    limit_calls(timeout)
     while (asked := pipe.recv()) is not None:
         function, args = asked
         try:
