@@ -397,16 +397,15 @@ def _warn_only(on):
     torch.use_deterministic_algorithms(True, warn_only=on)
 
 
-def _benchmark(on):
-    torch.backends.cudnn.benchmark = on
-
-
-def _mkldnn(on):
-    torch.backends.mkldnn.set_flags(on)
-
-
 @pytest.mark.parametrize(
-    "change", [torch.use_deterministic_algorithms, _warn_only, _benchmark, _mkldnn]
+    "change",
+    [
+        torch.use_deterministic_algorithms,
+        _warn_only,
+        # What torch.backends sets, which OpInfo's tests lock.
+        torch._C._set_cudnn_benchmark,
+        torch._C._set_mkldnn_enabled,
+    ],
 )
 def test_settings_of_the_process_are_part_of_the_key(change, counts):
     """Frames hold them, so that a recording made with others is stale."""
@@ -419,6 +418,6 @@ def test_settings_of_the_process_are_part_of_the_key(change, counts):
                 function([x])
         assert counts("recorded") == 2 and counts("replayed") == 4
     finally:
-        _benchmark(False)
-        _mkldnn(True)
+        torch._C._set_cudnn_benchmark(False)
+        torch._C._set_mkldnn_enabled(True)
         torch.use_deterministic_algorithms(False)
