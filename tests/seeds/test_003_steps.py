@@ -89,11 +89,11 @@ STEPS = {
     },
     "FAQ ld returned 1": {
         "处理方法": "tests/packs/test_projects.py::test_build_errors_are_recognised",
-        "实例": "tests/packs/test_projects.py::test_the_guides_build_errors",
+        "实例": "tests/packs/test_projects.py::test_the_guides_build_error",
     },
     "FAQ call of overload": {
         "1-2": "tests/packs/test_projects.py::test_build_errors_are_recognised",
-        "实例": "tests/packs/test_projects.py::test_the_guides_build_errors",
+        "实例": "tests/packs/test_projects.py::test_an_int_is_an_attribute",
     },
     "CMake安装方法": {"1-5": "tests/seeds/test_003_steps.py::test_tools_that_the_guide_needs"},
     "导出 TBE 方式一": {"1-3": "tests/onnx/test_guide.py::test_operator_by_registered_symbolic"},
