@@ -235,6 +235,10 @@ typedef struct npu_verdict {
  * the dtype the operand says: the compute dtype where the call names one, which
  * may be wider than the tensors beside it. */
 #define NPU_CAP_HOST_SCALAR 64u
+/* A limit, not an ability: ask only for calls whose inputs have one dtype. Bool
+ * inputs, host scalars and operands whose dtypes the kind limits are no matter.
+ * Since 1.1. */
+#define NPU_CAP_ONE_INPUT_DTYPE 8192u
 
 /* Attributes that came later. A kernel without the flag never sees them set
  * (npu_attr_info.cap). Since 1.1. */

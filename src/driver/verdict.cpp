@@ -91,6 +91,23 @@ npu_dtype leading_dtype(const npu_call& call) noexcept {
   return found;
 }
 
+// For NPU_CAP_ONE_INPUT_DTYPE.
+bool inputs_of_one_dtype(const npu_call& call) noexcept {
+  npu_dtype first = NPU_ABSENT;
+  bool same = true;
+  for_each_operand(call, [&](const Role& role) {
+    const npu_tensor& tensor = *role.tensor;
+    const bool special = role.info != nullptr && role.info->dtypes != 0;
+    if (role.is_output || special || tensor.dtype == NPU_BOOL ||
+        (tensor.flags & NPU_TENSOR_HOST_SCALAR) != 0) {
+      return;
+    }
+    first = first == NPU_ABSENT ? tensor.dtype : first;
+    same = same && tensor.dtype == first;
+  });
+  return same;
+}
+
 // A kind whose result in float32, rounded at the end, is the one asked for. The
 // next float32 after a half is, rounded, that half again.
 bool may_compute_wider(const npu_call& call) noexcept {
@@ -426,6 +443,10 @@ npu_verdict verdict_of_caps(
   if (caps.numel_limit[leading % NPU_DTYPE_ROOM] != 0 &&
       !wants_size(caps, leading, largest_numel(call))) {
     return declined(NPU_REASON_SLOWER);
+  }
+  if ((caps.flags & NPU_CAP_ONE_INPUT_DTYPE) != 0 &&
+      !inputs_of_one_dtype(call)) {
+    return declined(NPU_REASON_DTYPE, "inputs of several dtypes");
   }
   npu_verdict verdict = check_list_dtypes(caps, call);
   if (verdict.answer == NPU_VERDICT_YES) {

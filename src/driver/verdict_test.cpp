@@ -129,6 +129,29 @@ TEST_F(Caps, DtypeRules) {
   EXPECT_EQ(verdict().answer, NPU_VERDICT_YES);
 }
 
+TEST_F(Caps, InputsOfOneDtype) {
+  caps_.dtype_rule = NPU_DTYPES_CAST;
+  caps_.dtypes[0] = ~UINT64_C(0);
+  caps_.flags |= NPU_CAP_ONE_INPUT_DTYPE | NPU_CAP_HOST_SCALAR;
+  Holder out({2, 3}, {3, 1});
+  out.tensor.dtype = NPU_F64;  // outputs may differ
+  const auto answer = [&] {
+    npu_binary_attrs attrs{};
+    Call call(NPU_KIND_BINARY, NPU_BINARY_ADD, "aten::add");
+    build::binary(call, out.tensor, x_.tensor, y_.tensor, attrs);
+    return verdict_of_caps(caps_, driver_, call.frame());
+  };
+  EXPECT_EQ(answer().answer, NPU_VERDICT_YES);
+  y_.tensor.dtype = NPU_BF16;
+  EXPECT_EQ(answer().answer, NPU_VERDICT_NO);
+  EXPECT_EQ(answer().reason, NPU_REASON_DTYPE);
+  y_.tensor.flags = NPU_TENSOR_HOST_SCALAR;
+  EXPECT_EQ(answer().answer, NPU_VERDICT_YES);
+  y_.tensor.flags = 0;
+  y_.tensor.dtype = NPU_BOOL;
+  EXPECT_EQ(answer().answer, NPU_VERDICT_YES);
+}
+
 // An input's own mask counts, though the output's would allow the dtype.
 TEST_F(Caps, EveryOperandsMaskCountsWithTheSameDtype) {
   caps_.dtypes[0] = NPU_DTYPE_BIT(NPU_F32) | NPU_DTYPE_BIT(NPU_I64);

@@ -47,3 +47,17 @@ def test_the_judge_sees_the_cpus_own():
     (op,) = [o for o in op_db if o.name == "nn.functional.adaptive_avg_pool3d"]
     judge_operator(op, torch.bfloat16, "cpu", 5, found)
     assert found["_adaptive_avg_pool3d", "bfloat16"][1] > 2.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("n", [50, 70000], ids=["small", "large"])
+def test_alpha_keeps_its_digits(dtype, n):
+    """-0.7, a learning rate say, is no half; the CPU rounds it first, by another way in the last elements."""
+    x, y = torch.linspace(1, 3, n).to(dtype), torch.linspace(5, 1, n).to(dtype)
+    for alpha in (-0.7, 3):
+        exact = (x.double() + y.double() * alpha).to(dtype)
+        a, b = x.npu(), y.npu()
+        assert torch.equal(torch.add(a, b, alpha=alpha).cpu(), exact)
+        assert torch.equal(torch.sub(a, b, alpha=-alpha).cpu(), exact)
+        assert torch.equal(torch._foreach_add([a], [b], alpha=alpha)[0].cpu(), exact)
+        assert torch.equal(a.t().add_(b, alpha=alpha).cpu(), exact)

@@ -33,6 +33,14 @@ std::array<const KernelRow*, NPU_KIND_LIMIT> index_by_slot() {
   return rows;
 }
 
+// Of inputs of several dtypes only PyTorch's own kernels make the CPU's bits: a
+// 0-dim float32 beside half types is not rounded to them first, and what a row
+// of the table says of one dtype says nothing of a computation in another.
+bool mixes_dtypes(std::uint32_t slot) {
+  return slot == NPU_KIND_BINARY || slot == NPU_KIND_COMPARE ||
+         slot == NPU_KIND_TERNARY;
+}
+
 }  // namespace
 
 const KernelRow* find_kernel(std::uint32_t slot) noexcept {
@@ -53,6 +61,9 @@ bool limit_to_fast(
       std::begin(row->numel_limit),
       std::end(row->numel_limit),
       std::begin(out.numel_limit));
+  if (mixes_dtypes(slot)) {
+    out.flags |= NPU_CAP_ONE_INPUT_DTYPE;
+  }
   return true;
 }
 

@@ -65,6 +65,7 @@ bool DirectRun::look_at(std::initializer_list<const at::Tensor*> inputs) {
     for (const at::Tensor* const input : inputs) {
       sight.next(*input);
     }
+    sight.assume_whens();
     if (Wide::plan(sight) != nullptr) {
       return false;
     }

@@ -117,7 +117,7 @@ void WideSight::see(const c10::IValue& value) {
     see(value.toTensor());
   } else if (value.isBool()) {
     see(value.toBool());
-  } else if (value.isComplexDouble()) {
+  } else if (value.isScalar()) {
     see(value.toScalar());
   } else if (value.isList()) {
     for (const c10::IValue& item : value.toListRef()) {

@@ -30,7 +30,7 @@ struct WideRow {
   const char* name;      // "aten::avg_pool3d": its overloads, and in-place
   std::uint64_t dtypes;  // a bit per c10::ScalarType
   c10::ScalarType wide;  // Undefined: the next wider one
-  const char* when;      // an argument that has to be true; or null
+  const char* when;      // an argument that has to be true, or not 1; or null
   std::uint32_t mixed;   // results that are narrow where dtypes are mixed
   const char* indices;   // an argument whose int32 becomes int64; or null
 };
@@ -69,6 +69,10 @@ class WideSight {
     see(value);
     ++at_;
   }
+  // For a caller that sees tensors only: every rule's `when` may hold.
+  void assume_whens() {
+    trues_ = ~std::uint64_t{0};
+  }
 
  private:
   friend class Wide;
@@ -98,6 +102,7 @@ class WideSight {
     asked_ = dtype;
   }
   void see(const at::Scalar& number) {
+    see(!number.equal(1));
     if (rules_.complex_halves) {
       promoted_ = at::native::update_result_type_state(number, promoted_);
     }
@@ -109,7 +114,7 @@ class WideSight {
   const WideRules& rules_;
   unsigned at_ = 0;
   std::uint64_t dtypes_ = 0;  // of tensors that are read
-  std::uint64_t trues_ = 0;   // arguments that are true
+  std::uint64_t trues_ = 0;   // arguments that are true, or numbers but 1
   std::optional<at::ScalarType> asked_;
   at::native::ResultTypeState promoted_;  // where complex halves matter
 };
