@@ -284,7 +284,7 @@ def test_a_few_bytes_that_claim_to_be_many(whole, sizes, capsys):
     folder, ref = whole
     call = {"number": 900, "op": 77, "args": [tensor(ref, **sizes)], "out": [tensor(ref, **sizes)]}
     append(folder, (2, SIN), (4, call))
-    start = time.monotonic()
+    start = time.process_time()
     for words in (
         ["show", folder, "900", "--values"],
         ["ls", folder, "--ops"],
@@ -294,7 +294,7 @@ def test_a_few_bytes_that_claim_to_be_many(whole, sizes, capsys):
     ):
         code, text = output(capsys, *words)
         assert code in (0, 1) or (code == 2 and "has no call" in text.err), (words, text.err)
-    assert time.monotonic() - start < 20
+    assert time.process_time() - start < 20
 
 
 @pytest.mark.parametrize("sizes", [SIZES[0], SIZES[2], SIZES[3]], ids=["1d", "2d", "3d"])
@@ -360,11 +360,11 @@ def test_heads_of_frames_all_over_a_file_are_no_hang():
     head = b"OPFR" + (size // 2).to_bytes(4, "little") + bytes(4) + (4).to_bytes(4, "little")
     with open(f"{folder}/{captures.LOG}", "ab") as file:
         file.write(head * (size // len(head)))
-    start = time.monotonic()
+    start = time.process_time()
     found = captures.open(folder)
     assert [record.number for record in found] == [1]
     assert any("the rest is not read" in problem for problem in found.problems)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 # ---- import ------------------------------------------------------------------------
@@ -469,10 +469,10 @@ def test_a_set_of_strangers_is_no_loop():
     os.mkdir("case")
     content = {"name": "torch.add", "args": (_Call(set, range(10**12)),), "kwargs": {}}
     torch.save(content, "case/input.pth")
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(ditorch_folders.CaseError):
         ditorch_folders.load("case")
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
     torch.save({**content, "args": ({1, 2}, frozenset())}, "case/input.pth", pickle_module=pickle)
     with contextlib.suppress(ditorch_folders.CaseError):
         assert ditorch_folders.load("case").args[0] == {1, 2}
