@@ -148,7 +148,7 @@ def test_where_calls_run(run_python, kernels, first):
         graph=str(here), python=str(here.parent / "python"), dtypes=dtypes, first=first,
         step=8 if FULL else 40, samples=3 if FULL else 2,
     )  # fmt: skip
-    run_python(code, NPU_FALLBACK="silent", **drivers_that_are_no_cpu(kernels))
+    run_python(code, timeout=900, NPU_FALLBACK="silent", **drivers_that_are_no_cpu(kernels))
 
 
 @pytest.mark.parametrize("profile", ["none", "ascend910b"])
