@@ -51,8 +51,11 @@ def test_jagged_attention(dtype, tolerance):
 
 def test_products_of_strided_nested_tensors():
     parts = [torch.randn(n, 4) for n in LENGTHS]
-    nested = torch.nested.nested_tensor(parts).npu()
+    nested = torch.nested.nested_tensor(parts).npu().requires_grad_()
     product = torch.matmul(nested, nested.transpose(-1, -2))
     for got, part in zip(product.unbind(), parts, strict=True):
         wanted = part.double() @ part.double().T
         torch.testing.assert_close(got.detach().cpu().double(), wanted, rtol=1e-5, atol=1e-6)
+    torch.nested.to_padded_tensor(product, 0.0).sum().backward()
+    for got, part in zip(nested.grad.unbind(), parts, strict=True):
+        torch.testing.assert_close(got.cpu(), 2 * part.sum(0).expand_as(part))

@@ -104,12 +104,13 @@ bool written_despite_schema(
 // Arguments PyTorch itself wants, or lets be, on the CPU: indices given as an
 // optional list, lengths of CTC, shapes of nested and packed tensors.
 bool may_be_cpu(const std::string& op, const std::string& argument) {
-  static constexpr std::array<std::string_view, 9> kArguments = {
+  static constexpr std::array<std::string_view, 10> kArguments = {
       "input_lengths",
       "target_lengths",
       "lengths",
       "nested_size",
       "nested_strides",
+      "cpu_nested_shape_example",
       "nested_shape_example",
       "offsets_cpu",
       "min_seqlen",
