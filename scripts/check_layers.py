@@ -91,6 +91,12 @@ def rooms_above(path: str) -> tuple[str, ...]:
 def complaint(path: str, header: str, allowed: tuple[str, ...], runtime: bool) -> str | None:
     if header in HEAVY:
         return "costs 7 s per file: use per-operator headers"
+    if (
+        header == "ATen/Parallel.h"
+        and path.startswith("src/")
+        and path != "src/runtime/parallel.cpp"
+    ):
+        return "at::parallel_for is one thread without OpenMP: use runtime/parallel.h"
     known = header.startswith(OURS) or header.startswith(TORCH)
     if not known:
         return None

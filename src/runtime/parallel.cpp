@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's intra-op threads, for use by drivers. Compiled with -fopenmp.
+// PyTorch's intra-op threads, for adapters and for drivers. Compiled with
+// -fopenmp.
 #include "runtime/parallel.h"
 
 #include <ATen/Parallel.h>
@@ -39,6 +40,13 @@ npu_status torch_parallel_for(
 }
 
 }  // namespace
+
+void parallel_ranges(
+    std::int64_t n,
+    std::int64_t grain,
+    c10::function_ref<void(std::int64_t, std::int64_t)> run) {
+  at::parallel_for(0, n, std::max<std::int64_t>(grain, 1), run);
+}
 
 void lend_torch_threads() noexcept {
   set_parallel_for(&torch_parallel_for);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "aten/ops/fused/blockwise.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
 #include "aten/ops/fused/score_blocks.h"
 #include "aten/ops/fused/score_rows.h"
+#include "runtime/parallel.h"
 
 namespace npu::fused {
 namespace {
@@ -218,7 +218,7 @@ void for_each_head(
     Make make,
     Run run) {
   const auto n = static_cast<std::int64_t>(sequences.size());
-  at::parallel_for(0, n * heads, 1, [&](std::int64_t first, std::int64_t last) {
+  parallel_ranges(n * heads, 1, [&](std::int64_t first, std::int64_t last) {
     const at::AutoDispatchBelowADInplaceOrView below;
     for (std::int64_t i = first; i < last;) {
       const auto at = static_cast<std::size_t>(i / heads);

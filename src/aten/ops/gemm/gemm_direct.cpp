@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // mm and addmm by PyTorch's CPU functions on npu tensors (Note [Direct]): the
 // layout decisions are theirs, so the bits are the CPU's.
-#include <ATen/Parallel.h>
 #include <ATen/ops/addmm_native.h>
 #include <ATen/ops/mm_native.h>
 
@@ -11,6 +10,7 @@
 #include "aten/core/factories.h"
 #include "aten/ops/op.h"
 #include "attempts/gemm.h"
+#include "runtime/parallel.h"
 
 namespace npu::ops {
 
@@ -57,10 +57,9 @@ void begin_rows(const at::Tensor& result, const at::Tensor& self) {
   const auto total = static_cast<std::int64_t>(result.nbytes());
   const char* const from = static_cast<const char*>(self.const_data_ptr());
   char* const to = static_cast<char*>(result.mutable_data_ptr());
-  at::parallel_for(
-      0,
+  parallel_ranges(
       total / bytes,
-      std::max<std::int64_t>(1, kBytesOfTask / bytes),
+      kBytesOfTask / bytes,
       [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
           std::memcpy(to + row * bytes, from, static_cast<std::size_t>(bytes));
