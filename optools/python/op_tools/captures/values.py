@@ -132,8 +132,9 @@ class TensorRef:
         claimed = elements * self.dtype.itemsize
         if memory_limit.is_too_much(claimed):
             raise CaptureError(
-                f"{self.describe()} claims to be {claimed / 2**30:.3g} GiB, of {self.nbytes} bytes "
-                "in the file: more than can be computed with in this machine's memory"
+                f"{self.capture.log}: record {self.record}: {self.describe()} claims to be "
+                f"{claimed / 2**30:.3g} GiB, of {self.nbytes} bytes in the file: more than can be "
+                "computed with in this machine's memory"
             )
 
     def _made(self) -> torch.Tensor:
