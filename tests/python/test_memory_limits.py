@@ -16,7 +16,7 @@ sizes = "[0-9.]+ (?:GiB|MiB|KiB|bytes)"
 want = (
     f"NPU out of memory. Tried to allocate 30.00 MiB \\\\(NPU 0; 64.00 MiB total capacity; "
     f"40.00 MiB already allocated; 40.00 MiB current active; {sizes} free; "
-    f"{sizes} reserved in total by PyTorch\\\\).If reserved memory is >> allocated memory try "
+    f"{sizes} reserved in total by PyTorch\\\\). If reserved memory is >> allocated memory try "
     f"setting max_split_size_mb to avoid fragmentation."
 )
 assert re.match(want, text), text

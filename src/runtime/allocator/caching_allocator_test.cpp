@@ -205,7 +205,7 @@ TEST_F(AllocatorTest, FreesCachesThenThrowsThenGoesOn) {
         error.what(),
         "NPU out of memory. Tried to allocate 30.00 MiB (NPU 0; 64.00 MiB "
         "total capacity; 62.00 MiB already allocated; 62.00 MiB current "
-        "active; 2.00 MiB free; 62.00 MiB reserved in total by PyTorch).If "
+        "active; 2.00 MiB free; 62.00 MiB reserved in total by PyTorch). If "
         "reserved memory is >> allocated memory try setting max_split_size_mb "
         "to avoid fragmentation.");
   }

@@ -32,7 +32,7 @@ OutOfMemory::OutOfMemory(const Numbers& numbers) : numbers_(numbers) {
     text_ = "NPU out of memory. Tried to allocate more than 1EB memory.";
     return;
   }
-  // torch_npu's words, the missing space too: programs match them.
+  // torch_npu's words, with the space that they lack before "If".
   text_ =
       "NPU out of memory. Tried to allocate " + format_bytes(numbers.asked) +
       " (NPU " + std::to_string(numbers.device) + "; " +
@@ -40,7 +40,7 @@ OutOfMemory::OutOfMemory(const Numbers& numbers) : numbers_(numbers) {
       format_bytes(numbers.allocated) + " already allocated; " +
       format_bytes(numbers.active) + " current active; " +
       format_bytes(numbers.free) + " free; " + format_bytes(numbers.reserved) +
-      " reserved in total by PyTorch).If reserved memory is >> allocated "
+      " reserved in total by PyTorch). If reserved memory is >> allocated "
       "memory try setting max_split_size_mb to avoid fragmentation.";
 }
 
