@@ -55,15 +55,25 @@ def store(cache, slots, mode="Norm"):
     )
 
 
-def fetch(rows, lengths, tables=((0,),)):
+def fetch(rows, lengths, tables=((0,),), **more):
     caches, out = (rand(2, 4, 1, 8) for _ in range(2)), (rand(rows, 1, 8) for _ in range(2))
     return torch_npu.npu_gather_pa_kv_cache(
-        *caches, torch.tensor(tables, dtype=torch.int32).npu(), groups(*lengths), *out
+        *caches, torch.tensor(tables, dtype=torch.int32).npu(), groups(*lengths), *out, **more
     )
 
 
 PREFIX_MASK = (3072, 2048)
 CASES = {
+    "fetch, a negative offset": (
+        lambda: fetch(4, [4], seq_offset=groups(-8)),
+        "ERR01003",
+        "seq_offset is [-8]",
+    ),
+    "fetch, too many offsets": (
+        lambda: fetch(4, [4], seq_offset=groups(0, 4)),
+        "ERR01003",
+        "seq_offset is [0, 4]",
+    ),
     "attention of integers": (lambda: attend(ints(2, 4, 5, 8)), "ERR01002", "query is torch.int32"),
     "attention of two dtypes": (
         lambda: attend(k=rand(2, 4, 5, 8, dtype=torch.float16)),

@@ -179,6 +179,13 @@ def _gathered(name, cache, tables, lengths, like, offsets):
     place = rows - (ends - lengths)[sequence]
     column = place // size
     if offsets is not None:
+        if type(offsets) is torch.Tensor and offsets.device.type != "meta":
+            require(
+                offsets.shape == lengths.shape and bool((offsets >= 0).all()),
+                f"{name}: seq_offset is {offsets.tolist()}; it takes a number for each of the "
+                f"{lengths.numel()} sequences, none negative.",
+                "VALUE",
+            )
         column = column + offsets.to(torch.int64)[sequence] // size
     real = real & (column < tables.size(1))
     block = tables.to(torch.int64)[sequence, column.clamp(max=tables.size(1) - 1)]

@@ -2,6 +2,7 @@
 // Rows of keys and values into and out of paged caches: one pass of copies
 // where the device is this computer's processor. Other devices, other layouts
 // and wrong numbers are left to the composition.
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -214,7 +215,7 @@ struct Reader {
 };
 
 // Rows behind the last sequence are 0, and so are those of blocks that are not
-// there. False where the results are too small.
+// there. False where the results are too small or a number is negative.
 bool gather_on_cpu(
     const at::Tensor& key_cache,
     const at::Tensor& value_cache,
@@ -241,7 +242,9 @@ bool gather_on_cpu(
   }
   const Numbers skipped = seq_offset.has_value() ? numbers_of(*seq_offset)
                                                  : Numbers(lengths.size(), 0);
-  if (skipped.size() != lengths.size() ||
+  const bool negative = std::any_of(
+      skipped.begin(), skipped.end(), [](std::int64_t n) { return n < 0; });
+  if (negative || skipped.size() != lengths.size() ||
       static_cast<std::int64_t>(lengths.size()) != block_tables.size(0)) {
     return false;
   }
