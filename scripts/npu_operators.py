@@ -9,9 +9,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "codegen"))
 
+sys.path.append(str(ROOT / "python"))
+
 import custom  # noqa: E402
+from opennpu.ops import IN_TREE  # noqa: E402
 
 PAGE = ROOT / "docs/npu-operators.md"
+# What the READMEs say of torch_npu's own names.
+COUNTS = {
+    "README.md": "{done} of {total} implemented",
+    "README.zh-CN.md": "{total} 个中实现了 {done} 个",
+}
 HEAD = """# npu operators
 
 Made by scripts/npu_operators.py from ops/npu/*.yaml and python/torch_npu/ops. Do not edit.
@@ -65,12 +73,26 @@ def page(operators) -> str:
     return text
 
 
+def old_counts(operators) -> list[str]:
+    """READMEs with other numbers than these."""
+    own = [o for o in operators if o.namespace == "npu" and o.name not in IN_TREE]
+    numbers = {"total": len(own), "done": sum(bool(o.module) for o in own)}
+    return [
+        f"{name} is not current: it should say '{words.format(**numbers)}'"
+        for name, words in COUNTS.items()
+        if words.format(**numbers) not in (ROOT / name).read_text(encoding="utf-8")
+    ]
+
+
 def main() -> int:
     operators = custom.load(
         sorted((ROOT / "ops/npu").glob("*.yaml")), ROOT / "python/torch_npu/ops"
     )
     text = page(operators)
     if "--check" in sys.argv[1:]:
+        if old := old_counts(operators):
+            print("\n".join(old))
+            return 1
         if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
             print(f"{PAGE.relative_to(ROOT)} is not current: run scripts/npu_operators.py")
             return 1
