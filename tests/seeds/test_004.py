@@ -152,7 +152,7 @@ def test_importing_in_the_source_folder_says_what_to_do(tmp_path, code):
     shutil.copytree(ROOT / "python" / "torch_npu", tmp_path / "torch_npu", ignore=unwanted)
     # As a user's shell has it: the folder Python was started in is searched first.
     code = "import sys; sys.path.insert(0, '')\n" + code
-    done = run(code, tmp_path, check=False, exact=True)
+    done = run(code, tmp_path, check=False, exact=True, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
     assert done.returncode == 1, (done.returncode, done.stdout, done.stderr)
     text = " ".join(done.stderr.split())
     assert "imported from the source folder" in text and "start Python from another folder" in text
