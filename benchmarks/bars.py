@@ -35,14 +35,9 @@ def _step(name: str, what: str, limit: float = 1.0, reason: str = "") -> Bar:
 
 
 def _calls(name: str, what: str) -> Bar:
-    return Bar(name, what, "the same on CPU", 1.0, reason=_WRAPPING)
+    return Bar(name, what, "the same on CPU", 1.0)
 
 
-# benchmarks.instructions: one-token 1.02 to 1.03x, stack 1.03x.
-_WRAPPING = (
-    "matrix products, layer norm, gelu and attention take rung 4: wrapping an argument costs 200 to "
-    "300 instructions, adopting a result 300; what the native operators save does not outweigh it"
-)
 _PRODUCTS = (
     "matrix products, attention and layer norm are the CPU's own functions; saved are the optimizer's "
     "calls per parameter and part of the small elementwise calls"
@@ -57,21 +52,10 @@ BARS = [
     _small("add", 0.7, reason=_SHARED),
     _small("mul", 0.7, reason="as add"),
     _small("relu", 0.7),
-    _small(
-        "sum",
-        1.0,
-        reason="goes through rung 4 (1.09x in instructions): the driver's kernel (0.58x) adds in "
-        "double, whose bits are not the CPU's, and loss curves have to be the CPU's bit for bit",
-    ),
-    _small("copy", 0.7, "copy_, 64 floats", reason="as add; copy_'s own checks are PyTorch's"),
+    _small("sum", 1.0),
+    _small("copy", 0.7, "copy_, 64 floats"),
     _small("add-broadcast", 0.85, "add of 8x8 and 8 floats"),
-    _small(
-        "add-rung4",
-        1.15,
-        "add, 64 floats, through rung 4",
-        reason="wrapping two arguments and adopting the result cost a seventh of CPU's whole call "
-        "(1.15x in instructions; two counters and the pool are atomic operations on top)",
-    ),
+    _small("add-rung4", 1.15, "add, 64 floats, through rung 4"),
     _small("add-1m", 1.02, "add, a million floats"),
     _small("sum-1m", 1.02, "sum, a million floats"),
     _small("mm-512", 1.02, "matrix product, 512x512"),
