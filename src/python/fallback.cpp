@@ -15,6 +15,8 @@
 #include "aten/profile/policy.h"
 #include "aten/profile/profile.h"
 #include "compose/compose.h"
+#include "driver/registry.h"
+#include "driver/status.h"
 #include "npu/kinds.h"
 #include "python/bindings.h"
 #include "python/call_site.h"
