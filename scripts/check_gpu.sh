@@ -31,9 +31,11 @@ run_tests() { "$py" -m pytest -q -n "${JOBS:-8}" -p no:cacheprovider "$@"; }
 
 if [ "${ONLY:-}" != tools ]; then
   build_project . "$build" -DNPU_BUILD_TESTS=OFF
+  "$py" scripts/distribution_metadata.py "$site" . ./compat
   "$py" -m opennpu doctor
 fi
 build_project optools "$build/tools"
+"$py" scripts/distribution_metadata.py "$site" ./optools
 if [ $# -gt 0 ]; then
   run_tests "$@"
   exit

@@ -12,6 +12,9 @@ import warnings
 
 import torch
 
+if torch.version.cuda or torch.version.hip:
+    import torch_npu  # noqa: F401  not by itself in a GPU build
+
 NAME = os.environ.get("LIGHTNING_NAME", "lightning.pytorch")
 warnings.filterwarnings("ignore")
 pl = __import__(NAME, fromlist=["Trainer"])

@@ -10,6 +10,7 @@ import interpreter
 import pytest
 import torch
 import torch_npu  # noqa: F401
+from gpu import chosen_first
 
 pytest.importorskip("lightning", reason="pip install lightning")
 HERE = Path(__file__).resolve().parent
@@ -28,6 +29,7 @@ def on_cpu(here):
     return here.run({"accelerator": "cpu"})["losses"]
 
 
+@chosen_first
 @pytest.mark.library(
     "lightning", "Trainer on one npu, found by accelerator='auto', losses equal the CPU's"
 )
@@ -126,6 +128,7 @@ def test_spawned_processes(tmp_path):
     assert found["strategy"] == "DDPStrategy"
 
 
+@chosen_first
 @pytest.mark.library("lightning", "Fabric: setup, backward, mixed precision on npu")
 def test_fabric(here):
     from lightning.fabric import Fabric

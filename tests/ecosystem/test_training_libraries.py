@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch_npu  # noqa: F401
+from gpu import chosen_first
 
 transformers = pytest.importorskip("transformers", reason="pip install transformers")
 HERE = Path(__file__).resolve().parent
@@ -83,6 +84,7 @@ def test_accelerator():
     from_state.AcceleratorState._reset_state(True)
 
 
+@chosen_first
 @pytest.mark.library(
     "peft", "LoRA and DoRA: losses, save_pretrained, from_pretrained, merge_and_unload"
 )

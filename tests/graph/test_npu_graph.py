@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from gpu import pins_for_cuda
 from torch import nn
 
 pytestmark = pytest.mark.modes
@@ -132,6 +133,7 @@ def test_what_cannot_be_captured_leaves_the_device_usable():
     assert (x + 1).sum().item() == pytest.approx(x.sum().item() + 3, rel=1e-5)
 
 
+@pins_for_cuda
 def test_pinned_memory_is_copied_at_every_replay():
     x, out = randn(3), torch.empty(3, pin_memory=True)
     given = torch.arange(3.0).pin_memory()

@@ -21,9 +21,14 @@ def full_name(op) -> str:
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
+# torch 2.11 lists its integers for CUDA only: the samples divide by zero, for which CPUs raise.
+DIVIDES_BY_ZERO = {"__rmod__"}
+
+
 def cuda_only() -> list[tuple]:
     """(OpInfo, dtype), sorted by name."""
-    found = [(op, d) for op in op_db for d in op.dtypesIfCUDA - op.dtypes]
+    known = [op for op in op_db if op.name not in DIVIDES_BY_ZERO]
+    found = [(op, d) for op in known for d in op.dtypesIfCUDA - op.dtypes]
     return sorted(found, key=lambda row: (full_name(row[0]), str(row[1])))
 
 

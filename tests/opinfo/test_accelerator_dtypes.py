@@ -159,6 +159,9 @@ def test_names_are_operators(name):
     assert hasattr(torch.ops.aten, name)
 
 
+@pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="the page is made of torch 2.13's lists"
+)
 def test_the_page_is_current():
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts/accelerator_dtypes.py"), "--check"],

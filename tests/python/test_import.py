@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch_npu
+from gpu import loads_by_itself
 
 # Judges what `import torch` and `import torch_npu` do in an interpreter that has loaded neither.
 EXACT_INTERPRETER = True
@@ -42,6 +43,7 @@ def test_needs_no_numpy(run_python):
     )
 
 
+@loads_by_itself
 @pytest.mark.skipif(not BY_PIP, reason="`cmake --install` gives no entry points: pip install it")
 def test_autoload(run_python):
     run_python("import torch; assert torch.ones(2, device='npu').sum().item() == 2")
@@ -90,7 +92,7 @@ def test_autoload_leaves_a_cuda_build_alone(run_python):
 def test_autoload_says_in_a_line_that_this_is_another_torch(run_python):
     done = run_python(
         AUTOLOAD.format(
-            before="torch.__version__ = '1.0.0'",
+            before="torch.version.cuda = torch.version.hip = None; torch.__version__ = '1.0.0'",
             after="assert not hasattr(torch, 'npu')\n"
             "try:\n  import torch_npu\n"
             "except ImportError as e:\n  assert 'found torch 1.0.0' in str(e)\n"
@@ -120,6 +122,7 @@ def test_from_the_source_folder(run_python, tmp_path):
     assert last.startswith("ImportError: torch_npu: imported from the source folder")
 
 
+@loads_by_itself
 @pytest.mark.skipif(not BY_PIP, reason="`cmake --install` gives no entry points: pip install it")
 def test_torch_from_the_source_folder(run_python, tmp_path):
     """PyTorch's own words, later, are that it expects one of cpu, cuda, ..."""

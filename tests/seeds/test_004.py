@@ -18,6 +18,7 @@ import interpreter
 import pytest
 import torch
 import torch_npu
+from gpu import loads_by_itself
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(torch_npu.__file__).parent
@@ -147,7 +148,10 @@ def test_nothing_of_cann_and_no_blas_is_looked_for(tmp_path):
 # ---- importing ----
 
 
-@pytest.mark.parametrize("code", ["import torch_npu", "import torch; torch.zeros(1, device='npu')"])
+BY_ITSELF = pytest.param("import torch; torch.zeros(1, device='npu')", marks=loads_by_itself)
+
+
+@pytest.mark.parametrize("code", ["import torch_npu", BY_ITSELF])
 def test_importing_in_the_source_folder_says_what_to_do(tmp_path, code):
     unwanted = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "python" / "torch_npu", tmp_path / "torch_npu", ignore=unwanted)
