@@ -24,6 +24,7 @@ def apply() -> None:
     _compile.give_inductor_cpu_twins()
     when_imported(["torch._inductor.compile_fx"], _compile.refuse_ahead_of_time)
     when_imported(["torch._dynamo.device_interface"], _device_interface.register)
+    when_imported(["torch._dynamo.trace_rules"], _skip_random_state)
     _compile.replay_random_numbers_on_npu()
     _compile.start_device_for_fake_tensors()
     _cast_weight.install()
@@ -43,6 +44,12 @@ def _name_profiler_activity() -> None:
     activity = torch._C._profiler.ProfilerActivity
     if not hasattr(activity, "NPU"):
         activity.NPU = activity.PrivateUse1
+
+
+def _skip_random_state(module) -> None:
+    """Dynamo calls functions of torch.cuda.random and traces ours, which fails where the caller has
+    switched dispatching off; `module` is torch._dynamo.trace_rules."""
+    module.add("torch_npu.npu.random")
 
 
 def _allow_flex_attention() -> None:
