@@ -12,6 +12,7 @@ namespace npu::graph {
 namespace {
 
 constexpr std::size_t kAlign = 16;
+constexpr std::size_t kNumberBytes = 8;  // each number of a list has its own
 
 // Bytes from the first to behind the last element.
 std::uint64_t extent(const npu_tensor& tensor) {
@@ -68,6 +69,7 @@ class FrameCopy::Writer {
   std::vector<std::byte> bytes;
   std::vector<Patch> patches;
   std::vector<Inner> inner;
+  Numbers numbers;
 
  private:
   std::uint32_t append(
@@ -165,7 +167,7 @@ class FrameCopy::Writer {
         append(list.numel, list.n * sizeof(std::int64_t));
     point(at + offsetof(npu_list, numel), numel, list.numel != nullptr);
     if ((list.flags & NPU_TENSOR_HOST_SCALAR) != 0) {
-      return false;
+      return host_numbers(at, list);
     }
     if (list.data != nullptr) {
       const std::uint32_t data = append(list.data, list.n * sizeof(void*));
@@ -196,6 +198,24 @@ class FrameCopy::Writer {
     return true;
   }
 
+  // One list of them: values and pointers go into the block.
+  bool host_numbers(std::size_t at, const npu_list& list) {
+    if (numbers.n != 0 || list.tensors != nullptr || list.data == nullptr ||
+        (list.dtype != NPU_F32 && list.dtype != NPU_F64)) {
+      return false;
+    }
+    const std::uint32_t values = append(nullptr, 0, list.n * kNumberBytes);
+    const std::uint32_t data = append(list.data, list.n * sizeof(void*));
+    point(at + offsetof(npu_list, data), data, true);
+    for (std::uint32_t i = 0; i < list.n; ++i) {
+      const auto to = static_cast<std::uint32_t>(values + i * kNumberBytes);
+      std::memcpy(bytes.data() + to, list.data[i], npu_dtype_bytes(list.dtype));
+      point(data + i * sizeof(void*), to, true);
+    }
+    numbers = {.at = values, .n = list.n, .dtype = list.dtype};
+    return true;
+  }
+
   const Resolve& resolve_;
   Use how_;  // of the operand that is being written
   std::uint64_t covered_ = 0;
@@ -214,6 +234,7 @@ std::optional<FrameCopy> FrameCopy::make(
   std::memcpy(made.block_.get(), writer.bytes.data(), writer.bytes.size());
   made.patches_ = std::move(writer.patches);
   made.inner_ = std::move(writer.inner);
+  made.numbers_ = writer.numbers;
   made.plan_ = std::move(plan);
   made.set_inner_pointers();
   return made;
@@ -224,6 +245,7 @@ FrameCopy::FrameCopy(const FrameCopy& other)
       bytes_(other.bytes_),
       patches_(other.patches_),
       inner_(other.inner_),
+      numbers_(other.numbers_),
       plan_(other.plan_) {
   std::memcpy(block_.get(), other.block_.get(), bytes_);
   set_inner_pointers();
@@ -234,6 +256,70 @@ void FrameCopy::set_inner_pointers() noexcept {
     *reinterpret_cast<void**>(block_.get() + inner.at) =
         block_.get() + inner.to;
   }
+}
+
+double FrameCopy::number(std::uint32_t entry) const noexcept {
+  const std::byte* const at = block_.get() + numbers_.at + entry * kNumberBytes;
+  if (numbers_.dtype == NPU_F64) {
+    return *reinterpret_cast<const double*>(at);
+  }
+  return *reinterpret_cast<const float*>(at);
+}
+
+void FrameCopy::set_number(std::uint32_t entry, double value) noexcept {
+  std::byte* const at = block_.get() + numbers_.at + entry * kNumberBytes;
+  if (numbers_.dtype == NPU_F64) {
+    *reinterpret_cast<double*>(at) = value;
+  } else {
+    *reinterpret_cast<float*>(at) = static_cast<float>(value);
+  }
+}
+
+bool FrameCopy::has_only_lists() const noexcept {
+  const npu_call& call = frame();
+  if (call.plan != nullptr || call.workspace != nullptr ||
+      call.n_out + call.n_in != 0 || call.n_lists == 0) {
+    return false;
+  }
+  const std::span<const npu_list> all(call.lists, call.n_lists);
+  return std::ranges::all_of(all, [&](const npu_list& list) {
+    const bool is_absent = list.n == 0 && list.data == nullptr;
+    return list.tensors == nullptr &&
+           (is_absent || (list.n == all[0].n && list.data != nullptr));
+  });
+}
+
+FrameCopy FrameCopy::entries(std::uint32_t first, std::uint32_t last) const {
+  FrameCopy made(*this);
+  auto* const call = reinterpret_cast<npu_call*>(made.block_.get());
+  const auto lists = reinterpret_cast<const std::byte*>(call->lists);
+  const auto at = static_cast<std::uint32_t>(lists - made.block_.get());
+  const auto moves = [&](const Inner& inner) {
+    const std::uint32_t in = (inner.at - at) % sizeof(npu_list);
+    return inner.at >= at && inner.at < at + call->n_lists * sizeof(npu_list) &&
+           (in == offsetof(npu_list, data) || in == offsetof(npu_list, numel));
+  };
+  for (Inner& inner : made.inner_) {
+    inner.to += moves(inner) ? first * sizeof(void*) : 0;
+  }
+  made.set_inner_pointers();
+  for (std::uint32_t i = 0; i < call->n_lists; ++i) {
+    auto& list = const_cast<npu_list&>(call->lists[i]);
+    list.n = list.data == nullptr ? 0 : last - first;
+  }
+  std::erase_if(made.patches_, [&](const Patch& patch) {
+    const auto entry = static_cast<std::uint32_t>(patch.how.entry);
+    return patch.how.entry >= 0 && (entry < first || entry >= last);
+  });
+  for (Patch& patch : made.patches_) {
+    patch.how.entry -= patch.how.entry < 0 ? 0 : static_cast<int>(first);
+  }
+  if (made.numbers_.n != 0) {
+    made.numbers_.at += first * kNumberBytes;
+    made.numbers_.first += first;
+    made.numbers_.n = last - first;
+  }
+  return made;
 }
 
 bool FrameCopy::remap(

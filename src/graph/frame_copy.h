@@ -74,6 +74,30 @@ class FrameCopy {
   // Every place it reads or writes; one may come more than once.
   std::vector<Use> uses() const;
 
+  // Numbers of the host that go with a list frame, one per entry.
+  struct Numbers {
+    std::uint32_t at = 0;  // in the block, eight bytes each
+    std::uint32_t n = 0;
+    std::uint32_t first = 0;  // which entry of `source` is the first
+    npu_dtype dtype = NPU_F32;
+    // Whoever made the recording gives them before a run, by this number; -1:
+    // they are part of the call.
+    std::int32_t source = -1;
+  };
+  const Numbers& numbers() const noexcept {
+    return numbers_;
+  }
+  void bind_numbers_to(std::int32_t source) noexcept {
+    numbers_.source = source;
+  }
+  double number(std::uint32_t entry) const noexcept;
+  void set_number(std::uint32_t entry, double value) noexcept;
+
+  // Whether it is only lists, so that entries can be computed on their own.
+  bool has_only_lists() const noexcept;
+  // The same frame for entries [first, last) of every list.
+  FrameCopy entries(std::uint32_t first, std::uint32_t last) const;
+
  private:
   struct Patch {
     std::uint32_t at;  // byte offset of the pointer in the block
@@ -93,6 +117,7 @@ class FrameCopy {
   std::uint32_t bytes_ = 0;
   std::vector<Patch> patches_;
   std::vector<Inner> inner_;
+  Numbers numbers_;
   PlanHandle plan_;
 };
 

@@ -3,6 +3,7 @@
 #include "graph/graph.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -13,16 +14,93 @@ namespace {
 // alignments hold.
 constexpr std::uint64_t kArenaAlign = 512;
 
-std::uint64_t rounded(std::uint64_t bytes) {
-  return (bytes + kArenaAlign - 1) / kArenaAlign * kArenaAlign;
-}
-
 bool alive_together(const Buffer& a, const Buffer& b) {
   return a.first <= b.last && b.first <= a.last;
 }
 
 bool overlap(const Buffer& a, const Buffer& b) {
   return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+// The lowest place that is free while `buffer` is in use.
+std::uint64_t find_place(
+    const Buffer& buffer, const std::vector<const Buffer*>& placed) {
+  std::vector<const Buffer*> rivals;
+  std::ranges::copy_if(placed, std::back_inserter(rivals), [&](auto* other) {
+    return alive_together(buffer, *other);
+  });
+  std::ranges::sort(rivals, {}, [](auto* other) { return other->offset; });
+  std::uint64_t at = 0;
+  for (const Buffer* const other : rivals) {
+    if (at + buffer.bytes <= other->offset) {
+      break;
+    }
+    at = std::max(at, other->offset + allocated_bytes(other->bytes));
+  }
+  return at;
+}
+
+// Large ones first: what is left between them is for the small ones.
+void place(Graph& graph, std::span<const BufferId> locals) {
+  std::vector<const Buffer*> placed;
+  graph.arena_bytes = 0;
+  graph.arena_last = 0;
+  for (const BufferId id : locals) {
+    Buffer& buffer = graph.buffers[id];
+    buffer.offset = find_place(buffer, placed);
+    placed.push_back(&buffer);
+    graph.arena_bytes = std::max(
+        graph.arena_bytes, buffer.offset + allocated_bytes(buffer.bytes));
+    graph.arena_last = std::max(graph.arena_last, buffer.last);
+  }
+}
+
+// What is held at each node, these buffers included.
+std::vector<std::uint64_t> with(
+    const Graph& graph,
+    std::span<const BufferId> buffers,
+    std::vector<std::uint64_t> held) {
+  for (const BufferId id : buffers) {
+    const Buffer& buffer = graph.buffers[id];
+    for (std::uint32_t n = buffer.first; n <= buffer.last; ++n) {
+      held[n] += allocated_bytes(buffer.bytes);
+    }
+  }
+  return held;
+}
+
+// Whether an arena for these buffers takes no more, at the worst moment, than
+// they would alone. Places them.
+bool fits(
+    Graph& graph,
+    std::span<const BufferId> locals,
+    const std::vector<std::uint64_t>& held) {
+  place(graph, locals);
+  const std::uint64_t alone = std::ranges::max(with(graph, locals, held));
+  const auto until =
+      std::min<std::size_t>(graph.arena_last + std::size_t{1}, held.size());
+  const std::uint64_t beside = std::ranges::max(std::span(held).first(until));
+  return locals.empty() || beside + graph.arena_bytes <= alone;
+}
+
+}  // namespace
+
+std::uint64_t allocated_bytes(std::uint64_t bytes) {
+  return (bytes + kArenaAlign - 1) / kArenaAlign * kArenaAlign;
+}
+
+std::vector<BufferId> buffers_of(const Node& node) {
+  if (const auto* const frame = std::get_if<FrameCopy>(&node)) {
+    return frame->buffers();
+  }
+  if (const auto* const bytes = std::get_if<BytesNode>(&node)) {
+    if (bytes->set) {
+      return {bytes->to.buffer};
+    }
+    return {bytes->to.buffer, bytes->from.buffer};
+  }
+  const auto* const island = std::get_if<IslandNode>(&node);
+  return island == nullptr ? std::vector<BufferId>{} : island->buffers;
 }
 
 void find_lives(Graph& graph) {
@@ -39,64 +117,39 @@ void find_lives(Graph& graph) {
   }
 }
 
-// The lowest place that is free while `buffer` is in use.
-std::uint64_t find_place(
-    const Buffer& buffer, const std::vector<const Buffer*>& placed) {
-  std::vector<const Buffer*> rivals;
-  std::ranges::copy_if(placed, std::back_inserter(rivals), [&](auto* other) {
-    return alive_together(buffer, *other);
-  });
-  std::ranges::sort(rivals, {}, [](auto* other) { return other->offset; });
-  std::uint64_t at = 0;
-  for (const Buffer* const other : rivals) {
-    if (at + buffer.bytes <= other->offset) {
-      break;
-    }
-    at = std::max(at, other->offset + rounded(other->bytes));
-  }
-  return at;
-}
-
-}  // namespace
-
-std::vector<BufferId> buffers_of(const Node& node) {
-  if (const auto* const frame = std::get_if<FrameCopy>(&node)) {
-    return frame->buffers();
-  }
-  if (const auto* const bytes = std::get_if<BytesNode>(&node)) {
-    if (bytes->set) {
-      return {bytes->to.buffer};
-    }
-    return {bytes->to.buffer, bytes->from.buffer};
-  }
-  const auto* const island = std::get_if<IslandNode>(&node);
-  return island == nullptr ? std::vector<BufferId>{} : island->buffers;
-}
-
-// Large ones first: what is left between them is for the small ones.
-std::uint64_t plan_memory(Graph& graph) {
+std::uint64_t plan_memory(
+    Graph& graph, const std::vector<std::uint64_t>& held) {
   find_lives(graph);
-  std::vector<BufferId> order;
+  std::vector<BufferId> locals;
+  std::uint64_t sum = 0;
   for (BufferId id = 0; id < graph.buffers.size(); ++id) {
     const Buffer& buffer = graph.buffers[id];
     if (buffer.kind == Buffer::kLocal && buffer.used) {
-      order.push_back(id);
+      locals.push_back(id);
+      sum += allocated_bytes(buffer.bytes);
     }
   }
-  std::ranges::stable_sort(order, [&](BufferId a, BufferId b) {
-    return graph.buffers[a].bytes > graph.buffers[b].bytes;
+  std::ranges::stable_sort(locals, std::greater<>(), [&](BufferId id) {
+    return graph.buffers[id].bytes;
   });
-  std::vector<const Buffer*> placed;
-  std::uint64_t sum = 0;
-  graph.arena_bytes = 0;
-  for (const BufferId id : order) {
-    Buffer& buffer = graph.buffers[id];
-    buffer.offset = find_place(buffer, placed);
-    placed.push_back(&buffer);
-    sum += rounded(buffer.bytes);
-    graph.arena_bytes =
-        std::max(graph.arena_bytes, buffer.offset + rounded(buffer.bytes));
+  // The larger ones, as many as it takes.
+  std::size_t none = 0;
+  std::size_t alone = 0;
+  if (!held.empty() && !fits(graph, locals, held)) {
+    for (alone = locals.size(); alone - none > 1;) {
+      const std::size_t middle = (none + alone) / 2;
+      (fits(
+           graph,
+           std::span(locals).subspan(middle),
+           with(graph, std::span(locals).first(middle), held))
+           ? alone
+           : none) = middle;
+    }
   }
+  for (const BufferId id : std::span(locals).first(alone)) {
+    graph.buffers[id].kind = Buffer::kBound;
+  }
+  place(graph, std::span(locals).subspan(alone));
   return sum;
 }
 

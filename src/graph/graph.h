@@ -49,15 +49,29 @@ struct Graph {
   std::vector<Buffer> buffers;
   std::vector<Node> nodes;
   std::uint64_t arena_bytes = 0;
+  std::uint32_t arena_last = 0;  // node after which nothing needs the arena
 };
 
 // Buffers a node touches.
 std::vector<BufferId> buffers_of(const Node& node);
 
-// First and last use of every buffer, then places in the arena for the local
-// ones: two that are in use at once never overlap. Aligned as the allocator
-// aligns. Returns the sum of their sizes, what it would take without sharing.
-std::uint64_t plan_memory(Graph& graph);
+// First and last use of every buffer; passes and tiles change them.
+void find_lives(Graph& graph);
+
+// Places in the arena for the local buffers: two that are in use at once never
+// overlap. Aligned as the allocator aligns. Finds lives first.
+//
+// `held`, where given, says how many bytes outside of the arena a run holds at
+// each node. The arena is there from the first node to the last that uses it,
+// so it counts when it is empty too: buffers that are too large for it to stay
+// within what is in use at the worst moment anyway become kBound, and are
+// allocated for their own lives. Returns the sum of the local sizes, what it
+// would take without sharing.
+std::uint64_t plan_memory(
+    Graph& graph, const std::vector<std::uint64_t>& held = {});
+
+// What the allocator takes for so many bytes.
+std::uint64_t allocated_bytes(std::uint64_t bytes);
 
 // Empty, or what is wrong: a buffer that does not exist, a place outside its
 // buffer, local buffers that overlap while both are in use, a use outside of

@@ -156,6 +156,70 @@ TEST(Plan, RandomGraphsNeverOverlap) {
   }
 }
 
+TEST(Plan, ArenaStaysWithinTheWorstMoment) {
+  // Buffer 0 is large and gone before much is held outside.
+  Graph graph;
+  graph.buffers = {
+      {Buffer::kLocal, 8192}, {Buffer::kLocal, 512}, {Buffer::kLocal, 512}};
+  for (const BufferId id : {0u, 1u, 2u, 2u}) {
+    graph.nodes.push_back(uses({id}));
+  }
+  // With 8192 bytes outside at the end an arena of 8192 would be one too many.
+  const std::vector<std::uint64_t> held = {0, 0, 8192, 8192};
+  EXPECT_EQ(plan_memory(graph, held), 8192u + 1024u);
+  EXPECT_EQ(graph.buffers[0].kind, Buffer::kBound);
+  EXPECT_EQ(graph.buffers[1].kind, Buffer::kLocal);
+  EXPECT_EQ(graph.arena_bytes, 512u);
+  EXPECT_EQ(graph.arena_last, 3u);
+  EXPECT_EQ(verify(graph), "");
+}
+
+TEST(Plan, ArenaThatEndsBeforeTheWorstMomentMayBeLarge) {
+  Graph graph;
+  graph.buffers = {{Buffer::kLocal, 8192}};
+  graph.nodes.push_back(uses({0}));
+  graph.nodes.push_back(uses({}));
+  plan_memory(graph, {0, 8192});
+  EXPECT_EQ(graph.arena_bytes, 8192u);
+  EXPECT_EQ(graph.arena_last, 0u);
+}
+
+TEST(Plan, RandomGraphsNeverTakeMoreThanTheirLiveSet) {
+  std::mt19937 draw(2);
+  for (int round = 0; round < 200; ++round) {
+    Graph graph;
+    const std::uint32_t n = 1 + draw() % 30;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      graph.buffers.push_back({Buffer::kLocal, 1 + draw() % 5000});
+    }
+    std::vector<std::uint64_t> held;
+    for (std::uint32_t i = 0; i < 40; ++i) {
+      graph.nodes.push_back(uses({static_cast<BufferId>(draw() % n)}));
+      held.push_back(512 * (draw() % 30));
+    }
+    plan_memory(graph, held);
+    ASSERT_EQ(verify(graph), "");
+    std::uint64_t live = 0;
+    std::uint64_t taken = 0;
+    for (std::uint32_t at = 0; at < held.size(); ++at) {
+      std::uint64_t all = held[at];
+      std::uint64_t outside = held[at];
+      for (const Buffer& buffer : graph.buffers) {
+        const bool alive =
+            buffer.used && buffer.first <= at && at <= buffer.last;
+        all += alive ? allocated_bytes(buffer.bytes) : 0;
+        outside += alive && buffer.kind == Buffer::kBound
+                       ? allocated_bytes(buffer.bytes)
+                       : 0;
+      }
+      live = std::max(live, all);
+      taken = std::max(
+          taken, outside + (at <= graph.arena_last ? graph.arena_bytes : 0));
+    }
+    ASSERT_LE(taken, live);
+  }
+}
+
 TEST(Verify, SaysWhatIsWrong) {
   Graph graph;
   graph.buffers.assign(2, Buffer{Buffer::kLocal, 1000});

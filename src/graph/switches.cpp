@@ -22,7 +22,8 @@ Switches Switches::read() {
       {"numbers", &made.numbers},
       {"copies", &made.copies},
       {"dead", &made.dead},
-      {"reuse", &made.reuse}};
+      {"reuse", &made.reuse},
+      {"tiles", &made.tiles}};
   for (const std::string& word : split(*value, ',')) {
     bool known = false;
     for (const auto& [name, on] : all) {
@@ -36,7 +37,7 @@ Switches Switches::read() {
           NPU_E_INVALID,
           "npu: environment: NPU_GRAPH_OFF names '" + word +
               "', which is no part of graph mode. Allowed, comma separated: "
-              "host_calls, numbers, copies, dead, reuse.");
+              "host_calls, numbers, copies, dead, reuse, tiles.");
     }
   }
   return made;

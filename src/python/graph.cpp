@@ -295,6 +295,7 @@ py::dict counts_of(const Replayer& replayer) {
   made["copies_removed"] = counts.last.copies_removed;
   made["dead_removed"] = counts.last.dead_removed;
   made["reused"] = counts.last.reused;
+  made["tiled"] = counts.last.tiled;
   made["arena_bytes"] = counts.last.arena_bytes;
   made["unshared_bytes"] = counts.last.unshared_bytes;
   return made;

@@ -83,8 +83,9 @@ assert counts()["left"] == 1 and counts()["recorded"] == 1, counts()
 
 
 def test_no_memory_for_a_replay(on_faulty):
+    """16 MiB each, so that none fits into what another left of a segment of the pool."""
     on_faulty("""
-big = torch.randn(1 << 20).npu(), torch.randn(1 << 20).npu()
+big = torch.randn(1 << 22).npu(), torch.randn(1 << 22).npu()
 run([big[0], big[1].clone()])
 torch.npu.empty_cache()
 written = big[1].clone()

@@ -4,8 +4,16 @@
 
 #include "aten/graph/maker.h"
 #include "graph/passes.h"
+#include "graph/tiles.h"
 
 namespace npu::graph {
+namespace {
+
+// Of one list: with the operands of an optimizer about what a core's cache
+// holds.
+constexpr std::uint64_t kTileBytes = 256 * 1024;
+
+}  // namespace
 
 // Memory that only frames use goes into the arena; the rest is allocated when
 // it is first used, and given back after its last use.
@@ -15,7 +23,6 @@ void Recording::Maker::finish() {
     use(operand.index, outputs);
   });
   const std::vector<BufferId> returned = outputs.buffers;
-  const std::size_t n_nodes = graph_.nodes.size();
   std::optional<c10::DeviceIndex> arena;
   for (BufferId id = 0; id < graph_.buffers.size(); ++id) {
     const bool frames_only = owners_[id] == Owner::kFrames &&
@@ -28,28 +35,81 @@ void Recording::Maker::finish() {
   }
   r_.arena_device_ = arena.value_or(0);
   run_passes(returned);
-  r_.counts_.unshared_bytes = plan_memory(graph_);
+  find_lives(graph_);
+  r_.counts_.unshared_bytes = plan_memory(graph_, held_at_nodes(returned));
   r_.counts_.arena_bytes = graph_.arena_bytes;
   const std::string wrong = verify(graph_);
   TORCH_INTERNAL_ASSERT(wrong.empty(), "graph: ", wrong);
   find_drops();
+  find_starts_and_ends(returned);
+}
+
+// What a replay holds beside the arena: what it gives back or islands made, and
+// inputs that nobody but the graph holds, as activations saved for backward.
+std::vector<std::uint64_t> Recording::Maker::held_at_nodes(
+    const std::vector<BufferId>& returned) const {
+  std::vector<std::uint64_t> held(graph_.nodes.size());
+  for (BufferId id = 0; id < graph_.buffers.size(); ++id) {
+    const Buffer& buffer = graph_.buffers[id];
+    if (buffer.kind == Buffer::kLocal || r_.devices_[id] != r_.arena_device_) {
+      continue;
+    }
+    std::size_t first = buffer.first;
+    std::size_t last = buffer.used ? buffer.last + std::size_t{1} : 0;
+    if (owners_[id] == Owner::kInput) {
+      const auto gone = gone_after_.find(id);
+      first = 0;
+      last = gone == gone_after_.end() ? 0 : gone->second;
+    } else if (std::ranges::find(returned, id) != returned.end()) {
+      last = held.size();
+    }
+    for (std::size_t n = first; n < std::min(last, held.size()); ++n) {
+      held[n] += allocated_bytes(buffer.bytes);
+    }
+  }
+  return held;
+}
+
+void Recording::Maker::note_dead_inputs() {
+  std::erase_if(alive_inputs_, [&](const auto& input) {
+    const bool gone = input.second.expired();
+    if (gone) {
+      gone_after_[input.first] = static_cast<std::uint32_t>(
+          std::max<std::size_t>(graph_.nodes.size(), 1));
+    }
+    return gone;
+  });
+}
+
+void Recording::Maker::find_starts_and_ends(
+    const std::vector<BufferId>& returned) {
+  // The step that a node belongs to; steps and their nodes are in order.
+  std::vector<Step*> step_of(graph_.nodes.size(), nullptr);
+  for (Step& made : r_.steps_) {
+    std::fill(step_of.begin() + made.first, step_of.begin() + made.last, &made);
+  }
   for (BufferId id = 0; id < graph_.buffers.size(); ++id) {
     const Buffer& buffer = graph_.buffers[id];
     if (buffer.kind == Buffer::kLocal || !buffer.used) {
       continue;
     }
-    for (Step& made : r_.steps_) {
-      const auto holds = [&](std::uint32_t node) {
-        return node >= made.first && node < made.last && node < n_nodes;
-      };
-      if (owners_[id] == Owner::kFrames && holds(buffer.first)) {
-        made.starts.push_back(id);
-      }
-      if (holds(buffer.last) &&
-          std::ranges::find(returned, id) == returned.end()) {
-        made.ends.push_back(id);
-      }
+    Step* const starts = step_of[buffer.first];
+    Step* const ends = step_of[buffer.last];
+    if (owners_[id] == Owner::kFrames && starts != nullptr) {
+      starts->starts.push_back(id);
     }
+    if (ends != nullptr && std::ranges::find(returned, id) == returned.end()) {
+      ends->ends.push_back(id);
+    }
+  }
+  for (std::uint32_t n = 0; n < graph_.nodes.size(); ++n) {
+    const auto* const frame = std::get_if<FrameCopy>(&graph_.nodes[n]);
+    if (frame != nullptr && frame->numbers().source >= 0) {
+      step_of[n]->numbered.push_back(n);
+    }
+  }
+  if (graph_.arena_bytes != 0 && step_of[graph_.arena_last] != nullptr) {
+    step_of[graph_.arena_last]->ends_arena = true;
   }
 }
 
@@ -78,6 +138,29 @@ void Recording::Maker::run_passes(const std::vector<BufferId>& returned) {
       move_specs(moved.from, moved.to);
       ++r_.counts_.reused;
     }
+  }
+  if (on_.tiles && is_host_memory(r_.arena_device_)) {
+    tile();
+  }
+}
+
+// Steps in a tiled run do nothing: the first of them does all of it. What it
+// needs is there by then, since nothing but frames is in a run.
+void Recording::Maker::tile() {
+  const auto is_elsewhere = [&](const Step& step) {
+    return step.kind == Step::kFrames && step.device != r_.arena_device_;
+  };
+  if (std::ranges::any_of(r_.steps_, is_elsewhere)) {
+    return;
+  }
+  const Tiling made = tile_lists(graph_, kTileBytes);
+  r_.counts_.tiled = made.runs;
+  for (Step& step : r_.steps_) {
+    step.first = made.place[step.first];
+    step.last = made.place[step.last];
+  }
+  for (auto& [id, after] : gone_after_) {
+    after = made.place[std::min<std::size_t>(after, made.place.size() - 1)];
   }
 }
 

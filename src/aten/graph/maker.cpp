@@ -27,8 +27,13 @@ Recording::Maker::Maker(
         inputs[i].isTensor() ? inputs[i].toTensor().getIntrusivePtr()
                              : at::Tensor().getIntrusivePtr());
     if (inputs[i].isTensor() && is_plain_npu(inputs[i].toTensor())) {
-      r_.input_buffers_[i] =
-          buffer_of(inputs[i].toTensor().storage(), Owner::kInput);
+      const c10::Storage& storage = inputs[i].toTensor().storage();
+      const std::size_t before = graph_.buffers.size();
+      r_.input_buffers_[i] = buffer_of(storage, Owner::kInput);
+      if (graph_.buffers.size() != before) {
+        alive_inputs_.emplace_back(
+            r_.input_buffers_[i], storage.getWeakStorageImpl());
+      }
     }
   }
 }
@@ -42,6 +47,7 @@ std::vector<c10::IValue> Recording::Maker::run(
   for (std::uint32_t i = 0; i < program.instructions().size(); ++i) {
     instruction(i, registers, scope);
     Program::release(program.instructions()[i], registers);
+    note_dead_inputs();
   }
   std::vector<c10::IValue> results;
   for (const Operand& output : program.outputs()) {
@@ -78,6 +84,12 @@ void Recording::Maker::instruction(
   for (const Operand& operand : instruction.arguments) {
     given.push_back(seen_value(operand, registers));
   }
+  numbers_ = only_npu || !on_.numbers ? NumberList{}
+                                      : number_list(instruction, registers);
+  std::vector<double> values;
+  for (const Register at : numbers_.registers) {
+    values.push_back(*NumberList::read(registers[at], numbers_.dtype));
+  }
   const std::uint64_t host_work = host_work_of_thread();
   work_.clear();
   {
@@ -85,7 +97,8 @@ void Recording::Maker::instruction(
     r_.program_.execute(instruction, registers, scope);
   }
   const std::uint64_t host_works = host_work_of_thread() - host_work;
-  work_.unseen |= host_works != 0 || seeded || !only_npu;
+  work_.unseen |= host_works != 0 || seeded ||
+                  (!only_npu && (values.empty() || !bind_numbers(values)));
   if (!try_frames(instruction, index, registers, arguments) &&
       !(host_works == 1 && on_.host_calls &&
         try_host(instruction, index, registers, given))) {

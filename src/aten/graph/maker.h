@@ -77,6 +77,14 @@ class Recording::Maker {
       std::uint32_t index,
       const std::vector<c10::IValue>& registers,
       const std::vector<at::Tensor>& arguments);
+  // The one argument that is a list of numbers on the CPU, when all others are
+  // npu tensors; empty when not.
+  NumberList number_list(
+      const Instruction& instruction,
+      const std::vector<c10::IValue>& registers) const;
+  // Whether what was seen is one frame with these numbers: it then gets them
+  // at every replay.
+  bool bind_numbers(const std::vector<double>& values);
   bool try_host(
       const Instruction& instruction,
       std::uint32_t index,
@@ -105,6 +113,11 @@ class Recording::Maker {
   void move_specs(BufferId from, BufferId to);
   void forget_buffers(std::size_t kept);
   void find_drops();
+  void tile();
+  void note_dead_inputs();
+  std::vector<std::uint64_t> held_at_nodes(
+      const std::vector<BufferId>& returned) const;
+  void find_starts_and_ends(const std::vector<BufferId>& returned);
   BufferId buffer_of(const c10::Storage& storage, Owner owner);
   std::optional<BufferId> known_buffer(const at::Tensor& tensor) const;
   std::optional<Ref> find(const void* pointer, std::uint64_t bytes) const;
@@ -126,6 +139,11 @@ class Recording::Maker {
   std::vector<Owner> owners_;     // by buffer
   std::vector<BufferId> shared_;  // buffers that must be tensors
   std::vector<bool> aligned_;     // by buffer: begins as the allocator's do
+  NumberList numbers_;            // of the instruction
+  // Inputs that somebody holds, and after how many nodes the others went.
+  std::vector<std::pair<BufferId, c10::weak_intrusive_ptr<c10::StorageImpl>>>
+      alive_inputs_;
+  std::map<BufferId, std::uint32_t> gone_after_;
   std::map<const c10::StorageImpl*, Known> storages_;
   // By input. Weak: an input may go, and its address be somebody else's.
   std::vector<WeakTensor> impls_;

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "aten/graph/host_call.h"
@@ -71,7 +72,19 @@ struct Step {
   std::vector<Spec> results;        // of islands: what came, to be checked
   std::vector<BufferId> fresh;      // ... and the buffers that are its storages
   std::vector<Register> drops;      // values nobody reads after
-  std::unique_ptr<HostCall> call;   // of kHost
+  std::vector<std::uint32_t> numbered;  // nodes that get numbers before
+  bool ends_arena = false;
+  std::unique_ptr<HostCall> call;  // of kHost
+};
+
+// CPU tensors of one element whose values go with a frame, one per entry.
+struct NumberList {
+  std::vector<Register> registers;
+  c10::ScalarType dtype = c10::kFloat;
+
+  // The number that a register holds now; nothing when it holds anything else.
+  static std::optional<double> read(
+      const c10::IValue& value, c10::ScalarType dtype);
 };
 
 class Recording {
@@ -99,6 +112,7 @@ class Recording {
     std::uint32_t copies_removed = 0;
     std::uint32_t dead_removed = 0;
     std::uint32_t reused = 0;
+    std::uint32_t tiled = 0;
     std::uint64_t arena_bytes = 0;
     std::uint64_t unshared_bytes = 0;
   };
@@ -121,8 +135,9 @@ class Recording {
   std::uint64_t settings_ = 0;  // of the process, baked into frames
   Graph graph_;
   std::vector<Step> steps_;
-  std::vector<Spec> specs_;                // by register
-  std::vector<BufferId> input_buffers_;    // by input; kNoBuffer
+  std::vector<Spec> specs_;              // by register
+  std::vector<BufferId> input_buffers_;  // by input; kNoBuffer
+  std::vector<NumberList> numbers_;
   std::vector<Register> same_;             // inputs that other registers are
   std::vector<c10::DeviceIndex> devices_;  // by buffer
   HostStorages host_;

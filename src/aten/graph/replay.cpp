@@ -59,6 +59,9 @@ class Recording::Replay final : public Launcher {
       for (const Register at : step.drops) {
         registers_[at] = c10::IValue();
       }
+      if (step.ends_arena) {
+        arena_.reset();
+      }
     }
     std::vector<c10::IValue> results;
     for (const Operand& output : r_.program_.outputs()) {
@@ -126,7 +129,7 @@ class Recording::Replay final : public Launcher {
     }
     hold(
         id,
-        buffer.kind == Buffer::kLocal && buffer.used
+        buffer.kind == Buffer::kLocal && buffer.used && arena_ != nullptr
             ? storage_in(arena_, bases_[id], buffer.bytes, r_.devices_[id])
             : c10::Storage(make_storage(buffer.bytes, r_.devices_[id])));
   }
@@ -163,6 +166,10 @@ class Recording::Replay final : public Launcher {
       stack_.clear();
       return taken;
     }
+    if (!give_numbers(step)) {
+      left_at_ = step.instruction;
+      return false;
+    }
     device_ = step.device;
     queued_ = false;
     try {
@@ -172,6 +179,24 @@ class Recording::Replay final : public Launcher {
       return false;
     }
     note_written(step);
+    return true;
+  }
+
+  // False: a register holds no such number any more.
+  bool give_numbers(const Step& step) {
+    for (const std::uint32_t n : step.numbered) {
+      auto& frame = std::get<FrameCopy>(r_.graph_.nodes[n]);
+      const FrameCopy::Numbers& numbers = frame.numbers();
+      const NumberList& list = r_.numbers_[numbers.source];
+      for (std::uint32_t i = 0; i < numbers.n; ++i) {
+        const std::optional<double> value = NumberList::read(
+            registers_[list.registers[numbers.first + i]], list.dtype);
+        if (!value) {
+          return false;
+        }
+        frame.set_number(i, *value);
+      }
+    }
     return true;
   }
 
