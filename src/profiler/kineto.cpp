@@ -284,7 +284,9 @@ class Session final : public libkineto::IActivityProfilerSession {
     for (const auto& [device, lanes] : lanes_) {
       logger.handleDeviceInfo(device_info(device), time);
       for (const std::int32_t lane : lanes) {
-        logger.handleResourceInfo({lane, lane, device, lane_name(lane)}, time);
+        logger.handleResourceInfo(
+            trace_row<libkineto::ResourceInfo>(device, lane, lane_name(lane)),
+            time);
       }
     }
   }

@@ -4,6 +4,10 @@
 
 #include <torch/version.h>
 
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
 #define NPU_TORCH_AT_LEAST(major, minor) \
   (TORCH_VERSION_MAJOR > (major) ||      \
    (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
@@ -34,6 +38,21 @@ static_assert(
 // Where a plugin registers its profiler with torch; before 2.12 with Kineto.
 #define NPU_HAS_PRIVATEUSE1_PROFILER \
   __has_include(<torch/csrc/profiler/standalone/privateuse1_profiler.h>)
+
+namespace npu {
+
+// Names a row of a trace. In torch 2.11 Kineto's ResourceInfo has a
+// constructor whose order is not that of its fields.
+template <class Info>
+Info trace_row(std::int64_t device, std::int64_t id, const std::string& name) {
+  if constexpr (std::is_aggregate_v<Info>) {
+    return Info{id, /*sortIndex=*/id, device, name};
+  } else {
+    return Info(device, id, /*sortIndex=*/id, name);
+  }
+}
+
+}  // namespace npu
 
 // Operators that a later torch added, known by their header.
 #define NPU_HAS_FOREACH_CLONE __has_include(<ATen/ops/_foreach_clone.h>)

@@ -141,11 +141,14 @@ def stepped(backend, **options):
 
 
 def test_which_formula_a_compiled_optimizer_has():
-    """capturable=True: eager mode's, bit for bit. Else Dynamo traces a third one, with bias
-    corrections in float32 tensors, where eager mode has Python's numbers: it has those bits."""
+    """capturable=True: eager mode's, bit for bit (before torch 2.13 Dynamo traces another one). Else
+    Dynamo traces a third one, with bias corrections in float32 tensors, where eager mode has Python's
+    numbers: it has those bits."""
     ours = torchair.get_npu_backend()
     captured = stepped(ours, capturable=True)
-    assert all(map(torch.equal, captured, stepped(None, capturable=True)))
+    assert all(map(torch.equal, captured, stepped("eager", capturable=True)))
+    if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13):
+        assert all(map(torch.equal, captured, stepped(None, capturable=True)))
     traced = stepped(ours)
     assert all(map(torch.equal, traced, stepped("eager")))
     assert not all(map(torch.equal, traced, stepped(None)))

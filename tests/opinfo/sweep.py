@@ -32,6 +32,8 @@ def operators(names):
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     # Nor is a GPU, and the autograd threads of the children would call it.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    # Set by scikit-learn and joblib; with it the children of a process with OpenMP threads die.
+    os.environ.pop("KMP_INIT_AT_FORK", None)
     os.environ.setdefault("NPU_FALLBACK", "silent")
     from torch.testing._internal.common_methods_invocations import op_db
 
@@ -242,7 +244,14 @@ def run(options, names=()):
     avoid_broken_amx()
     chosen = operators(set(names))
 
+    told = set()
+
     def progress(done, total, rows):
+        for row in rows:
+            case = (row["op"], row["mode"], row["dtype"])
+            if row["failure"] and case not in told:  # a sweep that is cut short says what it found
+                told.add(case)
+                print(" ".join(case) + ": " + row["failure"], file=sys.stderr, flush=True)
         if sys.stderr.isatty() or done == total or done % 50 == 0:
             failed = sum(bool(row["failure"]) for row in rows)
             print(f"{done}/{total} operators, {failed} failures", file=sys.stderr, flush=True)

@@ -61,3 +61,11 @@ def test_alpha_keeps_its_digits(dtype, n):
         assert torch.equal(torch.sub(a, b, alpha=-alpha).cpu(), exact)
         assert torch.equal(torch._foreach_add([a], [b], alpha=alpha)[0].cpu(), exact)
         assert torch.equal(a.t().add_(b, alpha=alpha).cpu(), exact)
+
+
+def test_results_keep_the_order_of_dimensions():
+    """As the CPU's do, also of a view whose elements overlap."""
+    x = torch.linspace(0.1, 0.9, 60).half()
+    for strides in ((1, 1, 7), (12, 2, 1), (1, 5, 0), (0, 2, 1)):
+        on_cpu, here = (t.as_strided((5, 6, 2), strides) for t in (x, x.npu()))
+        assert torch.logit(here).stride() == torch.logit(on_cpu).stride()

@@ -2,8 +2,7 @@
 // Which calls are wide, and their copies.
 #include "aten/ladder/wide.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/core/UndefinedTensorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -49,11 +48,11 @@ at::Tensor tensor_of(c10::TensorImpl* impl) {
 }
 
 // Strides are kept where elements do not share memory.
+// In the order of its dimensions, also where elements overlap: results of
+// elementwise operators take it over.
 at::Tensor empty_wide(const at::Tensor& plain, ScalarType dtype) {
-  const auto options = plain.options().dtype(dtype);
-  return plain.is_non_overlapping_and_dense()
-             ? at::empty_strided(plain.sizes(), plain.strides(), options)
-             : at::empty(plain.sizes(), options);
+  return at::empty_like(
+      plain, plain.options().dtype(dtype), c10::MemoryFormat::Preserve);
 }
 
 int place_of(const c10::FunctionSchema& schema, const char* argument) {
