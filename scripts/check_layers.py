@@ -187,7 +187,8 @@ def package_complaints(root: Path, package: str, rooms: tuple[str, ...]) -> list
 
 def main() -> int:
     bad = []
-    files = [p for p in ROOT.rglob("*") if p.suffix in {".c", ".h", ".cpp", ".cu"}]
+    tops = [d for d in ROOT.iterdir() if d.is_dir() and d.name[0] != "." and d.name != "build"]
+    files = [p for top in tops for p in top.rglob("*") if p.suffix in {".c", ".h", ".cpp", ".cu"}]
     for file in sorted(files):
         path = file.relative_to(ROOT).as_posix()
         rule = folder_rule(path)
