@@ -296,6 +296,7 @@ py::dict counts_of(const Replayer& replayer) {
   made["dead_removed"] = counts.last.dead_removed;
   made["reused"] = counts.last.reused;
   made["tiled"] = counts.last.tiled;
+  made["device_graphs"] = counts.last.device_graphs;
   made["arena_bytes"] = counts.last.arena_bytes;
   made["unshared_bytes"] = counts.last.unshared_bytes;
   return made;
@@ -339,10 +340,15 @@ void bind_graph(py::module_& m) {
         return names;
       });
   py::class_<Replayer, std::shared_ptr<Replayer>>(m, "_GraphReplayer")
-      .def(py::init(
-          [](const std::shared_ptr<Program>& program, std::size_t limit) {
-            return std::make_shared<Replayer>(program, limit);
-          }))
+      .def(
+          py::init([](const std::shared_ptr<Program>& program,
+                      std::size_t limit,
+                      bool device_graphs) {
+            return std::make_shared<Replayer>(program, limit, device_graphs);
+          }),
+          py::arg("program"),
+          py::arg("limit"),
+          py::arg("device_graphs") = false)
       .def("run", &run_values<Replayer>)
       .def("counts", &counts_of);
 }

@@ -46,6 +46,15 @@ endif()
 
 # The discrete driver: memory that host code cannot touch, asynchronous streams.
 npu_conformance_test(discrete discrete)
+# Only the group that the interface is for: the rest is as above.
+function(npu_capture_test name mode)
+  add_test(NAME conformance.${name}
+    COMMAND ${_runner} $<TARGET_FILE:npu_conformance> --driver $<TARGET_FILE:npu_discrete>
+            --gtest_brief=1 --gtest_filter=capture.*)
+  set_tests_properties(conformance.${name} PROPERTIES
+    ENVIRONMENT "NPU_DISCRETE_CAPTURE=${mode};${_preload}" TIMEOUT 120 LABELS conformance ${ARGN})
+endfunction()
+npu_capture_test(discrete-capture 1)
 if(NPU_SANITIZE)
   # What follows judges the kit, which is not instrumented.
   return()
@@ -66,6 +75,8 @@ function(npu_kit_test name wrong filter expected)
   endif()
 endfunction()
 
+npu_capture_test(catches-eager-capture eager
+  PASS_REGULAR_EXPRESSION "FAILED  . capture.NothingRunsBeforeALaunch")
 npu_kit_test(catches-epilogue epilogue kind.gemm "FAILED  . kind.gemm")
 npu_kit_test(catches-beta beta kind.gemm "FAILED  . kind.gemm")
 npu_kit_test(catches-unwritten-pre optional kind.gemm "FAILED  . kind.gemm")

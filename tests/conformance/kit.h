@@ -3,9 +3,9 @@
 // with sentinels, streams, call frames.
 //
 // New here? A test is TEST(Group, WhatMustHold); groups are device, memory,
-// stream, event, copy, fill, random, errors and abi. Take memory with Buffer
-// (it checks the bytes around it), build calls with Frame, and begin with
-// NPU_NEEDS_KIND when the driver may lack the kind. Device memory is never
+// stream, event, capture, copy, fill, random, errors and abi. Take memory with
+// Buffer (it checks the bytes around it), build calls with Frame, and begin
+// with NPU_NEEDS_KIND when the driver may lack the kind. Device memory is never
 // touched directly: the driver may forbid it.
 #pragma once
 

@@ -36,6 +36,7 @@ constexpr const char* kGroups[] = {
     "memory",
     "stream",
     "event",
+    "capture",
     "errors",
     "copy",
     "fill",

@@ -130,6 +130,8 @@ class Capture(TorchDispatchMode):
         for whole, before in reversed(self._before):
             whole.copy_(before)
         torch.npu.set_rng_state(self._random)
+        # Other streams do not wait for the one that was captured.
+        torch.npu.current_stream().synchronize()
 
     def finish(self):
         """(program, tensors it reads from outside). Values that outlive the capture are copied

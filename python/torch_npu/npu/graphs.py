@@ -95,7 +95,7 @@ class NPUGraph:
             return
         program, self._tensors = capture.finish()
         self._names = program.names()
-        self._replayer = _C._GraphReplayer(program, 1)
+        self._replayer = _C._GraphReplayer(program, 1, device_graphs=True)
         self._empty = not capture.calls
         if self._empty:
             warnings.warn(

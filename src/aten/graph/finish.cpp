@@ -42,6 +42,9 @@ void Recording::Maker::finish() {
   TORCH_INTERNAL_ASSERT(wrong.empty(), "graph: ", wrong);
   find_drops();
   find_starts_and_ends(returned);
+  if (r_.device_graphs_) {
+    find_segments();
+  }
 }
 
 // What a replay holds beside the arena: what it gives back or islands made, and

@@ -114,6 +114,7 @@ class Recording::Maker {
   void forget_buffers(std::size_t kept);
   void find_drops();
   void tile();
+  void find_segments();
   void note_dead_inputs();
   std::vector<std::uint64_t> held_at_nodes(
       const std::vector<BufferId>& returned) const;

@@ -96,8 +96,12 @@ bool InputKey::matches(const c10::IValue& value) const {
 }
 
 Recording::Recording(
-    const Program& program, const std::vector<c10::IValue>& inputs)
-    : program_(program), settings_(process_settings()) {
+    const Program& program,
+    const std::vector<c10::IValue>& inputs,
+    bool device_graphs)
+    : program_(program),
+      settings_(process_settings()),
+      device_graphs_(device_graphs && program.outputs().empty()) {
   for (const c10::IValue& value : inputs) {
     key_.push_back(key_of(value, inputs));
   }

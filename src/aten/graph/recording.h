@@ -23,6 +23,7 @@
 
 #include "aten/graph/host_call.h"
 #include "aten/graph/program.h"
+#include "graph/device_graph.h"
 #include "graph/graph.h"
 
 namespace npu::graph {
@@ -87,9 +88,22 @@ struct NumberList {
       const c10::IValue& value, c10::ScalarType dtype);
 };
 
+// Steps in a row that are one graph of the device.
+struct Segment {
+  std::size_t first = 0;  // steps
+  std::size_t last = 0;
+  std::unique_ptr<DeviceGraph> graph;  // null after the driver failed to record
+};
+
 class Recording {
  public:
-  Recording(const Program& program, const std::vector<c10::IValue>& inputs);
+  // `device_graphs`: frames go into graphs of the device where the driver has
+  // them. The recording then keeps its memory from replay to replay; for
+  // programs whose inputs stay where they are and that give nothing back.
+  Recording(
+      const Program& program,
+      const std::vector<c10::IValue>& inputs,
+      bool device_graphs = false);
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
@@ -113,6 +127,7 @@ class Recording {
     std::uint32_t dead_removed = 0;
     std::uint32_t reused = 0;
     std::uint32_t tiled = 0;
+    std::uint32_t device_graphs = 0;
     std::uint64_t arena_bytes = 0;
     std::uint64_t unshared_bytes = 0;
   };
@@ -141,6 +156,13 @@ class Recording {
   std::vector<Register> same_;             // inputs that other registers are
   std::vector<c10::DeviceIndex> devices_;  // by buffer
   HostStorages host_;
+  // With graphs of the device: the memory they were recorded with, which has to
+  // be there longer than they are.
+  const bool device_graphs_;
+  std::shared_ptr<c10::DataPtr> kept_arena_;
+  std::vector<c10::Storage> kept_;    // by buffer
+  std::vector<c10::Storage> inputs_;  // by input buffer
+  std::vector<Segment> segments_;
   c10::DeviceIndex arena_device_ = 0;
   Counts counts_;
   std::mutex busy_;

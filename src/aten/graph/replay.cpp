@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Running a recording again.
 #include <algorithm>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include "aten/core/queue.h"
@@ -9,6 +11,7 @@
 #include "runtime/allocator/allocator.h"
 #include "runtime/error.h"
 #include "runtime/storage.h"
+#include "runtime/stream.h"
 
 namespace npu::graph {
 namespace {
@@ -48,20 +51,20 @@ class Recording::Replay final : public Launcher {
   }
 
   std::vector<c10::IValue> run() {
-    for (const Step& step : r_.steps_) {
-      if (!run_step(step)) {
+    const std::vector<Step>& steps = r_.steps_;
+    auto segment = r_.segments_.begin();
+    for (std::size_t i = 0; i < steps.size();) {
+      if (segment != r_.segments_.end() && segment->first == i &&
+          launch(*segment++)) {
+        for (const std::size_t last = std::prev(segment)->last; i < last;) {
+          finish_step(steps[i++]);
+        }
+        continue;
+      }
+      if (!run_step(steps[i])) {
         return leave(left_at_);
       }
-      for (const BufferId id : step.ends) {
-        storages_[id] = c10::Storage();
-        made_[id] = c10::Storage();
-      }
-      for (const Register at : step.drops) {
-        registers_[at] = c10::IValue();
-      }
-      if (step.ends_arena) {
-        arena_.reset();
-      }
+      finish_step(steps[i++]);
     }
     std::vector<c10::IValue> results;
     for (const Operand& output : r_.program_.outputs()) {
@@ -92,6 +95,53 @@ class Recording::Replay final : public Launcher {
   }
 
  private:
+  void finish_step(const Step& step) {
+    for (const BufferId id : step.ends) {
+      storages_[id] = c10::Storage();
+      made_[id] = c10::Storage();
+    }
+    for (const Register at : step.drops) {
+      registers_[at] = c10::IValue();
+    }
+    if (step.ends_arena) {
+      arena_.reset();
+    }
+  }
+
+  // The steps as a graph of the device, recorded again where memory is
+  // elsewhere now. False, and nothing ran, when the driver cannot record them.
+  bool launch(Segment& segment) {
+    if (segment.graph == nullptr) {
+      return false;
+    }
+    const std::span steps(
+        r_.steps_.data() + segment.first, segment.last - segment.first);
+    for (const Step& step : steps) {
+      std::ranges::for_each(
+          step.starts, [&](BufferId id) { take_storage(id); });
+    }
+    if (!segment.graph->is_at(bases_)) {
+      const npu_status status = segment.graph->record(
+          r_.graph_, steps.front().first, steps.back().last, bases_);
+      if (status != NPU_OK) {
+        segment.graph.reset();
+        TORCH_WARN_ONCE(
+            "npu: graph: the driver did not record frames into a graph of the "
+            "device (status ",
+            status,
+            "); they are run one by one.");
+        return false;
+      }
+      ++r_.counts_.device_graphs;
+    }
+    const c10::DeviceIndex device = steps.front().device;
+    check_driver(
+        segment.graph->launch(current_stream_handle(device)),
+        "launch of a graph");
+    std::ranges::for_each(steps, [&](const Step& s) { note_written(s); });
+    return true;
+  }
+
   // The arena, and where the inputs are.
   void take_memory() {
     const std::vector<Buffer>& buffers = r_.graph_.buffers;
@@ -100,8 +150,11 @@ class Recording::Replay final : public Launcher {
     made_.resize(buffers.size());
     versions_.resize(r_.input_buffers_.size());
     if (r_.graph_.arena_bytes != 0) {
-      arena_ = std::make_shared<c10::DataPtr>(
-          allocate(r_.graph_.arena_bytes, r_.arena_device_));
+      arena_ = r_.kept_arena_ != nullptr
+                   ? r_.kept_arena_
+                   : std::make_shared<c10::DataPtr>(
+                         allocate(r_.graph_.arena_bytes, r_.arena_device_));
+      r_.kept_arena_ = r_.segments_.empty() ? nullptr : arena_;
       auto* const start = static_cast<std::byte*>(arena_->get());
       for (BufferId id = 0; id < buffers.size(); ++id) {
         if (buffers[id].kind == Buffer::kLocal) {
@@ -115,6 +168,10 @@ class Recording::Replay final : public Launcher {
       if (id != kNoBuffer) {
         const at::Tensor& tensor = registers_[i].toTensor();
         hold(id, tensor.storage());
+        if (!r_.segments_.empty()) {
+          r_.inputs_.resize(buffers.size());
+          r_.inputs_[id] = tensor.storage();
+        }
         versions_[i] = tensor.unsafeGetTensorImpl()->version_counter();
       }
     }
@@ -125,6 +182,14 @@ class Recording::Replay final : public Launcher {
     const Buffer& buffer = r_.graph_.buffers[id];
     if (made_[id]) {
       hold(id, to_device(std::move(made_[id]), r_.devices_[id]));
+      return;
+    }
+    if (!r_.segments_.empty() && buffer.kind == Buffer::kBound) {
+      r_.kept_.resize(r_.graph_.buffers.size());
+      if (!r_.kept_[id]) {
+        r_.kept_[id] = make_storage(buffer.bytes, r_.devices_[id]);
+      }
+      hold(id, r_.kept_[id]);
       return;
     }
     hold(

@@ -30,8 +30,13 @@ bool are_plain(const std::vector<c10::IValue>& inputs) {
 
 }  // namespace
 
-Replayer::Replayer(std::shared_ptr<const Program> program, std::size_t limit)
-    : program_(std::move(program)), limit_(limit) {}
+Replayer::Replayer(
+    std::shared_ptr<const Program> program,
+    std::size_t limit,
+    bool device_graphs)
+    : program_(std::move(program)),
+      limit_(limit),
+      device_graphs_(device_graphs) {}
 
 std::shared_ptr<Recording> Replayer::find(
     const std::vector<c10::IValue>& inputs) {
@@ -72,7 +77,8 @@ std::vector<c10::IValue> Replayer::run(std::vector<c10::IValue> inputs) {
     ++eager_;  // another thread is inside
     return program_->run(std::move(inputs));
   }
-  auto recording = std::make_shared<Recording>(*program_, inputs);
+  auto recording =
+      std::make_shared<Recording>(*program_, inputs, device_graphs_);
   std::vector<c10::IValue> results = recording->record(std::move(inputs));
   ++recorded_;
   keep(std::move(recording));

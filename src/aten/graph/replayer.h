@@ -17,7 +17,11 @@ namespace npu::graph {
 class Replayer {
  public:
   // Keeps at most `limit` recordings, the ones used last. 0: never records.
-  Replayer(std::shared_ptr<const Program> program, std::size_t limit);
+  // `device_graphs`: as Recording has it.
+  Replayer(
+      std::shared_ptr<const Program> program,
+      std::size_t limit,
+      bool device_graphs = false);
 
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs);
 
@@ -37,6 +41,7 @@ class Replayer {
 
   const std::shared_ptr<const Program> program_;
   const std::size_t limit_;
+  const bool device_graphs_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<Recording>> recordings_;  // used last first
   std::atomic<std::uint64_t> recorded_{0};

@@ -9,11 +9,16 @@
 //   NPU_DISCRETE_DELAY_US=50   every queued item waits first: missing
 //                              synchronization shows every time
 //   NPU_DISCRETE_PROFILER=1    it offers profiler/1
+//   NPU_DISCRETE_CAPTURE=1     it offers capture/1; "broken": no capture ends
+//                              well, "eager": what is recorded runs too
 #pragma once
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "npu/kinds.h"
 
@@ -57,7 +62,10 @@ uint64_t used_memory(npu_device device);
 
 // One item of work; it fails by leaving a text.
 using Work = std::function<void(std::string& failure)>;
-npu_status enqueue(npu_stream stream, Work work);
+// While the stream records, the work is kept instead; `tag` says what it is,
+// and kNotRecorded that no graph can hold it: the capture is broken.
+inline constexpr uint64_t kNotRecorded = 0;
+npu_status enqueue(npu_stream stream, Work work, uint64_t tag = 1);
 npu_device device_of(npu_stream stream);
 npu_status drain(npu_stream stream);
 npu_status drain_device(npu_device device);
@@ -70,6 +78,23 @@ struct Piece {
 };
 Work recorded(npu_stream stream, Piece piece, Work work);
 const void* profiler_interface(const char* name);
+
+// capture.cpp: work that streams keep instead of doing it.
+struct Captured {
+  npu_device device = 0;
+  npu_stream origin = nullptr;
+  uint64_t id = 0;
+  uint64_t pool = 0;
+  std::vector<npu_stream> streams;
+  std::mutex mutex;
+  std::vector<std::pair<uint64_t, Work>> items;  // tag, work
+  bool broken = false;
+  bool runs_too = false;
+};
+// Of a stream; nullptr when it runs what it is given.
+Captured* captured_by(npu_stream stream);
+void set_captured(npu_stream stream, Captured* captured);
+const void* capture_interface(const char* name);
 
 extern const npu_memory_table memory_table;
 extern const npu_stream_table stream_table;

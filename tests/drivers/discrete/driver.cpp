@@ -148,6 +148,8 @@ npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
   npu_op_caps made{};
   made.size = std::min(out->size, uint32_t(sizeof(made)));
   made.flags = kernel->flags | NPU_CAP_DETERMINISTIC | NPU_CAP_INDEX64;
+  // take fails in its own words, which a graph would repeat too late.
+  made.flags |= slot == NPU_KIND_TAKE ? 0 : NPU_CAP_CAPTURE;
   made.plan_use = slot == NPU_KIND_GEMM ? NPU_PLAN_BY_SHAPE : NPU_PLAN_NONE;
   made.max_ndim = kernel->max_ndim;
   made.min_alignment = kernel->min_alignment;
@@ -208,7 +210,8 @@ npu_status run(npu_stream stream, const npu_call* call) {
       recorded(
           stream,
           {NPU_RECORD_KERNEL, call->correlation, 0},
-          kernel->make(*call)));
+          kernel->make(*call)),
+      call->slot + 2u);
 }
 
 // ---- device and driver ----
@@ -246,9 +249,13 @@ const npu_op_table op_table = {
 
 const npu_driver driver = {
     sizeof(driver), NPU_ABI, "discrete", "OpenNPU tests", "0.1",
-    NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE | NPU_TENSOR_ALIAS, NPU_CALL_INDEX32,
+    NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE | NPU_TENSOR_ALIAS, NPU_CALL_INDEX32 | NPU_CALL_CAPTURE,
     &device_table, &memory_table, &stream_table, &event_table, &op_table,
-    profiler_interface, [] { alive = false; return npu_status{NPU_OK}; }};
+    [](const char* name) {
+      const void* const found = profiler_interface(name);
+      return found != nullptr ? found : capture_interface(name);
+    },
+    [] { alive = false; return npu_status{NPU_OK}; }};
 // clang-format on
 
 }  // namespace

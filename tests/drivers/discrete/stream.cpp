@@ -24,6 +24,7 @@ struct npu_stream_s {
   uint64_t done = 0;
   bool stopping = false;
   std::string failure;  // the first one not reported yet
+  npu::discrete::Captured* captured = nullptr;
   std::thread worker;
 };
 
@@ -71,6 +72,17 @@ npu_status take_failure(npu_stream stream) {
   return text.empty() ? npu_status{NPU_OK} : fail(NPU_E_ASYNC, text);
 }
 
+// Waiting for a stream that records breaks its capture.
+npu_status refuse_capture(npu_stream stream) {
+  Captured* const captured = captured_by(stream);
+  if (captured == nullptr) {
+    return NPU_OK;
+  }
+  const std::lock_guard lock(captured->mutex);
+  captured->broken = true;
+  return fail(NPU_E_INVALID, "the stream records: this cannot be recorded.");
+}
+
 npu_status create(npu_device device, int32_t, npu_stream* out) {
   NPU_TRY(check_device(device, out));
   *out = new npu_stream_s;
@@ -97,6 +109,7 @@ npu_status destroy(npu_stream stream) {
 
 npu_status query(npu_stream stream) {
   NPU_TRY(check(stream));
+  NPU_TRY(refuse_capture(stream));
   const std::lock_guard lock(stream->mutex);
   return stream->done < stream->queued ? npu_status{NPU_NOT_READY}
                                        : take_failure(stream);
@@ -104,7 +117,8 @@ npu_status query(npu_stream stream) {
 
 npu_status host_call(npu_stream stream, npu_host_fn fn, void* context) {
   NPU_TRY(check(stream, fn));
-  return enqueue(stream, [=](std::string&) { fn(context); });
+  return enqueue(
+      stream, [=](std::string&) { fn(context); }, kNotRecorded);
 }
 
 // ---- events ----
@@ -137,13 +151,18 @@ npu_status record(npu_event event, npu_stream stream) {
   auto now = std::make_shared<std::promise<Clock::time_point>>();
   const std::lock_guard lock(event->mutex);
   event->last = now->get_future().share();
-  return enqueue(stream, [now](std::string&) { now->set_value(Clock::now()); });
+  return enqueue(
+      stream,
+      [now](std::string&) { now->set_value(Clock::now()); },
+      kNotRecorded);
 }
 
 npu_status wait_event(npu_stream stream, npu_event event) {
   NPU_TRY(check(stream, event));
   return enqueue(
-      stream, [moment = last_of(event)](std::string&) { wait(moment); });
+      stream,
+      [moment = last_of(event)](std::string&) { wait(moment); },
+      kNotRecorded);
 }
 
 npu_status elapsed_ms(npu_event start, npu_event end, double* out) {
@@ -163,12 +182,32 @@ npu_status elapsed_ms(npu_event start, npu_event end, double* out) {
 
 }  // namespace
 
-npu_status enqueue(npu_stream stream, Work work) {
+npu_status enqueue(npu_stream stream, Work work, uint64_t tag) {
+  if (tag == kNotRecorded) {
+    NPU_TRY(refuse_capture(stream));
+  }
   const std::lock_guard lock(stream->mutex);
+  if (Captured* const captured = stream->captured) {
+    const std::lock_guard inner(captured->mutex);
+    captured->items.emplace_back(tag, work);
+    if (!captured->runs_too) {
+      return NPU_OK;
+    }
+  }
   stream->queue.push_back(std::move(work));
   ++stream->queued;
   stream->changed.notify_all();
   return NPU_OK;
+}
+
+Captured* captured_by(npu_stream stream) {
+  const std::lock_guard lock(stream->mutex);
+  return stream->captured;
+}
+
+void set_captured(npu_stream stream, Captured* captured) {
+  const std::lock_guard lock(stream->mutex);
+  stream->captured = captured;
 }
 
 npu_device device_of(npu_stream stream) {
@@ -177,6 +216,7 @@ npu_device device_of(npu_stream stream) {
 
 npu_status drain(npu_stream stream) {
   NPU_TRY(check(stream));
+  NPU_TRY(refuse_capture(stream));
   std::unique_lock lock(stream->mutex);
   stream->changed.wait(
       lock, [=, target = stream->queued] { return stream->done >= target; });
@@ -188,7 +228,8 @@ npu_status drain_device(npu_device device) {
   npu_status first = NPU_OK;
   const std::lock_guard lock(all_mutex);  // none is destroyed meanwhile
   for (npu_stream stream : all_streams) {
-    const npu_status status = stream->device == device ? drain(stream) : NPU_OK;
+    const bool waits = stream->device == device && !captured_by(stream);
+    const npu_status status = waits ? drain(stream) : NPU_OK;
     first = first ? first : status;
   }
   return first;
