@@ -14,8 +14,9 @@ from aten_torch import load_torch, packaged_yaml
 from kinds import write
 from yaml_reader import Reader, YamlError, near
 
-SECTIONS = ("missing", "imprecise", "indices", "composites", "refused")
-KEYS = ("func", "dtypes", "as", "when", "mixed", "indices")
+SECTIONS = ("missing", "imprecise", "slow", "indices", "composites", "refused")
+KEYS = ("func", "dtypes", "as", "when", "mixed", "rounded", "worth", "indices")
+WORTHS = ("products",)
 HALVES = ("float16", "bfloat16")
 # The caller's dtypes, as c10::ScalarType names them.
 DTYPES = {
@@ -40,6 +41,8 @@ class Row:
     wide: str = ""
     when: str = ""
     mixed: tuple[int, ...] = ()
+    rounded: tuple[int, ...] = ()
+    worth: str = ""
     indices: str = ""
 
 
@@ -83,7 +86,10 @@ def read_row(reader: Reader, node, section: str, known: dict[str, set[str]]) -> 
         reader.problem(node, f"{row.name}: give either 'dtypes' or 'indices'.")
     if "as" in fields:
         row.wide = reader.choice(fields["as"][1], "key 'as'", WIDER)
+    if "worth" in fields:
+        row.worth = reader.choice(fields["worth"][1], "key 'worth'", WORTHS)
     row.mixed = tuple(int(reader.text(item, "key 'mixed'")) for item in items("mixed"))
+    row.rounded = tuple(int(reader.text(item, "key 'rounded'")) for item in items("rounded"))
     return row
 
 
@@ -100,9 +106,10 @@ def read(path: Path, functions) -> list[Row]:
         for node in reader.sequence(body, f"key '{section}'"):
             row = read_row(reader, node, section, known)
             for dtype in row.dtypes or ("int32 indices",):
-                if (row.name, dtype) in seen:
+                key = (row.name, dtype, section == "slow")
+                if key in seen:
                     reader.problem(node, f"{row.name} of {dtype} is there twice. Keep one.")
-                seen.add((row.name, dtype))
+                seen.add(key)
             rows.append(row)
     if reader.problems:
         raise YamlError("\n".join(reader.problems))
@@ -145,9 +152,11 @@ def emit(rows: list[Row], composites: list[str]) -> str:
     for row in sorted(rows, key=lambda row: row.name):
         bits = " | ".join(f"bit({DTYPES[d]})" for d in row.dtypes) or "0"
         mixed = sum(1 << i for i in row.mixed)
+        rounded = sum(1 << i for i in row.rounded) if row.rounded else "~0u"
+        slow, products = (str(said).lower() for said in (row.section == "slow", row.worth != ""))
         lines.append(
             f'    {{"aten::{row.name}", {bits}, {WIDER.get(row.wide, "Undefined")}, '
-            f"{quoted(row.when)}, {mixed}, {quoted(row.indices)}}},"
+            f"{quoted(row.when)}, {mixed}, {rounded}, {quoted(row.indices)}, {slow}, {products}}},"
         )
     lines += ["};", "const char* const kComposites[] = {"]
     lines += [f'    "aten::{name}",' for name in composites]

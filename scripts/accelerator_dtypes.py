@@ -43,6 +43,17 @@ between their steps on every device (`_trilinear`), and sums into a tensor (`ind
 the whole tensor would cost more than the sum; CUDA adds halves one by one there too.
 
 """,
+        "slow": """
+## The CPU's kernel is slow without instructions for the dtype
+
+On a CPU that has no instructions for products of the half type (x86: `avx512_bf16`, `avx512_fp16`) its kernels take 3 to 45 times
+float32's time. There the operands are cast once, multiplied in float32 and rounded once, which takes 1.0 to 1.3 times. Matrix products
+are cast where each side has at least 4 elements and there are at least 16,384 products; smaller ones would lose. The decision is
+made from the CPU's flags, oneDNN's limit (`ONEDNN_MAX_CPU_ISA`), `torch.backends.mkldnn` and the sizes, not from a clock, so that a
+program's results are the same in every run on a machine. `NPU_HALF_PRODUCTS=cpu` uses PyTorch's kernels as they are, `float32` casts always. What is
+done here: `opennpu doctor` and `opennpu explain aten::mm`; how often: `torch.npu.fallback_report(native=True)`.
+
+""",
         "indices": "\n## int32 indices\n\n",
         "composites": "\n## Composites that are cast around, float16 and complex32\n\n",
         "refused": "\n## Refused\n\n",
@@ -73,6 +84,16 @@ complex32 指结果为 complex32 的所有调用：半精度复数与 float16、
 与 float64 相比；float32 结果舍入一次最多差 1 ulp。由 scripts/wide_sweep.py 在 OpInfo 的样本上找出。保持原样的有：`add`、`sub` 与一个数
 （CPU 先对这个数舍入；`_foreach_add`、`_foreach_sub` 不舍入）、带舍入方式的 `div`（结果会跳变）、在所有设备上都逐步舍入的组合算子（`_trilinear`），以及累加到张量中的求和
 （`index_put_`、`index_add_`、`scatter_add_`）：转换整个张量比求和本身更贵，CUDA 在那里也是逐个累加半精度数。
+
+""",
+        "slow": """
+## 没有相应指令时 CPU 核函数很慢
+
+CPU 没有半精度乘法指令时（x86：`avx512_bf16`、`avx512_fp16`），其核函数耗时是 float32 的 3 到 45 倍。此时操作数只转换一次，在 float32 中相乘，
+只舍入一次，耗时为 1.0 到 1.3 倍。矩阵乘法仅在每条边至少 4 个元素、乘法至少 16,384 次时转换，更小的反而变慢。决定依据是 CPU 标志、oneDNN 的限制
+（`ONEDNN_MAX_CPU_ISA`）、`torch.backends.mkldnn` 和张量大小，而不是计时，因此同一台机器上每次运行结果相同。`NPU_HALF_PRODUCTS=cpu`
+直接使用 PyTorch 的核函数，`float32` 总是转换。本机的做法见 `opennpu doctor` 和 `opennpu explain aten::mm`，次数见
+`torch.npu.fallback_report(native=True)`。
 
 """,
         "indices": "\n## int32 索引\n\n",
@@ -113,6 +134,9 @@ def page(language: str) -> str:
             (f"`{r['func']}`", spelled(r), f"`{r['when']}`" if "when" in r else "")
             for r in rows["imprecise"]
         ],
+    )
+    text += said["slow"] + table(
+        [operator, dtypes], [(f"`{r['func']}`", spelled(r)) for r in rows["slow"]]
     )
     text += said["indices"] + table(
         [operator, argument], [(f"`{r['func']}`", f"`{r['indices']}`") for r in rows["indices"]]

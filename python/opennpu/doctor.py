@@ -128,6 +128,15 @@ def check_profile() -> str:
     return torch_npu._C._profile_info()
 
 
+def check_halves() -> str:
+    import torch_npu
+
+    return "; ".join(
+        f"{dtype} multiplied {'in float32' if wide else 'as it is'} ({why})"
+        for dtype, (wide, why) in torch_npu._C._half_products().items()
+    )
+
+
 def check_variables() -> str:
     found = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(VARIABLES)]
     return ", ".join(found) or "none set"
@@ -179,6 +188,7 @@ def checks() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "driver", check_driver
     yield "devices", check_devices
     yield "profile", check_profile
+    yield "halves", check_halves
     yield "variables", check_variables
     yield "operator", check_operator
 

@@ -81,6 +81,37 @@ def explain_custom(name: str, lang: str, faults: dict) -> bool:
     return False
 
 
+DTYPES = {"Half": "float16", "BFloat16": "bfloat16", "Float": "float32", "Double": "float64"}
+COMPUTED = {
+    "en": {
+        "head": "Dtypes on the CPU rungs",
+        "wide": "{dtype}: computed in {wide}, rounded once",
+        "same": "{dtype}: by PyTorch's CPU kernel as it is",
+        "when": ", where '{when}' is given",
+    },
+    "zh": {
+        "head": "CPU 各级上的 dtype",
+        "wide": "{dtype}：在 {wide} 中计算，只舍入一次",
+        "same": "{dtype}：直接使用 PyTorch 的 CPU 核函数",
+        "when": "，当给出 '{when}' 时",
+    },
+}
+
+
+def show_dtypes(name: str, lang: str) -> None:
+    """What ops/wide.yaml says about the operator, as this machine decides it."""
+    import torch_npu
+
+    facts, said = torch_npu._C._wide_facts(name), COMPUTED[lang]
+    if facts:
+        print(f"\n{said['head']}:")
+    for dtype, wide, when, why in facts:
+        words = {"dtype": DTYPES.get(dtype, dtype), "wide": DTYPES.get(wide, wide)}
+        line = said["wide" if wide != dtype else "same"].format(**words)
+        line += said["when"].format(when=when) if when else ""
+        print(f"  {line}" + (f" ({why}; NPU_HALF_PRODUCTS)" if why else ""))
+
+
 def explain_operator(name: str, lang: str, faults: dict) -> int:
     import torch_npu
 
@@ -112,6 +143,7 @@ def explain_operator(name: str, lang: str, faults: dict) -> int:
     texts = faults["operator"][case][lang]
     parts = {key: text.format(names=names, **words) for key, text in texts.items()}
     show(f"{name}: {', '.join(row['overload'] for row in rows)}", parts, lang)
+    show_dtypes(f"aten::{bare.partition('.')[0]}", lang)
     return 0
 
 

@@ -5,9 +5,11 @@
 
 #include "aten/core/recorder.h"
 #include "aten/core/site.h"
+#include "aten/ladder/half_products.h"
 #include "aten/ladder/host_function.h"
 #include "aten/ladder/report.h"
 #include "aten/ladder/settle.h"
+#include "aten/ladder/wide.h"
 #include "aten/ops/install.h"
 #include "aten/profile/call_site.h"
 #include "aten/profile/facts.h"
@@ -39,6 +41,7 @@ py::list fallback_rows() {
     entry["native"] = row.native;
     entry["reason"] = row.reason;
     entry["calls"] = row.calls;
+    entry["wide_calls"] = row.wide;
     entry["bytes"] = row.bytes;
     entry["seconds"] = row.seconds;
     entry["call_site"] = row.call_site;
@@ -115,6 +118,31 @@ py::list explain_operator(const std::string& name) {
   return out;
 }
 
+// [(dtype, the dtype it is computed in, only where, why)]
+py::list wide_facts(const std::string& name) {
+  py::list out;
+  for (const ladder::WideFact& fact : ladder::wide_facts(name)) {
+    out.append(py::make_tuple(
+        c10::toString(fact.dtype),
+        c10::toString(fact.wide),
+        fact.when == nullptr ? "" : fact.when,
+        fact.slow ? ladder::why_multiplied_so(fact.dtype) : std::string()));
+  }
+  return out;
+}
+
+// {dtype: (in float32, why)}
+py::dict half_products() {
+  py::dict out;
+  for (const auto& [name, dtype] :
+       {std::pair("bfloat16", c10::ScalarType::BFloat16),
+        std::pair("float16", c10::ScalarType::Half)}) {
+    out[name] = py::make_tuple(
+        ladder::multiplied_in_float32(dtype), ladder::why_multiplied_so(dtype));
+  }
+  return out;
+}
+
 py::list profile_gaps() {
   py::list out;
   for (const auto& row : gap_rows()) {
@@ -179,6 +207,8 @@ void bind_fallback(py::module_& m) {
   m.def("_device_is_cpu", [] { return active_driver().device_is_cpu(); });
   m.def("_composed_kinds", &composed_kinds);
   m.def("_fallback_rows", &fallback_rows);
+  m.def("_wide_facts", &wide_facts);
+  m.def("_half_products", &half_products);
   m.def("_shadow_stats", &shadow_stats);
   m.def("_run_host_function", &run_host_function);
   // The program has the address of device memory: rung 5 keeps no copy of it.

@@ -42,6 +42,18 @@ def test_results_that_stay_alive_and_other_addresses(counts):
     assert len({got[0].data_ptr() for got, _ in kept}) == len(kept)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_call_in_a_wider_dtype_is_repeated_as_it_was(counts, dtype):
+    """A replay that called the CPU's kernel alone would round after every step (ops/wide.yaml)."""
+
+    def body(x, a):
+        return F.adaptive_avg_pool3d(x, 2), a @ a
+
+    function, x, a = compiled(body), randn(2, 3, 9, 9, 9, dtype=dtype), randn(64, 64, dtype=dtype)
+    for _ in range(4):
+        assert all(map(torch.equal, function(x, a), body(x, a)))
+
+
 def test_a_number_of_the_graph_is_bound(counts):
     def body(x, k):
         return torch.cumsum(x, 0) * k, torch.narrow(x, 0, 0, k).sum()

@@ -30,7 +30,8 @@ def read_rows() -> dict[str, list[dict]]:
     sections = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     for section, rows in sections.items():
         for row in rows if section not in ("refused", "composites") else ():
-            found.setdefault(row["func"], []).append({**row, "dtypes": dtypes_of(row)})
+            made = {**row, "dtypes": dtypes_of(row), "slow": section == "slow"}
+            found.setdefault(row["func"], []).append(made)
     return found
 
 
@@ -69,21 +70,40 @@ def gives_complex_halves(values: dict, outs: set) -> bool:
     return torch.result_type(first, operands[1] if len(operands) > 1 else first) == torch.complex32
 
 
+def multiplied_in_float32(dtype) -> bool:
+    import torch_npu
+
+    return torch_npu._C._half_products()[str(dtype)[6:]][0]
+
+
+def pays(row: dict, operands: list) -> bool:
+    """At least 4 of each side and 16,384 products, of the last two tensors."""
+    if "worth" not in row:
+        return True
+    a, b = operands[-2:]
+    sides = (a.shape[-2], a.shape[-1], b.shape[-1])
+    batch = a.shape[0] if a.dim() == 3 else 1
+    return min(sides) >= 4 and batch * sides[0] * sides[1] * sides[2] >= 16384
+
+
 def decide(func, values: dict):
     """(low, wide, results to round or None for all), or None where the call stays as it is."""
     outs = {a.name for a in func._schema.arguments if a.is_out}
-    read = {
-        t.dtype
+    operands = [
+        t
         for name, value in values.items()
         if name not in outs
         for t in tree_leaves(value)
         if isinstance(t, torch.Tensor) and not t.is_sparse
-    }
+    ]
+    read = {t.dtype for t in operands}
     for row in ROWS.get(plain_name(func), ()):
         if torch.complex32 in row["dtypes"] and gives_complex_halves(values, outs):
             return torch.complex32, torch.complex64, None
         low = next((d for d in row["dtypes"] if d in read), None)
         if low is None or ("when" in row and not values.get(row["when"])):
+            continue
+        if row["slow"] and not (multiplied_in_float32(low) and pays(row, operands)):
             continue
         mixed = (low.is_floating_point or low.is_complex) and any(
             d != low for d in read if d.is_floating_point or d.is_complex
@@ -91,7 +111,7 @@ def decide(func, values: dict):
         if mixed and "mixed" not in row:
             continue
         wide = getattr(torch, row["as"]) if "as" in row else WIDER[low]
-        return low, wide, row["mixed"] if mixed else None
+        return low, wide, row["mixed"] if mixed else row.get("rounded")
     return None
 
 

@@ -74,9 +74,14 @@ def _cells(row: dict) -> tuple[str, ...]:
         str(row["calls"]),
         _size(row["bytes"]),
         _duration(row["seconds"]),
-        row["reason"],
+        _reason(row),
         row["call_site"] or "-",
     )
+
+
+def _reason(row: dict) -> str:
+    wide = row.get("wide_calls", 0)
+    return f"{row['reason']}; {wide} in a wider dtype" if wide else row["reason"]
 
 
 def _size(count: int) -> str:

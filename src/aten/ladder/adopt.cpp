@@ -207,9 +207,7 @@ at::Tensor CpuCall::to_npu(at::Tensor cpu) {
     if (c10::TensorImpl* const plain = wide_->plain_of(impl)) {
       impl = plain;
     } else {
-      const ShimScope shim(
-          copies_ || for_host_ ? c10::DeviceIndex{-1} : device_.index(),
-          opens_);
+      const ShimScope memory = scratch();
       cpu = wide_->narrow(std::move(cpu));
       impl = cpu.unsafeGetTensorImpl();
     }
@@ -312,6 +310,7 @@ void CpuCall::write_back() {
     return;
   }
   if (C10_UNLIKELY(wide_ != nullptr)) {
+    const ShimScope memory = scratch();
     wide_->copy_home();
   }
   for (Wrapped& wrapped : tensors_) {

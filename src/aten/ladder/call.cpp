@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "aten/ladder/run.h"
-#include "aten/ladder/shim.h"
 #include "aten/ladder/unmapped.h"
 #include "aten/ladder/wrapper_pool.h"
 #include "driver/services.h"
@@ -371,7 +370,16 @@ inline c10::TensorImpl* CpuCall::wrap(
 
 c10::TensorImpl* CpuCall::convert(const at::Tensor& original, const Arg& arg) {
   c10::TensorImpl* const plain = wrap(original, arg);
-  return C10_LIKELY(wide_ == nullptr) ? plain : wide_->stand_in(plain, arg);
+  if (C10_LIKELY(wide_ == nullptr)) {
+    return plain;
+  }
+  const ShimScope memory = scratch();
+  return wide_->stand_in(plain, arg);
+}
+
+ShimScope CpuCall::scratch() const {
+  return {
+      copies_ || for_host_ ? c10::DeviceIndex{-1} : device_.index(), opens_};
 }
 
 at::Tensor CpuCall::to_cpu(const at::Tensor& original, const Arg& arg) {

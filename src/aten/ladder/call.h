@@ -19,6 +19,7 @@
 
 #include "aten/core/site.h"
 #include "aten/ladder/entry.h"
+#include "aten/ladder/shim.h"
 
 namespace npu::ladder {
 
@@ -106,6 +107,9 @@ class CpuCall {
   };
 
   void check_device(const at::Tensor& tensor, const Arg& arg) const;
+  // Memory for wide copies and what is made of them: the device's, as all that
+  // CPU kernels get.
+  ShimScope scratch() const;
   c10::TensorImpl* wrap(const at::Tensor& original, const Arg& arg);
   c10::TensorImpl* wrap_dense(c10::TensorImpl& original, const Arg& arg);
   std::uint32_t map_storage(

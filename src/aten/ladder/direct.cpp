@@ -60,7 +60,11 @@ DirectRun::DirectRun(
 }
 
 bool DirectRun::look_at(std::initializer_list<const at::Tensor*> inputs) {
-  if (C10_UNLIKELY(entry_.wide != nullptr)) {
+  const auto is_listed = [this](const at::Tensor* input) {
+    return input->defined() && entry_.wide->names(input->scalar_type());
+  };
+  if (C10_UNLIKELY(
+          entry_.wide != nullptr && std::ranges::any_of(inputs, is_listed))) {
     WideSight sight(*entry_.wide);
     for (const at::Tensor* const input : inputs) {
       sight.next(*input);

@@ -44,6 +44,7 @@ struct Counters {
   std::atomic<std::uint64_t> calls{0};
   std::atomic<std::uint64_t> bytes{0};
   std::atomic<std::uint64_t> ticks{0};
+  std::atomic<std::uint64_t> wide{0};  // of the calls: Note [Wide]
   std::atomic<std::uint32_t> reason{NPU_REASON_NO_KERNEL};
   std::atomic<int> rung{4};
 };

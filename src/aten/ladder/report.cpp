@@ -60,6 +60,7 @@ std::vector<Row> report_rows() {
     if (row.calls == 0) {
       return;
     }
+    row.wide = entry.counters.wide.load();
     row.overload = entry.label;
     row.rung = entry.counters.rung.load();
     row.bytes = entry.counters.bytes.load();
@@ -84,6 +85,7 @@ std::vector<Row> report_rows() {
 void report_reset() {
   for_each_entry([](Entry& entry) {
     entry.counters.calls = 0;
+    entry.counters.wide = 0;
     entry.counters.bytes = 0;
     entry.counters.ticks = 0;
     const std::lock_guard<std::mutex> lock(entry.mutex);

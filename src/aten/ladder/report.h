@@ -17,6 +17,7 @@ struct Row {
   bool native = false;
   std::string reason;
   std::uint64_t calls = 0;
+  std::uint64_t wide = 0;  // of them, computed in a wider dtype
   // Rung 2: copied. Rung 4 and 5: of all operands and results.
   std::uint64_t bytes = 0;
   double seconds = 0;  // on the calling thread, arguments and results included

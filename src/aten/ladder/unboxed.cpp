@@ -49,7 +49,7 @@ CpuRun::CpuRun(Entry& entry, c10::Device device, npu_reason reason)
       reason_(reason),
       copies_(host_access(device) == NPU_HOST_ACCESS_NONE),
       opens_(!copies_ && host_access(device) == NPU_HOST_ACCESS_EXPLICIT),
-      slow_(copies_ || entry.wide != nullptr || calls_are_heard()),
+      slow_(copies_ || calls_are_heard()),
       start_(start_of_call(entry)),
       call(entry, device, copies_, opens_) {
   settle(entry);
@@ -71,6 +71,8 @@ void CpuRun::ready_slowly() {
   kernel_begin_ = c10::getApproximateTime();
   if (call.wide() != nullptr) {
     call.wide()->fill();
+    entry_.counters.wide.fetch_add(1, std::memory_order_relaxed);
+    note_host_work();  // more than the CPU kernel: no recording repeats it
   }
 }
 

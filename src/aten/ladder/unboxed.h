@@ -34,7 +34,7 @@ class CpuRun {
 
   // Once every argument is converted.
   void ready() {
-    if (C10_UNLIKELY(slow_)) {
+    if (C10_UNLIKELY(slow_ || call.wide() != nullptr)) {
       ready_slowly();
     }
   }

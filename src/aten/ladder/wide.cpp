@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 #include <string_view>
 
 #include "aten/ladder/entry.h"
+#include "aten/ladder/half_products.h"
 #include "aten/ladder/wrapper_pool.h"
 
 namespace npu::ladder {
@@ -61,27 +63,45 @@ int place_of(const c10::FunctionSchema& schema, const char* argument) {
              : schema.argumentIndexWithName(argument).value_or(-1);
 }
 
-}  // namespace
-
-std::unique_ptr<const WideRules> find_wide(const c10::FunctionSchema& schema) {
-  std::string_view name = schema.name();
+// In-place forms have the rows of the functional ones.
+std::span<const WideRow> rows_of(std::string_view name) {
   if (!name.empty() && name.back() == '_') {
     name.remove_suffix(1);
   }
   const WideTable table = wide_table();
-  const WideRow* const end = table.rows + table.n;
-  const WideRow* row = std::lower_bound(
-      table.rows, end, name, [](const WideRow& r, std::string_view n) {
-        return r.name < n;
+  const auto [first, last] = std::ranges::equal_range(
+      table.rows, table.rows + table.n, name, {}, [](const WideRow& row) {
+        return std::string_view(row.name);
       });
+  return {first, last};
+}
+
+}  // namespace
+
+std::vector<WideFact> wide_facts(std::string_view name) {
+  std::vector<WideFact> facts;
+  for (const WideRow& row : rows_of(name)) {
+    for (std::uint64_t left = row.dtypes; left != 0; left &= left - 1) {
+      const auto dtype = static_cast<ScalarType>(std::countr_zero(left));
+      const ScalarType wide =
+          row.wide == ScalarType::Undefined ? next_wider(dtype) : row.wide;
+      const bool used = !row.slow || multiplied_in_float32(dtype);
+      facts.push_back({dtype, used ? wide : dtype, row.when, row.slow});
+    }
+  }
+  return facts;
+}
+
+std::unique_ptr<const WideRules> find_wide(const c10::FunctionSchema& schema) {
   auto found = std::make_unique<WideRules>();
-  for (; row != end && row->name == name; ++row) {
-    const char* const named = row->when ? row->when : row->indices;
+  for (const WideRow& row : rows_of(schema.name())) {
+    const char* const named = row.when ? row.when : row.indices;
     const int argument = place_of(schema, named);
     if (named == nullptr || argument >= 0) {
-      found->rules.push_back({row, argument});
-      found->complex_halves |=
-          (row->dtypes & bit(ScalarType::ComplexHalf)) != 0;
+      found->rules.push_back({&row, argument});
+      found->complex_halves |= (row.dtypes & bit(ScalarType::ComplexHalf)) != 0;
+      found->dtypes |=
+          row.indices != nullptr ? bit(ScalarType::Int) : row.dtypes;
     }
   }
   if (found->rules.empty()) {
@@ -100,6 +120,8 @@ void WideSight::see(const at::Tensor& tensor) {
   if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     dtypes_ |= bit(tensor.scalar_type());
   }
+  factors_[0] = factors_[1];
+  factors_[1] = &tensor;
   if (rules_.complex_halves) {
     promoted_ = at::native::update_result_type_state(tensor, promoted_);
   }
@@ -138,8 +160,25 @@ bool Wide::makes_complex_halves(const WideSight& sight) {
                             ScalarType::ComplexHalf;
 }
 
+// Where the row's conditions other than dtypes hold.
+bool Wide::applies(const WideSight& sight, const WideRules::Rule& rule) {
+  const WideRow& row = *rule.row;
+  if (row.when != nullptr && (sight.trues_ >> rule.argument & 1) == 0) {
+    return false;
+  }
+  return !row.products ||
+         (sight.factors_[0] != nullptr &&
+          outweigh_casts(
+              sight.factors_[0]->sizes(), sight.factors_[1]->sizes()));
+}
+
 std::unique_ptr<Wide> Wide::plan(const WideSight& sight) {
   std::unique_ptr<Wide> made;
+  if (C10_LIKELY(
+          (sight.dtypes_ & sight.rules_.dtypes) == 0 &&
+          !sight.rules_.complex_halves)) {
+    return made;
+  }
   const auto wide = [&made]() -> Wide& {
     if (made == nullptr) {
       made = std::make_unique<Wide>();
@@ -158,11 +197,13 @@ std::unique_ptr<Wide> Wide::plan(const WideSight& sight) {
                          makes_complex_halves(sight);
     const std::uint64_t here =
         complex ? bit(ScalarType::ComplexHalf) : sight.dtypes_ & row.dtypes;
-    if (here == 0 ||
-        (row.when != nullptr && (sight.trues_ >> rule.argument & 1) == 0)) {
+    if (here == 0 || !applies(sight, rule)) {
       continue;
     }
     const auto low = static_cast<ScalarType>(std::countr_zero(here));
+    if (row.slow && !multiplied_in_float32(low)) {
+      continue;
+    }
     const bool mixed = !complex && (bit(low) & kFloating) != 0 &&
                        (sight.dtypes_ & kFloating & ~bit(low)) != 0;
     if (mixed && row.mixed == 0) {
@@ -171,9 +212,7 @@ std::unique_ptr<Wide> Wide::plan(const WideSight& sight) {
     Wide& plan = wide();
     plan.low_ = low;
     plan.wide_ = row.wide == ScalarType::Undefined ? next_wider(low) : row.wide;
-    if (mixed) {
-      plan.narrows_ = row.mixed;
-    }
+    plan.narrows_ = mixed ? row.mixed : row.rounded;
     if (sight.asked_ && *sight.asked_ != low) {
       plan.narrows_ = 0;
     }

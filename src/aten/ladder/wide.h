@@ -4,8 +4,9 @@
 // Note [Wide]: the CPU lacks kernels that accelerators have (histc of integers,
 // avg_pool3d of halves), and some of its half kernels round after every step
 // where an accelerator computes in float32 and rounds once. ops/wide.yaml lists
-// them. In such a call the kernel gets wide copies of the arguments; what it
-// wrote and what it returns is rounded to the caller's dtype.
+// them, and operators that are slow on some CPUs (half_products.h). In such a
+// call the kernel gets wide copies of the arguments; what it wrote and what it
+// returns is rounded to the caller's dtype.
 #pragma once
 
 #include <ATen/core/IListRef.h>
@@ -20,6 +21,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 namespace npu::ladder {
 
@@ -27,12 +30,15 @@ struct Arg;
 
 // A row of ops/wide.yaml.
 struct WideRow {
-  const char* name;      // "aten::avg_pool3d": its overloads, and in-place
-  std::uint64_t dtypes;  // a bit per c10::ScalarType
-  c10::ScalarType wide;  // Undefined: the next wider one
-  const char* when;      // an argument that has to be true, or not 1; or null
-  std::uint32_t mixed;   // results that are narrow where dtypes are mixed
-  const char* indices;   // an argument whose int32 becomes int64; or null
+  const char* name;       // "aten::avg_pool3d": its overloads, and in-place
+  std::uint64_t dtypes;   // a bit per c10::ScalarType
+  c10::ScalarType wide;   // Undefined: the next wider one
+  const char* when;       // an argument that has to be true, or not 1; or null
+  std::uint32_t mixed;    // results that are narrow where dtypes are mixed
+  std::uint32_t rounded;  // results that are narrow elsewhere
+  const char* indices;    // an argument whose int32 becomes int64; or null
+  bool slow;              // only on CPUs that multiply the dtype slowly
+  bool products;          // only where the products outweigh the casts
 };
 struct WideTable {
   const WideRow* rows;  // sorted by name
@@ -55,10 +61,23 @@ struct WideRules {
   };
   c10::SmallVector<Rule, 2> rules;
   std::uint64_t outs = 0;       // places of out= arguments
+  std::uint64_t dtypes = 0;     // that any row is about, a bit each
   bool complex_halves = false;  // a row names them
+  // Whether a tensor of this dtype may make a call wide.
+  bool names(c10::ScalarType dtype) const {
+    return complex_halves || (dtypes >> static_cast<unsigned>(dtype) & 1) != 0;
+  }
 };
 // Null for most operators.
 std::unique_ptr<const WideRules> find_wide(const c10::FunctionSchema& schema);
+// What the list says about an operator here ("aten::mm"), to show.
+struct WideFact {
+  c10::ScalarType dtype;
+  c10::ScalarType wide;  // the same where the CPU's kernel is used as it is
+  const char* when;      // or null
+  bool slow;             // half_products.h says why it is so
+};
+std::vector<WideFact> wide_facts(std::string_view name);
 
 // What decides: seen argument by argument, in the schema's order.
 class WideSight {
@@ -117,6 +136,7 @@ class WideSight {
   std::uint64_t trues_ = 0;   // arguments that are true, or numbers but 1
   std::optional<at::ScalarType> asked_;
   at::native::ResultTypeState promoted_;  // where complex halves matter
+  const at::Tensor* factors_[2] = {};     // the last two that are read
 };
 
 // One call's wide copies.
@@ -146,6 +166,7 @@ class Wide {
     bool written;
   };
   static bool makes_complex_halves(const WideSight& sight);
+  static bool applies(const WideSight& sight, const WideRules::Rule& rule);
   bool casts(const c10::TensorImpl& plain, const Arg& arg) const;
   c10::ScalarType wide_of(c10::ScalarType dtype) const;
   c10::ScalarType narrow_of(c10::ScalarType dtype) const;
