@@ -38,7 +38,7 @@ complex32 stands for every call whose result is complex32: complex halves with f
 ## The CPU's kernel is more than 2 units in the last place off
 
 Against float64, where one rounding of the float32 result is at most 1 off; found by scripts/wide_sweep.py over OpInfo's samples.
-Left as they are: `add` and `sub` with a number (the CPU rounds the number first; `_foreach_add` and `_foreach_sub` do not), `div` with a rounding mode (a jump), composites that round
+Left as they are: `add` and `sub` with a number (the CPU rounds the number first, and so do `_foreach_add` and `_foreach_sub`), `div` with a rounding mode (a jump), composites that round
 between their steps on every device (`_trilinear`), and sums into a tensor (`index_put_`, `index_add_`, `scatter_add_`), where casting
 the whole tensor would cost more than the sum; CUDA adds halves one by one there too.
 
@@ -82,7 +82,7 @@ complex32 指结果为 complex32 的所有调用：半精度复数与 float16、
 ## CPU 核函数的误差超过 2 ulp
 
 与 float64 相比；float32 结果舍入一次最多差 1 ulp。由 scripts/wide_sweep.py 在 OpInfo 的样本上找出。保持原样的有：`add`、`sub` 与一个数
-（CPU 先对这个数舍入；`_foreach_add`、`_foreach_sub` 不舍入）、带舍入方式的 `div`（结果会跳变）、在所有设备上都逐步舍入的组合算子（`_trilinear`），以及累加到张量中的求和
+（CPU 先对这个数舍入，`_foreach_add`、`_foreach_sub` 也一样）、带舍入方式的 `div`（结果会跳变）、在所有设备上都逐步舍入的组合算子（`_trilinear`），以及累加到张量中的求和
 （`index_put_`、`index_add_`、`scatter_add_`）：转换整个张量比求和本身更贵，CUDA 在那里也是逐个累加半精度数。
 
 """,

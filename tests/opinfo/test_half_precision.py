@@ -69,3 +69,22 @@ def test_results_keep_the_order_of_dimensions():
     for strides in ((1, 1, 7), (12, 2, 1), (1, 5, 0), (0, 2, 1)):
         on_cpu, here = (t.as_strided((5, 6, 2), strides) for t in (x, x.npu()))
         assert torch.logit(here).stride() == torch.logit(on_cpu).stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("n", [50, 70000], ids=["small", "large"])
+def test_lists_round_an_added_number_as_single_tensors_do(dtype, n):
+    """0.7 becomes a half first, in a list too; a factor keeps its digits."""
+    x = torch.linspace(1, 3, n).to(dtype)
+    half = torch.tensor(0.7, dtype=dtype).double()
+    added, taken = (x.double() + half).to(dtype), (x.double() - half).to(dtype)
+    y = x.npu()
+    assert torch.equal((y + 0.7).cpu(), added) and torch.equal((y - 0.7).cpu(), taken)
+    for number in (0.7, [0.7, 0.7], torch.tensor(0.7)):
+        got = torch._foreach_add([y, y[:7]], number)
+        assert torch.equal(got[0].cpu(), added) and torch.equal(got[1].cpu(), added[:7])
+    assert torch.equal(torch._foreach_sub([y], 0.7)[0].cpu(), taken)
+    inside = [y.clone()]
+    torch._foreach_sub_(inside, [0.7])
+    assert torch.equal(inside[0].cpu(), taken)
+    assert torch.equal(torch._foreach_mul([y], 0.7)[0].cpu(), (x.double() * 0.7).to(dtype))

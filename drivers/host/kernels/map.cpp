@@ -208,7 +208,7 @@ bool run_plain(
   return plain;
 }
 
-npu_status run_row(
+npu_status run_any(
     const npu_call& call,
     const MapRow* row,
     const npu_tensor* const* outs,
@@ -216,10 +216,6 @@ npu_status run_row(
     const npu_scalar* scalars) {
   if (!row) {
     return refuse(call, "no such code");
-  }
-  npu_status status = NPU_OK;
-  if (run_plain(call, *row, scalars, status)) {
-    return status;
   }
   const npu_dtype dtype = dtype_computed(call, ins[0]);
   const int type = compute_type(dtype);
@@ -249,11 +245,30 @@ npu_status run_row(
   return !map.rounds() && is_direct(map) ? run_direct(map) : run_strided(map);
 }
 
+npu_status run_row(
+    const npu_call& call,
+    const MapRow* row,
+    const npu_tensor* const* outs,
+    const npu_tensor* const* ins,
+    const npu_scalar* scalars) {
+  npu_status status = NPU_OK;
+  return row && run_plain(call, *row, scalars, status)
+             ? status
+             : run_any(call, row, outs, ins, scalars);
+}
+
+// Kinds whose scalars are used as they come try the fast path before they
+// unpack the call, which copies attributes.
+
 npu_status unary(const npu_call& call) {
+  const MapRow* const row = find_row<NPU_KIND_UNARY>(call.code);
+  npu_status status = NPU_OK;
+  if (row && run_plain(call, *row, kNoScalars, status)) {
+    return status;
+  }
   const npu_unary_args args = npu_unary_unpack(&call);
   const npu_tensor* const outs[] = {args.out, args.out2};
-  return run_row(
-      call, find_row<NPU_KIND_UNARY>(call.code), outs, &args.in, kNoScalars);
+  return run_any(call, row, outs, &args.in, kNoScalars);
 }
 
 // The least and the greatest number of a dtype, as scalars.
@@ -307,26 +322,41 @@ npu_status unary_with(const npu_call& call) {
       call, find_row<NPU_KIND_UNARY_WITH>(code), &args.out, &args.in, scalars);
 }
 
+// The attributes where the caller has them; null when they are fewer, of a
+// caller that is older, or not aligned.
+template <class Attrs>
+const Attrs* attrs_in_place(const npu_call& call) {
+  const bool usable =
+      call.attr_bytes >= sizeof(Attrs) &&
+      reinterpret_cast<std::uintptr_t>(call.attrs) % alignof(Attrs) == 0;
+  return usable ? static_cast<const Attrs*>(call.attrs) : nullptr;
+}
+
 npu_status binary(const npu_call& call) {
-  const npu_binary_args args = npu_binary_unpack(&call);
-  const npu_tensor* const ins[] = {args.in, args.other};
   // The four scalars lie side by side: no copy of them is needed.
   static_assert(
       offsetof(npu_binary_attrs, d) ==
       offsetof(npu_binary_attrs, a) + 3 * sizeof(npu_scalar));
-  return run_row(
-      call,
-      find_row<NPU_KIND_BINARY>(call.code),
-      &args.out,
-      ins,
-      &args.attrs.a);
+  const MapRow* const row = find_row<NPU_KIND_BINARY>(call.code);
+  const auto* const attrs = attrs_in_place<npu_binary_attrs>(call);
+  npu_status status = NPU_OK;
+  if (row && attrs && run_plain(call, *row, &attrs->a, status)) {
+    return status;
+  }
+  const npu_binary_args args = npu_binary_unpack(&call);
+  const npu_tensor* const ins[] = {args.in, args.other};
+  return run_any(call, row, &args.out, ins, &args.attrs.a);
 }
 
 npu_status compare(const npu_call& call) {
+  const MapRow* const row = find_row<NPU_KIND_COMPARE>(call.code);
+  npu_status status = NPU_OK;
+  if (row && run_plain(call, *row, kNoScalars, status)) {
+    return status;
+  }
   const npu_compare_args args = npu_compare_unpack(&call);
   const npu_tensor* const ins[] = {args.in, args.other};
-  return run_row(
-      call, find_row<NPU_KIND_COMPARE>(call.code), &args.out, ins, kNoScalars);
+  return run_any(call, row, &args.out, ins, kNoScalars);
 }
 
 npu_status ternary(const npu_call& call) {

@@ -95,11 +95,13 @@ CachingAllocator& detail::make_allocator() {
 DevicePool& device_pool(c10::DeviceIndex device) {
   CachingAllocator& allocator = global_allocator();
   const auto at = static_cast<unsigned>(device);
-  if (abandoned() || at >= CachingAllocator::kDevices ||
-      allocator.existing(device) == nullptr) {
-    init();
-    driver_device(device);
+  if (!abandoned() && at < CachingAllocator::kDevices) [[likely]] {
+    if (DevicePool* const found = allocator.existing(device)) [[likely]] {
+      return *found;
+    }
   }
+  init();
+  driver_device(device);
   return allocator.pool(device);
 }
 

@@ -27,22 +27,34 @@ bool is_real(const at::Scalar& value) {
   return !value.isComplex() && !value.isSymbolic();
 }
 
+// A number that is added to halves, or subtracted, is rounded to their dtype
+// first, as a loop over the tensors does it. Factors keep their digits.
+bool rounds_numbers(const Op& op, const Lists& lists) {
+  return lists.n == 1 && !lists.x.empty() &&
+         at::isReducedFloatingType(lists.x[0].scalar_type()) &&
+         op.site.code() == NPU_MULTI_MAP_BINARY &&
+         (op.op == NPU_BINARY_ADD || op.op == NPU_BINARY_SUB);
+}
+
+at::Scalar rounded(const at::Scalar& value, c10::ScalarType half) {
+  if (!is_real(value)) {
+    return value;
+  }
+  const auto number = static_cast<float>(value.toDouble());
+  return half == at::kHalf ? static_cast<float>(c10::Half(number))
+                           : static_cast<float>(c10::BFloat16(number));
+}
+
 // The factor of a call, with the numbers read from a tensor on the host.
 class Settled {
  public:
-  Settled(const Factor& given, const Lists& lists) : factor_(given) {
-    if (given.tensor == nullptr) {
-      return;
+  Settled(const Op& op, const Factor& given, const Lists& lists)
+      : factor_(given) {
+    if (given.tensor != nullptr) {
+      read_tensor(*given.tensor, lists);
     }
-    const at::Tensor& tensor = *given.tensor;
-    if (lists.n == 3) {
-      fits_ = read_list(tensor, lists.x);
-    } else {
-      fits_ = keeps_dtype(tensor, lists.x);
-      if (fits_ && tensor.device().is_cpu() && tensor.dim() == 0) {
-        values_.emplace_back(tensor.item());
-        factor_ = Factor(values_.front());
-      }
+    if (rounds_numbers(op, lists)) {
+      round_numbers(lists.x[0].scalar_type());
     }
   }
 
@@ -66,6 +78,32 @@ class Settled {
   }
 
  private:
+  void read_tensor(const at::Tensor& tensor, const Lists& lists) {
+    if (lists.n == 3) {
+      fits_ = read_list(tensor, lists.x);
+      return;
+    }
+    fits_ = keeps_dtype(tensor, lists.x);
+    if (fits_ && tensor.device().is_cpu() && tensor.dim() == 0) {
+      values_.emplace_back(tensor.item());
+      factor_ = Factor(values_.front());
+    }
+  }
+  void round_numbers(c10::ScalarType half) {
+    std::vector<at::Scalar> numbers;
+    if (factor_.one != nullptr) {
+      numbers.push_back(rounded(*factor_.one, half));
+    }
+    for (const at::Scalar& value : factor_.each) {
+      numbers.push_back(rounded(value, half));
+    }
+    values_ = std::move(numbers);
+    if (factor_.one != nullptr) {
+      factor_ = Factor(values_.front());
+    } else if (factor_.is_list) {
+      factor_ = Factor(Scalars(values_));
+    }
+  }
   bool read_list(const at::Tensor& tensor, List x) {
     if (!tensor.device().is_cpu() || tensor.dim() != 1 ||
         !tensor.is_contiguous() ||
@@ -185,7 +223,7 @@ bool map_new(
   if (!is_whole(lists) || !goes_as_lists(x, {lists.y, lists.z})) {
     return false;
   }
-  const Settled settled(factor, lists);
+  const Settled settled(op, factor, lists);
   if (!settled.fits(x)) {
     return false;
   }
@@ -206,7 +244,7 @@ bool map_into(const Op& op, const Lists& lists, const Factor& given) {
       !writes_apart(self, {lists.y, lists.z})) {
     return false;
   }
-  const Settled settled(given, lists);
+  const Settled settled(op, given, lists);
   const Factor& factor = settled.factor();
   if (!settled.fits(self) ||
       (factor.tensor != nullptr &&
