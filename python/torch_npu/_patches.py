@@ -25,6 +25,7 @@ def apply() -> None:
     when_imported(["torch._inductor.compile_fx"], _compile.refuse_ahead_of_time)
     when_imported(["torch._dynamo.device_interface"], _device_interface.register)
     when_imported(["torch._dynamo.trace_rules"], _skip_random_state)
+    when_imported(["torch._dynamo.variables.optimizer"], _keep_steps_in_place)
     _compile.replay_random_numbers_on_npu()
     _compile.start_device_for_fake_tensors()
     _cast_weight.install()
@@ -50,6 +51,22 @@ def _skip_random_state(module) -> None:
     """Dynamo calls functions of torch.cuda.random and traces ours, which fails where the caller has
     switched dispatching off; `module` is torch._dynamo.trace_rules."""
     module.add("torch_npu.npu.random")
+
+
+def _keep_steps_in_place(module) -> None:
+    """Before every group of parameters, Dynamo replaces step tensors on the CPU by copies on the
+    device: those of the groups before it, which are part of the graph already, would count no more.
+    Optimizers that are not capturable have them on the CPU; `module` is
+    torch._dynamo.variables.optimizer."""
+    original = module.OptimizerVariable.move_step_if_cpu
+
+    @functools.wraps(original)
+    def move_step_if_cpu(self) -> None:
+        groups = [g for g in self.value.param_groups if not g.get("capturable")]
+        if all(p.device.type != "npu" for group in groups for p in group["params"]):
+            original(self)
+
+    module.OptimizerVariable.move_step_if_cpu = move_step_if_cpu
 
 
 def _allow_flex_attention() -> None:
