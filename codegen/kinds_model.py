@@ -66,7 +66,7 @@ TYPES = {
 ARRAY_TYPES = ("i64", "f64", "u32", "u64", "scalar")
 MAX_ARRAY = 64
 MAX_OPERANDS = 16
-MAX_LISTS = 8
+MAX_LISTS = 16
 MAX_SLOT = 255
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 # Words that cannot name a struct field in C11 and C++20.

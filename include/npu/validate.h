@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "npu/kinds.h"
+#include "npu/program.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -310,6 +311,84 @@ static inline npu_status npu_validate_attrs(
   return NPU_OK;
 }
 
+/* Every operand of a program has the sizes of its outputs; host scalars aside.
+ */
+static inline npu_status npu_validate_equal_sizes(const npu_validation* v) {
+  const npu_call* call = v->call;
+  uint32_t i;
+  for (i = 1; i < call->n_out + call->n_in; ++i) {
+    const npu_tensor* t = &call->tensors[i];
+    const npu_tensor* out = &call->tensors[0];
+    if (t->dtype == NPU_ABSENT || (t->flags & NPU_TENSOR_HOST_SCALAR) != 0)
+      continue;
+    if (t->ndim != out->ndim ||
+        (t->ndim > 0 &&
+         memcmp(t->sizes, out->sizes, t->ndim * sizeof(int64_t)) != 0)) {
+      return npu_validation_fails(
+          v, "operand %u has other sizes than the output", (unsigned)i);
+    }
+  }
+  return NPU_OK;
+}
+
+/* The same for lists: as many entries, of as many elements or of one. */
+static inline npu_status npu_validate_equal_lists(const npu_validation* v) {
+  const npu_list* out = npu_call_list(v->call, 0);
+  uint32_t i, j;
+  for (i = 0; i < v->call->n_lists; ++i) {
+    const npu_list* list = npu_call_list(v->call, i);
+    if (list == NULL)
+      continue;
+    if (list->n != out->n || list->tensors != NULL || out->tensors != NULL) {
+      return npu_validation_fails(
+          v, "list %u does not fit the first, or is not dense", (unsigned)i);
+    }
+    for (j = 0; j < list->n; ++j) {
+      if (list->numel[j] != out->numel[j] &&
+          (list->numel[j] != 1 || i < NPU_PROGRAM_OUTPUTS)) {
+        return npu_validation_fails(
+            v,
+            "entry %u of list %u has %lld elements, the output's has %lld",
+            (unsigned)j,
+            (unsigned)i,
+            (long long)list->numel[j],
+            (long long)out->numel[j]);
+      }
+    }
+  }
+  return NPU_OK;
+}
+
+/* Kinds program and multi_program; operands and attributes are there. */
+static inline npu_status npu_validate_program(const npu_validation* v) {
+  const npu_call* call = v->call;
+  const int lists = call->slot == NPU_KIND_MULTI_PROGRAM;
+  npu_dtype outputs[NPU_PROGRAM_OUTPUTS] = {0};
+  npu_dtype inputs[NPU_PROGRAM_INPUTS] = {0};
+  npu_program_attrs attrs;
+  const char* wrong;
+  uint32_t i, where;
+  for (i = 0; i < NPU_PROGRAM_OUTPUTS + NPU_PROGRAM_INPUTS; ++i) {
+    const uint32_t in = i - NPU_PROGRAM_OUTPUTS;
+    const npu_list* list = lists ? npu_call_list(call, i) : NULL;
+    const npu_tensor* t = lists                     ? NULL
+                          : i < NPU_PROGRAM_OUTPUTS ? npu_call_out(call, i)
+                                                    : npu_call_in(call, in);
+    const npu_dtype dtype = list != NULL ? list->dtype
+                            : t != NULL  ? t->dtype
+                                         : (npu_dtype)NPU_ABSENT;
+    *(i < NPU_PROGRAM_OUTPUTS ? &outputs[i] : &inputs[in]) = dtype;
+  }
+  npu_call_attrs(call, &attrs, sizeof(attrs));
+  wrong = npu_program_wrong(
+      attrs.n_ops, attrs.outs, attrs.ops, outputs, inputs, &where);
+  if (wrong != NULL && where < attrs.n_ops)
+    return npu_validation_fails(v, "operation %u: %s", (unsigned)where, wrong);
+  if (wrong != NULL)
+    return npu_validation_fails(v, "%s", wrong);
+  return lists ? npu_validate_equal_lists(v) : npu_validate_equal_sizes(v);
+}
+
 /* NPU_OK, or NPU_E_INVALID with one line in `text` (n bytes, may be NULL) that
  * says what is wrong. A vendor's own slots are checked for shape only. */
 static inline npu_status npu_call_validate(
@@ -365,6 +444,9 @@ static inline npu_status npu_call_validate(
     status = npu_validate_lists(&v, kind);
   if (status == NPU_OK)
     status = npu_validate_attrs(&v, kind);
+  if (status == NPU_OK &&
+      (call->slot == NPU_KIND_PROGRAM || call->slot == NPU_KIND_MULTI_PROGRAM))
+    status = npu_validate_program(&v);
   return status;
 }
 

@@ -42,6 +42,8 @@ constexpr Recipe kRows[] = {
     {NPU_KIND_DEQUANTISE, dequantise},
     {NPU_KIND_MOE_GATING, moe_gating},
     {NPU_KIND_MOE_ROUTE, moe_route},
+    {NPU_KIND_PROGRAM, program},
+    {NPU_KIND_MULTI_PROGRAM, multi_program},
 };
 
 Decomposition find(std::uint32_t slot) noexcept {
@@ -71,7 +73,9 @@ bool has_decomposition(std::uint32_t slot) noexcept {
 
 bool run(Runner& runner, const npu_call& call) {
   const Decomposition fn = find(call.slot);
-  if (fn == nullptr || !is_plain(call)) {
+  // Operations of a program read operands as they are, in calls that are
+  // planned themselves.
+  if (fn == nullptr || (call.slot != NPU_KIND_PROGRAM && !is_plain(call))) {
     return false;
   }
   Builder builder(runner, call);

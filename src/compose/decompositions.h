@@ -32,5 +32,7 @@ void quantise(Builder& build);
 void dequantise(Builder& build);
 void moe_gating(Builder& build);
 void moe_route(Builder& build);
+void program(Builder& build);
+void multi_program(Builder& build);
 
 }  // namespace npu::compose

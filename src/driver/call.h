@@ -20,7 +20,7 @@ using PlanHandle = std::shared_ptr<Plan>;
 // attributes are referenced, not copied: they live as long as the call.
 class Call {
  public:
-  static constexpr std::size_t kMaxLists = 8;
+  static constexpr std::size_t kMaxLists = 16;
 
   Call(std::uint32_t slot, std::uint32_t code, const char* label) noexcept;
   Call(const Call&) = delete;

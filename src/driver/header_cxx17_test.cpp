@@ -9,6 +9,7 @@
 #include "npu/op.h"
 #include "npu/pack.h"
 #include "npu/profiler.h"
+#include "npu/program.h"
 #include "npu/validate.h"
 #include "npu/vmm.h"
 

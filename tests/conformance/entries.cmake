@@ -98,6 +98,7 @@ npu_kit_test(catches-gemm-in-place in_place kind.gemm "in place it gives another
 npu_kit_test(catches-thrown throw=roll kind.roll "C.. exception .*thrown across the contract")
 npu_kit_test(catches-no-rows no_rows abi.CapabilitiesAreSane "NPU_DTYPES_ROWS and no dtype_rows")
 npu_kit_test(catches-dense-as-contiguous dense kind.unary "FAILED  . kind.unary")
+npu_kit_test(catches-unrounded-registers program program.Registers* "f16 2048 . 1 - 2048")
 npu_kit_test(bears-rows rows abi.*:kind.gemm "")
 set(_planned kind.gemm:kind.conv:kind.sort:kind.masked_select:kind.cat:fill.*:copy.*:kind.copy)
 npu_kit_test(bears-few-dimensions ndim=2 ${_planned} "")

@@ -246,7 +246,8 @@ npu_status Frame::run(npu_stream stream) {
       caps.plan_use != NPU_PLAN_NONE) {
     npu_verdict verdict{};
     verdict.size = sizeof(verdict);
-    NPU_EXPECT_OK(op_table().plan(tensors_[0].device, &call_, &verdict));
+    const npu_device device = tensors_.empty() ? 0 : tensors_[0].device;
+    NPU_EXPECT_OK(op_table().plan(device, &call_, &verdict));
     if (verdict.answer != NPU_VERDICT_YES) {
       return NPU_E_UNSUPPORTED;
     }

@@ -41,6 +41,7 @@ constexpr const char* kGroups[] = {
     "copy",
     "fill",
     "random",
+    "program",
     "oracle",
     "kind",
     "index_errors"};

@@ -51,6 +51,9 @@ const char* not_drawn(const npu_kind_info& kind) {
   if (family == "fused") {
     return "no rule draws its operands";
   }
+  if (name == "program" || name == "multi_program") {
+    return "tested by group program";
+  }
   for (const char* each : {"gemm_grouped", "rnn", "rnn_grad"}) {
     if (name == each) {
       return "no rule draws its operands";

@@ -14,6 +14,7 @@
 //     no_wait    stream.wait_event does nothing
 //     inline     says NPU_DRIVER_INLINE, whatever its streams do
 //     in_place   gemm forgets c when it is the output
+//     program    registers are not rounded: the next operation sees float32
 //     dense      takes dense inputs, and reads them as if contiguous
 //     no_rows    gemm has rows of dtypes, and gives none
 //   Not wrong:
@@ -25,6 +26,7 @@
 //     quiet_no   like no=1000, without a reason: that is wrong
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -39,7 +41,7 @@
 #include <thread>
 #include <vector>
 
-#include "npu/kinds.h"
+#include "npu/program.h"
 
 struct Wrong {
   std::string word;
@@ -55,7 +57,7 @@ struct Wrong {
           "swallow", "segv",     "abort",         "hang",     "throw",
           "number",  "no_wait",  "no_rows",       "dense",    "rows",
           "ndim",    "if_cast",  "if_contiguous", "no",       "quiet_no",
-          "inline",  "in_place"}) {
+          "inline",  "in_place", "program"}) {
       if (word == known) {
         return true;
       }
@@ -133,6 +135,14 @@ class ChangedCall {
       call_.attrs = &gemm_;
       call_.attr_bytes = sizeof(gemm_);
     }
+    if (call_.slot == NPU_KIND_PROGRAM && wrong.is("program")) {
+      program_ = npu_program_unpack(&call_).attrs;
+      for (std::uint32_t i = 0; i + 1 < program_.n_ops; ++i) {
+        widen(i);
+      }
+      call_.attrs = &program_;
+      call_.attr_bytes = sizeof(program_);
+    }
     for (std::size_t i = 0; wrong.is("dense") && i < tensors_.size(); ++i) {
       npu_tensor& each = tensors_[i];
       std::int64_t step = 1;
@@ -161,8 +171,23 @@ class ChangedCall {
   }
 
  private:
+  // Register 12 + i, unless it is an output, in float32.
+  void widen(std::uint32_t i) {
+    npu_program_op op = npu_program_at(program_.ops, i);
+    const bool is_output = std::count(
+        program_.outs,
+        program_.outs + NPU_PROGRAM_OUTPUTS,
+        NPU_PROGRAM_INPUTS + i);
+    if (!is_output && (op.dtype == NPU_F16 || op.dtype == NPU_BF16)) {
+      op.dtype = NPU_F32;
+      op.compute_dtype = NPU_F32;
+      program_.ops[i] = npu_program_word(op);
+    }
+  }
+
   npu_call call_;
   std::vector<npu_tensor> tensors_;
+  npu_program_attrs program_{};
   std::deque<std::vector<std::int64_t>> strides_;
   npu_gemm_attrs gemm_{};
 };

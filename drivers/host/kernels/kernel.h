@@ -48,6 +48,7 @@ extern const std::span<const KernelRow> kNormaliseKernels;
 extern const std::span<const KernelRow> kOrderKernels;
 extern const std::span<const KernelRow> kOrderCountKernels;
 extern const std::span<const KernelRow> kPoolKernels;
+extern const std::span<const KernelRow> kProgramKernels;
 extern const std::span<const KernelRow> kRandomKernels;
 extern const std::span<const KernelRow> kRecurrentKernels;
 extern const std::span<const KernelRow> kReduceKernels;

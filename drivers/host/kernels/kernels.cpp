@@ -18,9 +18,9 @@ const std::span<const KernelRow>* const kFamilies[] = {
     &kIndexWriteKernels, &kListKernels,       &kLossKernels,
     &kMakeKernels,       &kMapKernels,        &kMoveKernels,
     &kNormaliseKernels,  &kOrderKernels,      &kOrderCountKernels,
-    &kPoolKernels,       &kRandomKernels,     &kRecurrentKernels,
-    &kReduceKernels,     &kResizeKernels,     &kScanKernels,
-    &kSelectKernels,
+    &kPoolKernels,       &kProgramKernels,    &kRandomKernels,
+    &kRecurrentKernels,  &kReduceKernels,     &kResizeKernels,
+    &kScanKernels,       &kSelectKernels,
 };
 
 std::array<const KernelRow*, NPU_KIND_LIMIT> index_by_slot() {

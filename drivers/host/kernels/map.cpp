@@ -155,26 +155,6 @@ npu_dtype dtype_computed(const npu_call& call, const npu_tensor* in) {
                                           : npu_dtype{NPU_ABSENT};
 }
 
-// What a result of `unit` is rounded to when the call computes in `dtype`;
-// NPU_ABSENT when storing it as `out` is enough. Half types are computed in
-// float and integers in int64, but what does not fit the dtype must not show in
-// a wider output.
-npu_dtype rounding(npu_dtype unit, npu_dtype dtype, npu_dtype out) {
-  npu_dtype narrow = NPU_ABSENT;
-  if (unit == NPU_F32) {
-    narrow = dtype == NPU_C32 ? npu_dtype{NPU_F16} : dtype;
-  } else if (unit == NPU_C64) {
-    // complex and polar make a complex result of real operands.
-    const bool half = dtype == NPU_C32 || dtype == NPU_F16;
-    narrow = half ? npu_dtype{NPU_C32} : npu_dtype{NPU_ABSENT};
-  } else if (unit == NPU_I64) {
-    narrow = dtype;
-  }
-  const bool narrower =
-      narrow != NPU_ABSENT && element_bytes(narrow) < element_bytes(unit);
-  return narrower && narrow != out ? narrow : npu_dtype{NPU_ABSENT};
-}
-
 // Fast path: all operands are contiguous and have the dtypes of the line, with
 // few enough elements for one thread. False: not such a call.
 bool run_plain(
@@ -236,7 +216,8 @@ npu_status run_any(
       return refuse(call, "an operand is absent");
     }
     if (is_out && map.operands[i]) {
-      map.rounds_to[i] = rounding(results[i], dtype, map.operands[i]->dtype);
+      map.rounds_to[i] =
+          map_rounding(results[i], dtype, map.operands[i]->dtype);
     }
   }
   if (!map.operands[1] && map.n_out != 2) {
@@ -307,17 +288,11 @@ npu_status unary_with(const npu_call& call) {
   const npu_unary_with_args args = npu_unary_with_unpack(&call);
   npu_scalar scalars[] = {
       args.attrs.a, args.attrs.b, args.attrs.c, args.attrs.d};
-  std::uint32_t code = call.code;
-  if (code == NPU_UNARY_WITH_CAST_CLAMP && args.out) {
-    code = NPU_UNARY_WITH_CLAMP;
-    set_limits(args.out->dtype, scalars[0], scalars[1]);
-  }
-  if (code == NPU_UNARY_WITH_NAN_TO_NUM) {
-    npu_scalar low, high;
-    set_limits(dtype_computed(call, args.in), low, high);
-    scalars[1] = scalars[1].kind == NPU_SCALAR_NONE ? high : scalars[1];
-    scalars[2] = scalars[2].kind == NPU_SCALAR_NONE ? low : scalars[2];
-  }
+  const std::uint32_t code = settle_scalars(
+      call.code,
+      dtype_computed(call, args.in),
+      args.out ? args.out->dtype : npu_dtype{NPU_ABSENT},
+      scalars);
   return run_row(
       call, find_row<NPU_KIND_UNARY_WITH>(code), &args.out, &args.in, scalars);
 }
@@ -383,6 +358,57 @@ constexpr KernelRow kRows[] = {
 };
 
 }  // namespace
+
+npu_dtype map_rounding(npu_dtype unit, npu_dtype dtype, npu_dtype out) {
+  npu_dtype narrow = NPU_ABSENT;
+  if (unit == NPU_F32) {
+    narrow = dtype == NPU_C32 ? npu_dtype{NPU_F16} : dtype;
+  } else if (unit == NPU_C64) {
+    // complex and polar make a complex result of real operands.
+    const bool half = dtype == NPU_C32 || dtype == NPU_F16;
+    narrow = half ? npu_dtype{NPU_C32} : npu_dtype{NPU_ABSENT};
+  } else if (unit == NPU_I64) {
+    narrow = dtype;
+  }
+  const bool narrower =
+      narrow != NPU_ABSENT && element_bytes(narrow) < element_bytes(unit);
+  return narrower && narrow != out ? narrow : npu_dtype{NPU_ABSENT};
+}
+
+std::uint32_t settle_scalars(
+    std::uint32_t code,
+    npu_dtype computed,
+    npu_dtype out,
+    npu_scalar* scalars) {
+  if (code == NPU_UNARY_WITH_CAST_CLAMP && out != NPU_ABSENT) {
+    set_limits(out, scalars[0], scalars[1]);
+    return NPU_UNARY_WITH_CLAMP;
+  }
+  if (code == NPU_UNARY_WITH_NAN_TO_NUM) {
+    npu_scalar low, high;
+    set_limits(computed, low, high);
+    scalars[1] = scalars[1].kind == NPU_SCALAR_NONE ? high : scalars[1];
+    scalars[2] = scalars[2].kind == NPU_SCALAR_NONE ? low : scalars[2];
+  }
+  return code;
+}
+
+const MapRow* find_map_row(std::uint32_t slot, std::uint32_t code) {
+  switch (slot) {
+    case NPU_KIND_UNARY:
+      return find_row<NPU_KIND_UNARY>(code);
+    case NPU_KIND_UNARY_WITH:
+      return find_row<NPU_KIND_UNARY_WITH>(code);
+    case NPU_KIND_BINARY:
+      return find_row<NPU_KIND_BINARY>(code);
+    case NPU_KIND_COMPARE:
+      return find_row<NPU_KIND_COMPARE>(code);
+    case NPU_KIND_TERNARY:
+      return find_row<NPU_KIND_TERNARY>(code);
+    default:
+      return nullptr;
+  }
+}
 
 npu_status zero_division() noexcept {
   return fail(NPU_E_ASYNC, "ZeroDivisionError");

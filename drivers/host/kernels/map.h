@@ -198,6 +198,18 @@ constexpr MapRow map_row() {
   return row;
 }
 
+// The row of a code of kinds unary to ternary, with the loops of this machine;
+// null: there is none.
+const MapRow* find_map_row(std::uint32_t slot, std::uint32_t code);
+// What a result of `unit` is rounded to when the call computes in `dtype`;
+// NPU_ABSENT when storing it as `out` is enough. Half types are computed in
+// float and integers in int64, but what does not fit the dtype must not show in
+// a wider output.
+npu_dtype map_rounding(npu_dtype unit, npu_dtype dtype, npu_dtype out);
+// Scalars that unary_with's codes leave to the dtypes; the code that runs.
+std::uint32_t settle_scalars(
+    std::uint32_t code, npu_dtype computed, npu_dtype out, npu_scalar* scalars);
+
 // The tables, in the files of their operators.
 extern const std::span<const MapRow> kUnaryElementary;
 extern const std::span<const MapRow> kUnarySpecial;

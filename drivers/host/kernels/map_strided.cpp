@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/convert.h"
-#include "kernels/dtype.h"
+#include "kernels/cast.h"
 #include "kernels/map_call.h"
 
 namespace npu::host {
@@ -149,51 +148,33 @@ class Port {
  public:
   // False when there is no such conversion.
   bool set(const npu_tensor& tensor, npu_dtype unit, bool is_input) {
-    const npu_dtype dtype = tensor.dtype;
     const bool scalar = (tensor.flags & NPU_TENSOR_HOST_SCALAR) != 0;
-    const bool negate = (tensor.flags & NPU_TENSOR_NEG) != 0;
-    const bool conj = (tensor.flags & NPU_TENSOR_CONJ) != 0 &&
-                      part_dtype(dtype) != NPU_ABSENT;
     data_ = static_cast<char*>(tensor.data);
-    bytes_ = static_cast<std::int64_t>(element_bytes(dtype));
+    bytes_ = static_cast<std::int64_t>(element_bytes(tensor.dtype));
     unit_bytes_ = static_cast<std::int64_t>(element_bytes(unit));
     strides_ = scalar ? nullptr : tensor.strides;
     ndim_ = scalar ? 0 : tensor.ndim;
-    plain_ = dtype == unit && !negate && !conj;
-    const npu_dtype part = part_dtype(dtype);
-    const npu_dtype unit_part = part_dtype(unit);
-    const npu_dtype mine = part == NPU_ABSENT ? dtype : part;
-    const npu_dtype theirs = unit_part == NPU_ABSENT ? unit : unit_part;
-    has_part_ = part != NPU_ABSENT;
-    unit_has_part_ = unit_part != NPU_ABSENT;
-    part_bytes_ = static_cast<std::int64_t>(element_bytes(mine));
-    unit_part_bytes_ = static_cast<std::int64_t>(element_bytes(theirs));
-    return is_input ? real_.set(theirs, mine, negate) &&
-                          imaginary_.set(theirs, mine, negate != conj)
-                    : real_.set(mine, theirs, false) &&
-                          imaginary_.set(mine, theirs, false);
+    return is_input ? cast_.set(
+                          unit,
+                          tensor.dtype,
+                          (tensor.flags & NPU_TENSOR_NEG) != 0,
+                          (tensor.flags & NPU_TENSOR_CONJ) != 0)
+                    : cast_.set(tensor.dtype, unit);
   }
 
   // Of an output: results are rounded to `narrow` before they are stored.
   bool set_rounding(npu_dtype unit, npu_dtype narrow) {
     rounds_ = narrow != NPU_ABSENT;
-    if (!rounds_) {
-      return true;
-    }
-    const npu_dtype part = part_dtype(unit);
-    const npu_dtype wide = part == NPU_ABSENT ? unit : part;
-    const npu_dtype thin = part == NPU_ABSENT ? narrow : part_dtype(narrow);
-    thin_bytes_ = static_cast<std::int64_t>(element_bytes(thin));
-    return narrow_.set(thin, wide, false) && widen_.set(wide, thin, false);
+    thin_bytes_ = static_cast<std::int64_t>(element_bytes(narrow));
+    return !rounds_ || (narrow_.set(narrow, unit) && widen_.set(unit, narrow));
   }
   void round(char* units, std::int64_t n) const {
     if (!rounds_) {
       return;
     }
     alignas(64) char thin[kChunk * 8];
-    n *= unit_has_part_ ? 2 : 1;
-    narrow_.line(thin, thin_bytes_, units, unit_part_bytes_, n);
-    widen_.line(units, unit_part_bytes_, thin, thin_bytes_, n);
+    narrow_.line(thin, thin_bytes_, units, unit_bytes_, n);
+    widen_.line(units, unit_bytes_, thin, thin_bytes_, n);
   }
 
   bool is_constant() const {
@@ -205,77 +186,32 @@ class Port {
   }
   // The elements themselves, when they are contiguous and need no conversion.
   char* direct(std::int64_t offset, std::int64_t stride) const {
-    return plain_ && !rounds_ && stride == bytes_ ? data_ + offset : nullptr;
+    return cast_.is_copy() && !rounds_ && stride == bytes_ ? data_ + offset
+                                                           : nullptr;
   }
-
   void load(char* to, std::int64_t offset, std::int64_t stride, std::int64_t n)
       const {
-    const char* from = data_ + offset;
-    if (plain_) {
-      copy_line(
-          static_cast<std::uint32_t>(bytes_), to, bytes_, from, stride, n);
-      return;
-    }
-    real_.line(to, unit_bytes_, from, stride, n);
-    if (!unit_has_part_) {
-      return;
-    }
-    if (has_part_) {
-      imaginary_.line(
-          to + unit_part_bytes_, unit_bytes_, from + part_bytes_, stride, n);
-    } else {
-      clear_part(to + unit_part_bytes_, unit_bytes_, unit_part_bytes_, n);
-    }
+    cast_.line(to, unit_bytes_, data_ + offset, stride, n);
   }
-
   void store(
       const char* from,
       std::int64_t offset,
       std::int64_t stride,
       std::int64_t n) const {
-    char* to = data_ + offset;
-    if (plain_) {
-      copy_line(
-          static_cast<std::uint32_t>(bytes_), to, stride, from, bytes_, n);
-      return;
-    }
-    real_.line(to, stride, from, unit_bytes_, n);
-    if (!has_part_) {
-      return;
-    }
-    if (unit_has_part_) {
-      imaginary_.line(
-          to + part_bytes_, stride, from + unit_part_bytes_, unit_bytes_, n);
-    } else {
-      clear_part(to + part_bytes_, stride, part_bytes_, n);
-    }
+    cast_.line(data_ + offset, stride, from, unit_bytes_, n);
   }
 
  private:
-  // Imaginary parts of real numbers.
-  static void clear_part(
-      char* to, std::int64_t stride, std::int64_t bytes, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) {
-      std::memset(to + i * stride, 0, static_cast<std::size_t>(bytes));
-    }
-  }
-
   char* data_ = nullptr;
   const std::int64_t* strides_ = nullptr;
   int ndim_ = 0;
-  bool plain_ = false;
   bool rounds_ = false;
-  bool has_part_ = false;
-  bool unit_has_part_ = false;
   std::int64_t bytes_ = 0;
   std::int64_t unit_bytes_ = 0;
-  std::int64_t part_bytes_ = 0;
-  std::int64_t unit_part_bytes_ = 0;
   std::int64_t thin_bytes_ = 0;
-  Conversion real_;
-  Conversion imaginary_;
-  Conversion narrow_;
-  Conversion widen_;
+  Cast cast_;
+  Cast narrow_;
+  Cast widen_;
 };
 
 // ---- all others ----

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random programs (npu/program.h) of operations whose results are fixed to the
+// bit, and the kit's own evaluation of them: in float64 or wrapping integers,
+// rounded to the register's dtype after every operation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kit.h"
+#include "npu/program.h"
+#include "reference.h"
+
+namespace npu::kit {
+
+// The value as an element of the dtype has it.
+Value rounded(npu_dtype dtype, const Value& value);
+double number_of(const Value& v);
+Value number_value(double number);
+
+struct Program {
+  npu_dtype main;
+  std::vector<npu_dtype> ins;
+  npu_program_attrs attrs{};
+
+  npu_dtype dtype(std::uint32_t reg) const;
+  std::uint32_t outs() const;
+  void add(npu_program_op op) {
+    attrs.ops[attrs.n_ops++] = npu_program_word(op);
+  }
+  // Registers of the outputs, for inputs of one element each.
+  std::vector<Value> evaluate(const std::vector<Value>& inputs) const;
+  std::string text() const;
+};
+
+Program draw_program(npu_dtype main, std::uint64_t seed);
+
+}  // namespace npu::kit
