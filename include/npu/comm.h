@@ -3,10 +3,20 @@
  *
  * driver.get_interface("comm/1") gives an npu_comm_table. Functions are
  * required unless marked. Collectives and send / recv queue on a stream and
- * return; all ranks call them in the same order. One communicator is used by
- * one thread at a time, except abort and state. Buffers are device memory, live
- * until the stream passes the call, and hold `count` elements of `dtype`,
- * dense. Since 1.1.
+ * return; all ranks call them in the same order, and they run in that order.
+ * One communicator is used by one thread at a time, except abort and state.
+ * Buffers are device memory, live until the stream passes the call, and hold
+ * `count` elements of `dtype`, dense; count is never 0. Since 1.1.
+ *
+ * Declining: what queues may answer NPU_E_UNSUPPORTED, and the host side moves
+ * the data itself. All ranks must answer the same, so the answer depends only
+ * on what they share: the function, counts, dtype, reduction, root, the number
+ * of ranks.
+ *
+ * Lost ranks: a driver need not notice that a peer is gone. The host side
+ * watches processes and the time, and calls abort.
+ *
+ * Which functions and dtypes the plugin asks for: docs/driver-guide.md.
  */
 #ifndef NPU_COMM_H
 #define NPU_COMM_H
@@ -22,13 +32,16 @@ extern "C" {
 
 typedef struct npu_comm_s* npu_comm;
 
+/* Halves and float8 are summed in float32 or wider and rounded once. A driver
+ * whose library rounds at every hop leaves them out of `dtypes`: the host side
+ * sums them in float32 then. */
 typedef uint32_t npu_reduction;
 #define NPU_REDUCTION_SUM 0u
 #define NPU_REDUCTION_PRODUCT 1u
 #define NPU_REDUCTION_MIN 2u
 #define NPU_REDUCTION_MAX 3u
-#define NPU_REDUCTION_AVERAGE 4u
-#define NPU_REDUCTION_AND 5u /* bitwise; on bool logical */
+#define NPU_REDUCTION_AVERAGE 4u /* of integers: rounded towards zero */
+#define NPU_REDUCTION_AND 5u     /* bitwise; on bool logical */
 #define NPU_REDUCTION_OR 6u
 #define NPU_REDUCTION_XOR 7u
 #define NPU_REDUCTION_COUNT 8u
@@ -46,7 +59,8 @@ typedef struct npu_comm_table {
   uint32_t version;  /* NPU_COMM_VERSION */
   uint32_t id_bytes; /* of the blob that make_id writes */
   uint32_t reserved;
-  uint64_t dtypes;     /* it reduces; bit NPU_DTYPE_BIT */
+  /* it reduces; bit NPU_DTYPE_BIT. What only moves data takes every dtype. */
+  uint64_t dtypes;
   uint64_t reductions; /* it knows: bit 1 << NPU_REDUCTION_* */
 
   /* A new group's id, made by one rank and carried to the others as bytes. */
@@ -71,7 +85,8 @@ typedef struct npu_comm_table {
   /* Give up: queued and running operations of it end, in any state of the
    * other ranks, and the streams go on. From any thread, also while another is
    * inside a call about the same communicator, which then returns an error. The
-   * communicator is gone afterwards. */
+   * communicator is gone afterwards. What it ended may be reported as
+   * NPU_E_ASYNC, by the streams it was queued on alone. */
   npu_status (*abort)(npu_comm comm);
   /* Work still queued finishes first. */
   npu_status (*destroy)(npu_comm comm);
@@ -88,7 +103,9 @@ typedef struct npu_comm_table {
 
   /* What is called between them, on this thread, is queued as one: sends and
    * receives cannot block each other, several devices go together. They nest.
-   * An error of a call in between comes from it or from the last group_end. */
+   * Calls about one communicator are on one stream then. An error of a call in
+   * between comes from it or from the last group_end: nothing is queued then.
+   */
   npu_status (*group_begin)(void);
   npu_status (*group_end)(void);
 
@@ -153,6 +170,7 @@ typedef struct npu_comm_table {
       npu_dtype dtype,
       npu_stream stream);
 
+  /* `peer` is another rank. Messages of two ranks are in order. */
   npu_status (*send)(
       npu_comm comm,
       const void* data,

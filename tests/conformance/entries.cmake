@@ -45,7 +45,7 @@ if(NOT NPU_SANITIZE MATCHES "thread")
 endif()
 
 # The discrete driver: memory that host code cannot touch, asynchronous streams.
-npu_conformance_test(discrete discrete)
+npu_conformance_test(discrete discrete NPU_DISCRETE_COMM=1)
 # Only the group that the interface is for: the rest is as above.
 function(npu_capture_test name mode)
   add_test(NAME conformance.${name}
@@ -112,6 +112,21 @@ npu_kit_test(names-the-abort abort=softmax kind.softmax
 set(_seconds 1)
 npu_kit_test(names-the-hang hang=roll kind.roll
   "does not finish test kind.roll, case roll.roll .*seed [0-9]+")
+
+# Communicators that are wrong.
+set(_seconds 120)
+function(npu_kit_comm_test wrong filter expected)
+  add_test(NAME kit.catches-comm-${wrong}
+    COMMAND npu_conformance --driver $<TARGET_FILE:npu_discrete> --gtest_brief=1
+            --gtest_filter=${filter} --seconds ${_seconds})
+  set_tests_properties(kit.catches-comm-${wrong} PROPERTIES
+    ENVIRONMENT "NPU_DISCRETE_COMM=1;NPU_DISCRETE_COMM_WRONG=${wrong}"
+    TIMEOUT 300 LABELS conformance PASS_REGULAR_EXPRESSION "${expected}")
+endfunction()
+npu_kit_comm_test(sum comm.ReductionsAreRight "all_reduce, reduction 0.*expected")
+npu_kit_comm_test(early comm.IsOrderedWithItsStream "not in the order of its stream")
+set(_seconds 1)
+npu_kit_comm_test(abort comm.AbortEnds* "does not finish test comm.AbortEnds")
 
 # Drivers that no test could run on.
 function(npu_kit_refuses driver expected)

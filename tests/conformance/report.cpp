@@ -44,7 +44,8 @@ constexpr const char* kGroups[] = {
     "program",
     "oracle",
     "kind",
-    "index_errors"};
+    "index_errors",
+    "comm"};
 
 class Report : public testing::EmptyTestEventListener {
  public:

@@ -13,7 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(torch_npu.__file__).parent
 SOURCES = {
     "faulty": ["faulty_driver.cpp"],
-    "discrete": [f"discrete/{part}.cpp" for part in ("driver", "memory", "profiler", "stream")],
+    "discrete": [
+        f"discrete/{part}.cpp"
+        for part in ("capture", "channels", "comm", "driver", "memory", "profiler", "stream")
+    ],
 }
 
 

@@ -11,6 +11,7 @@
 //   NPU_DISCRETE_PROFILER=1    it offers profiler/1
 //   NPU_DISCRETE_CAPTURE=1     it offers capture/1; "broken": no capture ends
 //                              well, "eager": what is recorded runs too
+//   NPU_DISCRETE_COMM=1        it offers comm/1
 #pragma once
 
 #include <atomic>
@@ -78,6 +79,8 @@ struct Piece {
 };
 Work recorded(npu_stream stream, Piece piece, Work work);
 const void* profiler_interface(const char* name);
+// comm.cpp
+const void* comm_interface(const char* name);
 
 // capture.cpp: work that streams keep instead of doing it.
 struct Captured {

@@ -253,7 +253,11 @@ const npu_driver driver = {
     &device_table, &memory_table, &stream_table, &event_table, &op_table,
     [](const char* name) {
       const void* const found = profiler_interface(name);
-      return found != nullptr ? found : capture_interface(name);
+      if (found != nullptr) {
+        return found;
+      }
+      const void* const captures = capture_interface(name);
+      return captures != nullptr ? captures : comm_interface(name);
     },
     [] { alive = false; return npu_status{NPU_OK}; }};
 // clang-format on

@@ -4,8 +4,9 @@
 #include <condition_variable>
 #include <deque>
 #include <future>
+#include <map>
+#include <memory>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -39,7 +40,7 @@ namespace {
 
 // Never destroyed: worker threads live until the process ends.
 auto& all_mutex = *new std::mutex;
-auto& all_streams = *new std::set<npu_stream>;
+auto& all_streams = *new std::map<npu_stream, std::shared_ptr<npu_stream_s>>;
 
 void work_loop(npu_stream stream) {
   services->stream_worker();
@@ -85,26 +86,27 @@ npu_status refuse_capture(npu_stream stream) {
 
 npu_status create(npu_device device, int32_t, npu_stream* out) {
   NPU_TRY(check_device(device, out));
-  *out = new npu_stream_s;
-  (*out)->device = device;
-  (*out)->worker = std::thread(work_loop, *out);
+  const auto made = std::make_shared<npu_stream_s>();
+  *out = made.get();
+  made->device = device;
+  made->worker = std::thread(work_loop, *out);
   const std::lock_guard lock(all_mutex);
-  all_streams.insert(*out);
+  all_streams[*out] = made;
   return NPU_OK;
 }
 
 npu_status destroy(npu_stream stream) {
   NPU_TRY(check(stream));
+  std::shared_ptr<npu_stream_s> last;
   {
     const std::scoped_lock lock(all_mutex, stream->mutex);
+    last = all_streams[stream];
     all_streams.erase(stream);
     stream->stopping = true;
     stream->changed.notify_all();
   }
   stream->worker.join();  // its queue is empty then
-  const npu_status status = take_failure(stream);
-  delete stream;
-  return status;
+  return take_failure(stream);
 }
 
 npu_status query(npu_stream stream) {
@@ -226,8 +228,11 @@ npu_status drain(npu_stream stream) {
 npu_status drain_device(npu_device device) {
   NPU_TRY(check_device(device));
   npu_status first = NPU_OK;
-  const std::lock_guard lock(all_mutex);  // none is destroyed meanwhile
-  for (npu_stream stream : all_streams) {
+  // Without the lock: a stream may wait for a thread that makes another one.
+  std::unique_lock lock(all_mutex);
+  const auto known = all_streams;
+  lock.unlock();
+  for (const auto& [stream, held] : known) {
     const bool waits = stream->device == device && !captured_by(stream);
     const npu_status status = waits ? drain(stream) : NPU_OK;
     first = first ? first : status;
