@@ -24,7 +24,8 @@ constexpr c10::StreamId kNormalPool = 3;
 constexpr c10::StreamId kHighPool = 4;
 constexpr c10::StreamId kSyncLaunchPool = 5;
 constexpr c10::StreamId kExternalPool = 6;
-constexpr std::size_t kPools = 4;
+constexpr c10::StreamId kOwnPool = 7;
+constexpr std::size_t kPools = 5;
 constexpr std::uint32_t kSyncLaunchStreams = 4;
 constexpr std::int32_t kHighPriority = -1;
 
@@ -44,8 +45,7 @@ std::mutex create_mutex;
 
 // Every id fits in a byte; thread-local space is scarce in a loaded library.
 thread_local std::array<std::uint8_t, kMaxDevices> current_ids{};
-static_assert(
-    (kExternalPool << kPositionBits) + kStreamsPerPool - 1 <= UINT8_MAX);
+static_assert((kOwnPool << kPositionBits) + kStreamsPerPool - 1 <= UINT8_MAX);
 
 std::size_t position_of(c10::StreamId id) noexcept {
   return static_cast<std::size_t>(id) & (kStreamsPerPool - 1);
@@ -59,7 +59,7 @@ std::atomic<npu_stream>* find_handle(
     return &streams.first;
   }
   const c10::StreamId pool = id >> kPositionBits;
-  if (pool < kNormalPool || pool > kExternalPool ||
+  if (pool < kNormalPool || pool > kOwnPool ||
       (pool == kSyncLaunchPool && position_of(id) >= kSyncLaunchStreams)) {
     return nullptr;
   }
@@ -159,6 +159,33 @@ c10::Stream sync_launch_stream(c10::DeviceIndex device) {
                    .pools[kSyncLaunchPool - kNormalPool];
   const std::uint32_t position = pool.next.fetch_add(1) % kSyncLaunchStreams;
   return make_stream((kSyncLaunchPool << kPositionBits) | position, device);
+}
+
+// `next` of the own pool: a bit for each stream that is lent; the first is
+// copy_stream().
+c10::Stream copy_stream(c10::DeviceIndex device) {
+  return make_stream(kOwnPool << kPositionBits, checked(device));
+}
+
+std::optional<c10::Stream> lend_stream(c10::DeviceIndex device) {
+  device = checked(device);
+  auto& lent = all_streams[static_cast<std::size_t>(device)]
+                   .pools[kOwnPool - kNormalPool]
+                   .next;
+  for (std::uint32_t i = 1; i < kStreamsPerPool; ++i) {
+    const std::uint32_t bit = 1u << i;
+    if ((lent.fetch_or(bit) & bit) == 0) {
+      return make_stream(
+          (kOwnPool << kPositionBits) | static_cast<c10::StreamId>(i), device);
+    }
+  }
+  return std::nullopt;
+}
+
+void take_back_stream(c10::Stream stream) noexcept {
+  all_streams[static_cast<std::size_t>(stream.device_index())]
+      .pools[kOwnPool - kNormalPool]
+      .next.fetch_and(~(1u << position_of(stream.id())));
 }
 
 npu_stream create_external_stream(c10::DeviceIndex device) {

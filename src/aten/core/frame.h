@@ -9,15 +9,12 @@
 #include <optional>
 
 #include "driver/call.h"
+#include "runtime/dtype.h"
 
 // Attributes of a kind are initialised by name; those not named are 0.
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 namespace npu {
-
-// NPU_ABSENT and nullopt for types the other side does not have.
-npu_dtype to_npu_dtype(c10::ScalarType type) noexcept;
-std::optional<c10::ScalarType> to_scalar_type(npu_dtype dtype) noexcept;
 
 // An operand over `tensor`, flags included. Sizes and strides are referenced:
 // `tensor` outlives the call. The dtype is NPU_ABSENT for types the contract
