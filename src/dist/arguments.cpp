@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of a collective, as CPU tensors for Gloo.
+// Tensors of a collective, as CPU tensors for Gloo or as dense ones for a
+// driver's communicator.
 #include "dist/arguments.h"
 
 #include <ATen/Functions.h>
 #include <ATen/MemoryOverlap.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 
 #include "runtime/device.h"
+#include "runtime/external_stream.h"
 #include "runtime/stream.h"
 
 namespace npu::dist {
@@ -26,7 +27,9 @@ std::size_t Arguments::add(const at::Tensor& tensor, bool reads, bool writes) {
       "hccl: a tensor whose elements share memory (an expanded view) cannot be "
       "written by a collective. Give it tensor.contiguous().");
   Argument argument;
-  argument.tensor = writes ? tensor : tensor.resolve_conj().resolve_neg();
+  // Detached: what lanes write is no step of autograd's.
+  const at::Tensor plain = tensor.detach();
+  argument.tensor = writes ? plain : plain.resolve_conj().resolve_neg();
   argument.reads = reads;
   argument.writes = writes;
   all_.push_back(std::move(argument));
@@ -83,19 +86,35 @@ void Arguments::queue() {
           argument.tensor.sizes(),
           argument.tensor.strides(),
           options);
-      continue;
     }
-    argument.host =
-        at::empty(argument.tensor.sizes(), options.pinned_memory(true));
-    if (argument.reads) {
-      argument.host.copy_(argument.tensor, true);
-    }
+  }
+  if (!kept_) {
+    stage();
   }
   queued_.record(current_stream(device_));
 }
 
+// On the current stream.
+void Arguments::stage() {
+  for (auto& argument : all_) {
+    if (in_place_) {
+      return;
+    }
+    argument.host = at::empty(
+        argument.tensor.sizes(),
+        argument.tensor.options().device(c10::kCPU).pinned_memory(true));
+    if (argument.reads) {
+      argument.host.copy_(argument.tensor, true);
+    }
+  }
+}
+
 void Arguments::fetch() {
-  queued_.synchronize();
+  if (kept_ && !in_place_) {
+    const c10::StreamGuard stream(copy_stream(device_));
+    stage();
+    synchronize_stream(copy_stream(device_));
+  }
   for (auto& argument : all_) {
     if (in_place_) {
       // A copy only where the elements have gaps.
@@ -125,8 +144,7 @@ void Arguments::store() {
     }
     return;
   }
-  const c10::DeviceGuard device(c10::Device(kDeviceType, device_));
-  const c10::Stream lane = stream_from_pool(0, device_);
+  const c10::Stream lane = copy_stream(device_);
   const c10::StreamGuard stream(lane);
   for (auto& argument : all_) {
     if (argument.writes) {
@@ -134,6 +152,29 @@ void Arguments::store() {
     }
   }
   synchronize_stream(lane);
+}
+
+void Arguments::place(c10::Stream stream) {
+  for (auto& argument : all_) {
+    const at::Tensor& tensor = argument.tensor;
+    if (tensor.is_contiguous() && tensor.device() == stream.device()) {
+      argument.placed = tensor;
+    } else {
+      argument.placed =
+          at::empty(tensor.sizes(), tensor.options().device(stream.device()));
+      if (argument.reads) {
+        argument.placed.copy_(tensor);
+      }
+    }
+  }
+}
+
+void Arguments::put_back() {
+  for (auto& argument : all_) {
+    if (argument.writes && !argument.placed.is_same(argument.tensor)) {
+      argument.tensor.copy_(argument.placed);
+    }
+  }
 }
 
 }  // namespace npu::dist

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of a collective, as CPU tensors for Gloo.
+// Tensors of a collective, as CPU tensors for Gloo or as dense ones for a
+// driver's communicator.
 //
 // Memory the host can read is used where it lies. Other memory goes through
 // pinned buffers: down on the caller's stream, up on a stream of the lane's.
@@ -21,10 +22,18 @@ class Arguments {
   std::size_t read(const at::Tensor& tensor);
   std::size_t write(const at::Tensor& tensor);
   std::size_t update(const at::Tensor& tensor);  // read, then written
+  // Before queue(): nothing goes to the host unless fetch() asks for it.
+  void keep_on_device() {
+    kept_ = true;
+  }
   // Queues what must come first; after it the caller's stream may go on.
   void queue();
 
-  // On the lane's thread: waits for the stream, and has the values.
+  // On the lane's thread: waits for the caller's stream.
+  void await() const {
+    queued_.synchronize();
+  }
+  // After it: has the values for the host.
   void fetch();
   // A contiguous CPU tensor with the values, or to be written.
   at::Tensor& host(std::size_t number) {
@@ -35,6 +44,18 @@ class Arguments {
   // Results go back to the device.
   void store();
 
+  // For a driver's communicator instead: each as a dense tensor on the device
+  // of `stream`, which is the current one.
+  void place(c10::Stream stream);
+  at::Tensor& placed(std::size_t number) {
+    return all_[number].placed;
+  }
+  void put_back();
+
+  // The host reads the device's memory where it lies.
+  bool in_place() const {
+    return in_place_;
+  }
   c10::DeviceIndex device() const {
     return device_;
   }
@@ -51,11 +72,14 @@ class Arguments {
     bool writes = false;
     at::Tensor alias;  // the same bytes, where the host can read them
     at::Tensor host;
+    at::Tensor placed;
   };
+  void stage();
   std::size_t add(const at::Tensor& tensor, bool reads, bool writes);
 
   const c10::DeviceIndex device_;
   const bool in_place_;  // the host can read the device's memory
+  bool kept_ = false;
   std::vector<Argument> all_;
   Event queued_;
 };

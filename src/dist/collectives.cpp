@@ -24,6 +24,12 @@ WorkPtr ProcessGroupHccl::broadcast(
   made->body = [gloo = shared_->gloo, mine, root = o.rootRank](Job& job) {
     gloo_broadcast(*gloo, job.arguments.bytes(mine), root, job.deadline);
   };
+  made->on_driver = [mine, root = static_cast<int>(o.rootRank)](Arguments& a) {
+    DriverPlan plan;
+    const at::Tensor bytes = flat_bytes(a.placed(mine));
+    add_move(plan, Step::Kind::kBroadcast, bytes, bytes, root);
+    return plan;
+  };
   return start(made, {tensor});
 }
 
@@ -83,6 +89,13 @@ WorkPtr ProcessGroupHccl::allreduce(
   made->body = [gloo = shared_->gloo, mine, reduction](Job& job) {
     gloo_allreduce(*gloo, reduction, job.arguments.host(mine), job.deadline);
   };
+  if (const auto native = on_driver(reduction)) {
+    made->on_driver = [mine, reduction = *native](Arguments& a) {
+      DriverPlan plan;
+      add_all_reduce(plan, reduction, a.placed(mine));
+      return plan;
+    };
+  }
   return start(made, {tensor});
 }
 
@@ -106,6 +119,15 @@ WorkPtr ProcessGroupHccl::allreduce_coalesced(
       gloo_allreduce(*gloo, reductions[i], job.arguments.host(i), job.deadline);
     }
   };
+  if (const auto natives = all_on_driver(reductions)) {
+    made->on_driver = [reductions = *natives](Arguments& a) {
+      DriverPlan plan;
+      for (std::size_t i = 0; i < reductions.size(); ++i) {
+        add_all_reduce(plan, reductions[i], a.placed(i));
+      }
+      return plan;
+    };
+  }
   return start(made, tensors);
 }
 
@@ -130,6 +152,17 @@ WorkPtr ProcessGroupHccl::reduce(
     gloo_reduce(
         *gloo, reduction, host, here ? &host : nullptr, root, job.deadline);
   };
+  if (const auto native = on_driver(reduction)) {
+    made->on_driver = [mine,
+                       reduction = *native,
+                       here,
+                       root = static_cast<int>(o.rootRank)](Arguments& a) {
+      DriverPlan plan;
+      at::Tensor& tensor = a.placed(mine);
+      add_reduce(plan, reduction, tensor, here ? &tensor : nullptr, root);
+      return plan;
+    };
+  }
   return start(made, {tensor});
 }
 
@@ -177,6 +210,21 @@ WorkPtr ProcessGroupHccl::reduce_scatter(
               job.deadline);
         }
       };
+  if (const auto native = on_driver(reduction)) {
+    made->on_driver =
+        [to, reduction = *native, rank = rank_, size = size_](Arguments& a) {
+          DriverPlan plan;
+          for (int r = 0; r < size; ++r) {
+            add_reduce(
+                plan,
+                reduction,
+                a.placed(to + 1 + static_cast<std::size_t>(r)),
+                r == rank ? &a.placed(to) : nullptr,
+                r);
+          }
+          return plan;
+        };
+  }
   return start(made, {output});
 }
 
@@ -236,6 +284,16 @@ WorkPtr ProcessGroupHccl::reduce_scatter_tensor_coalesced(
       reductions[i].finish(to, place);
     }
   };
+  if (const auto natives = all_on_driver(reductions)) {
+    made->on_driver = [reductions = *natives](Arguments& a) {
+      DriverPlan plan;
+      for (std::size_t i = 0; i < reductions.size(); ++i) {
+        add_reduce_scatter(
+            plan, reductions[i], a.placed(2 * i), a.placed(2 * i + 1));
+      }
+      return plan;
+    };
+  }
   return start(made, outputs);
 }
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gathers, scatters and all-to-all. What only moves data goes to Gloo as bytes,
+// Gathers and scatters. What only moves data goes to Gloo as bytes,
 // so every dtype works.
 #include <ATen/Functions.h>
-
-#include <algorithm>
-#include <numeric>
 
 #include "dist/checks.h"
 #include "dist/shared.h"
@@ -14,6 +11,90 @@ namespace npu::dist {
 using c10d::OpType;
 
 // ---- gathering ----
+
+namespace {
+
+// Into one tensor and from there into the list; parts of different sizes are
+// broadcast each.
+DriverPlan gather_plan(
+    Arguments& a,
+    std::size_t from,
+    std::size_t to,
+    bool even,
+    int rank,
+    int size) {
+  DriverPlan plan;
+  const at::Tensor input = flat_bytes(a.placed(from));
+  const auto part = [&](int r) {
+    return flat_bytes(a.placed(to + static_cast<std::size_t>(r)));
+  };
+  if (even) {
+    const at::Tensor all = at::empty({size * input.numel()}, input.options());
+    add_move(plan, Step::Kind::kAllGather, input, all);
+    std::vector<at::Tensor> parts;
+    for (int r = 0; r < size; ++r) {
+      parts.push_back(part(r));
+    }
+    plan.after = [all, parts] {
+      int64_t first = 0;
+      for (const auto& each : parts) {
+        each.copy_(all.narrow(0, first, each.numel()));
+        first += each.numel();
+      }
+    };
+    return plan;
+  }
+  for (int r = 0; r < size; ++r) {
+    const at::Tensor place = part(r);
+    add_move(plan, Step::Kind::kBroadcast, r == rank ? input : place, place, r);
+  }
+  return plan;
+}
+
+// What each rank gets from one, or one from each.
+DriverPlan rooted_plan(
+    const std::vector<at::Tensor>& parts,  // on the root alone
+    const at::Tensor& mine,
+    bool gathers,
+    int rank,
+    int root) {
+  DriverPlan plan;
+  if (rank != root) {
+    gathers ? add_move(plan, Step::Kind::kSend, mine, {}, root)
+            : add_move(plan, Step::Kind::kReceive, {}, mine, root);
+    return plan;
+  }
+  for (int r = 0; r < static_cast<int>(parts.size()); ++r) {
+    const at::Tensor& part = parts[static_cast<std::size_t>(r)];
+    if (r == rank) {
+      add_move(
+          plan,
+          Step::Kind::kCopy,
+          gathers ? mine : part,
+          gathers ? part : mine,
+          r);
+    } else {
+      gathers ? add_move(plan, Step::Kind::kReceive, {}, part, r)
+              : add_move(plan, Step::Kind::kSend, part, {}, r);
+    }
+  }
+  return plan;
+}
+
+// The lists of gather and scatter follow the rank's own tensor.
+std::function<DriverPlan(Arguments&)> rooted(
+    std::size_t own, bool gathers, int rank, int size, int root) {
+  return [=](Arguments& a) {
+    std::vector<at::Tensor> parts;
+    for (int r = 0; rank == root && r < size; ++r) {
+      parts.push_back(
+          flat_bytes(a.placed(own + 1 + static_cast<std::size_t>(r))));
+    }
+    return rooted_plan(parts, flat_bytes(a.placed(own)), gathers, rank, root);
+  };
+}
+
+}  // namespace
 
 WorkPtr ProcessGroupHccl::allgather(
     std::vector<Tensors>& outputs,
@@ -72,6 +153,9 @@ WorkPtr ProcessGroupHccl::allgather(
                 all, one, options_for<c10d::AllgatherOptions>(job.deadline))
             ->wait();
       };
+  made->on_driver = [from, to, even, rank = rank_, size = size_](Arguments& a) {
+    return gather_plan(a, from, to, even, rank, size);
+  };
   return start(made, outputs[0]);
 }
 
@@ -147,6 +231,17 @@ WorkPtr ProcessGroupHccl::allgather_into_tensor_coalesced(
       }
     }
   };
+  made->on_driver = [n = inputs.size()](Arguments& a) {
+    DriverPlan plan;
+    for (std::size_t i = 0; i < n; ++i) {
+      add_move(
+          plan,
+          Step::Kind::kAllGather,
+          flat_bytes(a.placed(2 * i)),
+          flat_bytes(a.placed(2 * i + 1)));
+    }
+    return plan;
+  };
   return start(made, outputs);
 }
 
@@ -206,6 +301,8 @@ WorkPtr ProcessGroupHccl::gather(
         options.rootRank = root;
         gloo->gather(all, one, options)->wait();
       };
+  made->on_driver =
+      rooted(from, true, rank_, size_, static_cast<int>(o.rootRank));
   return start(made, here ? outputs[0] : Tensors{});
 }
 
@@ -265,137 +362,9 @@ WorkPtr ProcessGroupHccl::scatter(
         options.rootRank = root;
         gloo->scatter(one, all, options)->wait();
       };
+  made->on_driver =
+      rooted(to, false, rank_, size_, static_cast<int>(o.rootRank));
   return start(made, {output});
-}
-
-// ---- all to all ----
-
-namespace {
-
-// Splits in bytes; without any, equal parts.
-std::vector<int64_t> byte_splits(
-    const at::Tensor& tensor,
-    const std::vector<int64_t>& splits,
-    int size,
-    const char* which) {
-  const int64_t rows = tensor.dim() == 0 ? 0 : tensor.size(0);
-  std::vector<int64_t> found = splits;
-  if (found.empty()) {
-    TORCH_CHECK_VALUE(
-        rows % size == 0,
-        "hccl: all_to_all_single: ",
-        which,
-        " has ",
-        rows,
-        " rows, which do not fall into ",
-        size,
-        " equal parts. Give the split sizes.");
-    found.assign(static_cast<std::size_t>(size), rows / size);
-  }
-  check_count(found.size(), size, "all_to_all_single");
-  const int64_t sum = std::accumulate(found.begin(), found.end(), int64_t{0});
-  TORCH_CHECK_VALUE(
-      sum == rows &&
-          std::all_of(
-              found.begin(), found.end(), [](int64_t n) { return n >= 0; }),
-      "hccl: all_to_all_single: the split sizes of the ",
-      which,
-      " sum to ",
-      sum,
-      ", it has ",
-      rows,
-      " rows.");
-  const int64_t row =
-      rows == 0 ? 0 : static_cast<int64_t>(tensor.nbytes()) / rows;
-  for (auto& n : found) {
-    n *= row;
-  }
-  return found;
-}
-
-std::vector<int64_t> counts_of(
-    const std::vector<int64_t>& in, const std::vector<int64_t>& out) {
-  std::vector<int64_t> counts = in;
-  counts.insert(counts.end(), out.begin(), out.end());
-  return counts;
-}
-
-}  // namespace
-
-WorkPtr ProcessGroupHccl::alltoall_base(
-    at::Tensor& output,
-    at::Tensor& input,
-    std::vector<int64_t>& output_splits,
-    std::vector<int64_t>& input_splits,
-    const c10d::AllToAllOptions& o) {
-  check_same(input, output, "all_to_all_single");
-  auto out = byte_splits(output, output_splits, size_, "output");
-  auto in = byte_splits(input, input_splits, size_, "input");
-  const auto made =
-      job(OpType::ALLTOALL_BASE,
-          c10::str("all_to_all_single ", input.scalar_type()),
-          input,
-          o.timeout);
-  made->counts = counts_of(in, out);
-  const auto from = made->arguments.read(input);
-  const auto to = made->arguments.write(output);
-  made->body = [gloo = shared_->gloo, from, to, out, in](Job& job) mutable {
-    at::Tensor sent = job.arguments.bytes(from);
-    at::Tensor got = job.arguments.bytes(to);
-    gloo->alltoall_base(
-            got,
-            sent,
-            out,
-            in,
-            options_for<c10d::AllToAllOptions>(job.deadline))
-        ->wait();
-  };
-  return start(made, {output});
-}
-
-WorkPtr ProcessGroupHccl::alltoall(
-    Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& o) {
-  check_count(outputs.size(), size_, "all_to_all");
-  check_count(inputs.size(), size_, "all_to_all");
-  const auto made =
-      job(OpType::ALLTOALL,
-          c10::str("all_to_all ", inputs[0].scalar_type()),
-          inputs[0],
-          o.timeout);
-  std::vector<int64_t> in, out;
-  for (std::size_t r = 0; r < inputs.size(); ++r) {
-    check_same(inputs[r], outputs[r], "all_to_all");
-    check_same(inputs[r], inputs[0], "all_to_all");
-    in.push_back(static_cast<int64_t>(inputs[r].nbytes()));
-    out.push_back(static_cast<int64_t>(outputs[r].nbytes()));
-    made->arguments.read(inputs[r]);
-    made->arguments.write(outputs[r]);
-  }
-  made->counts = counts_of(in, out);
-  made->body = [gloo = shared_->gloo, in, out](Job& job) {
-    Tensors parts;
-    for (std::size_t r = 0; r < in.size(); ++r) {
-      parts.push_back(job.arguments.bytes(2 * r));
-    }
-    at::Tensor sent = at::cat(parts);
-    at::Tensor got = at::empty(
-        {std::accumulate(out.begin(), out.end(), int64_t{0})}, at::kByte);
-    auto counts_out = out;  // Gloo takes them away
-    auto counts_in = in;
-    gloo->alltoall_base(
-            got,
-            sent,
-            counts_out,
-            counts_in,
-            options_for<c10d::AllToAllOptions>(job.deadline))
-        ->wait();
-    int64_t first = 0;
-    for (std::size_t r = 0; r < out.size(); ++r) {
-      job.arguments.bytes(2 * r + 1).copy_(got.narrow(0, first, out[r]));
-      first += out[r];
-    }
-  };
-  return start(made, outputs);
 }
 
 }  // namespace npu::dist

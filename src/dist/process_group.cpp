@@ -48,6 +48,16 @@ std::unique_ptr<Board> shared_board(const StorePtr& store, int rank, int size) {
                                                      : nullptr;
 }
 
+// Whether all ranks have communicators of one kind. Comes before the board,
+// whose making every rank waits for.
+std::string offer_communicator(const StorePtr& store, int size) {
+  std::string offered = size > 1 ? Communicator::offered() : "";
+  if (!offered.empty()) {
+    store->add("npu/comm/" + offered, 1);
+  }
+  return offered;
+}
+
 }  // namespace
 
 void ProcessGroupHccl::set_gloo_factory(GlooFactory factory) {
@@ -72,7 +82,11 @@ ProcessGroupHccl::ProcessGroupHccl(
   shared_->group = options_->group_name.empty() ? std::string("default")
                                                 : options_->group_name;
   shared_->gloo = gloo_factory()(store, rank, size, options_);
+  const std::string offered = offer_communicator(store, size);
   shared_->board = shared_board(store, rank, size);
+  if (!offered.empty() && store->add("npu/comm/" + offered, 0) == size) {
+    shared_->comm_table = active_driver().interface<npu_comm_table>();
+  }
 }
 
 ProcessGroupHccl::~ProcessGroupHccl() = default;
@@ -104,6 +118,27 @@ ProcessGroupHccl::JobPtr ProcessGroupHccl::job(
           nullptr});
 }
 
+std::optional<Reduction> ProcessGroupHccl::on_driver(
+    const Reduction& reduction) const {
+  const npu_comm_table* const table = shared_->comm_table;
+  return table == nullptr
+             ? std::nullopt
+             : reduction.for_driver(table->dtypes, table->reductions);
+}
+
+std::optional<std::vector<Reduction>> ProcessGroupHccl::all_on_driver(
+    const std::vector<Reduction>& reductions) const {
+  std::vector<Reduction> found;
+  for (const auto& reduction : reductions) {
+    const auto native = on_driver(reduction);
+    if (!native) {
+      return std::nullopt;
+    }
+    found.push_back(*native);
+  }
+  return found;
+}
+
 WorkPtr ProcessGroupHccl::start_on(
     Lane& lane, const JobPtr& job, Tensors outputs, bool meet) {
   TORCH_CHECK_WITH(
@@ -126,6 +161,11 @@ WorkPtr ProcessGroupHccl::start_on(
   }
   job->asked = profiler::ask_for_collective();
   auto flight = flight_call(*job);
+  if (shared_->comm_table == nullptr) {
+    job->on_driver = nullptr;
+  } else if (job->on_driver && shared_->may_use_driver()) {
+    job->arguments.keep_on_device();
+  }
   job->arguments.queue();
   HcclWork::About about;
   about.rank = rank_;
@@ -251,6 +291,7 @@ void ProcessGroupHccl::setGroupUid(const std::string& uid) {
 
 void ProcessGroupHccl::abort() {
   shared_->aborted.store(true);
+  shared_->abort_driver();
   for (const auto& work : shared_->pending()) {
     work->abort();
   }

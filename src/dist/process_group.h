@@ -3,7 +3,8 @@
 //
 // A collective is a job: its arguments are noted and the caller's stream
 // marked (Arguments), then a lane waits for the stream, meets the other ranks
-// on the board, has Gloo move the bytes, and completes the Work. Collectives
+// on the board, has the driver's communicator (comm/1) or Gloo move the bytes,
+// and completes the Work. Collectives
 // share one lane, in the order they were asked for; each partner and tag of
 // point-to-point calls has one of its own, so that a receive never holds up a
 // send.
@@ -20,8 +21,10 @@
 
 #include "dist/arguments.h"
 #include "dist/board.h"
+#include "dist/driver_way.h"
 #include "dist/flight_recorder.h"
 #include "dist/lane.h"
+#include "dist/ways.h"
 #include "dist/work.h"
 #include "profiler/watch.h"
 
@@ -157,8 +160,12 @@ class ProcessGroupHccl : public c10d::Backend {
     int partner = -1;          // of a send or receive; -1: any, or none
     int tag = 0;               // of the same
     std::uint64_t record = 0;  // in the flight recorder
+    // The same for a driver's communicator; empty: none can do it.
+    std::function<DriverPlan(Arguments&)> on_driver{};
+    bool driver_has_it = false;  // for messages
     // "call 17, all_reduce SUM Float [4]": for messages.
     std::string named() const;
+    void count(Way way) const;
   };
   using JobPtr = std::shared_ptr<Job>;
   // What lanes need of the group; they may outlive it.
@@ -172,6 +179,11 @@ class ProcessGroupHccl : public c10d::Backend {
   WorkPtr start(const JobPtr& job, Tensors outputs);
   WorkPtr start_on(Lane& lane, const JobPtr& job, Tensors outputs, bool meet);
   Lane& lane_of(const std::string& key);
+  // What the driver's communicator would do for it, if there is to be one.
+  std::optional<Reduction> on_driver(const Reduction& reduction) const;
+  // All of them, or none.
+  std::optional<std::vector<Reduction>> all_on_driver(
+      const std::vector<Reduction>& reductions) const;
   FlightRecorder::Call flight_call(const Job& job) const;  // flight_call.cpp
   FlightRecorder::Group flight_group() const;
   void describe_message(const Job& job, FlightRecorder::Call& call) const;

@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "runtime/dtype.h"
+
 namespace npu::dist {
 namespace {
 
@@ -92,6 +94,47 @@ Reduction::Reduction(const ReduceOp& op, at::ScalarType dtype, int size)
   }
   flipped_ = dtype == at::kUInt64 &&
              (op.op_ == ReduceOp::MIN || op.op_ == ReduceOp::MAX);
+}
+
+npu_reduction Reduction::of_driver() const {
+  switch (gloo_.op_) {
+    case ReduceOp::SUM:
+      return NPU_REDUCTION_SUM;
+    case ReduceOp::PRODUCT:
+      return NPU_REDUCTION_PRODUCT;
+    case ReduceOp::MIN:
+      return NPU_REDUCTION_MIN;
+    case ReduceOp::MAX:
+      return NPU_REDUCTION_MAX;
+    case ReduceOp::BAND:
+      return NPU_REDUCTION_AND;
+    case ReduceOp::BOR:
+      return NPU_REDUCTION_OR;
+    case ReduceOp::BXOR:
+      return NPU_REDUCTION_XOR;
+    default:
+      return NPU_REDUCTION_COUNT;  // none
+  }
+}
+
+std::optional<Reduction> Reduction::for_driver(
+    std::uint64_t dtypes, std::uint64_t reductions) const {
+  const auto takes = [&](at::ScalarType dtype) {
+    return (dtypes & NPU_DTYPE_BIT(to_npu_dtype(dtype))) != 0;
+  };
+  Reduction made = *this;
+  // An average is divided before it is rounded.
+  const bool divides =
+      op_.op_ == ReduceOp::AVG || op_.op_ == ReduceOp::PREMUL_SUM;
+  if (c10::isReducedFloatingType(dtype_) && !divides && takes(dtype_)) {
+    made.wide_ = dtype_;
+  }
+  made.split_ = c10::isComplexType(dtype_) && !takes(dtype_);
+  const at::ScalarType reduced =
+      made.split_ ? c10::toRealValueType(made.wide_) : made.wide_;
+  const bool fits = dtype_ != at::kComplexHalf && takes(reduced) &&
+                    (reductions >> made.of_driver() & 1) != 0;
+  return fits ? std::optional(made) : std::nullopt;
 }
 
 std::string Reduction::name() const {

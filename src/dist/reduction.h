@@ -10,7 +10,10 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
+#include <optional>
 #include <string>
+
+#include "npu/comm.h"
 
 namespace npu::dist {
 
@@ -24,6 +27,17 @@ class Reduction {
   c10d::ReduceOp of_gloo() const {
     return gloo_;
   }
+  // For a driver that reduces these dtypes itself (NPU_DTYPE_BIT), in that
+  // many ways (1 << NPU_REDUCTION_*): the same, with halves as they are where
+  // it takes them. None where it lacks what this comes to.
+  std::optional<Reduction> for_driver(
+      std::uint64_t dtypes, std::uint64_t reductions) const;
+  npu_reduction of_driver() const;
+  // The driver sums complex numbers as pairs.
+  bool splits_complex() const {
+    return split_;
+  }
+
   // The values as Gloo is to reduce them: `host` itself where it can.
   at::Tensor prepared(const at::Tensor& host) const;
   // Puts what Gloo made of a prepared tensor into `host`.
@@ -35,6 +49,7 @@ class Reduction {
   at::ScalarType dtype_;
   at::ScalarType wide_;
   int size_;
+  bool split_ = false;
   bool flipped_ =
       false;  // the sign bit, so that unsigned order is signed order
 };

@@ -43,6 +43,12 @@ std::string ProcessGroupHccl::Job::named() const {
   return "call " + std::to_string(work->about().number) + ", " + text;
 }
 
+void ProcessGroupHccl::Job::count(Way way) const {
+  if (type != c10d::OpType::BARRIER) {  // which moves nothing
+    count_way(text.substr(0, text.find(' ')), way);
+  }
+}
+
 std::string ProcessGroupHccl::Shared::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
@@ -227,6 +233,15 @@ std::string ProcessGroupHccl::Shared::who_is_gone() const {
   return gone;
 }
 
+bool ProcessGroupHccl::Shared::somebody_ended() const {
+  for (int other = 0; board && other < size; ++other) {
+    if (other != rank && !board->look(other, ~std::uint64_t{0}).alive) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::string ProcessGroupHccl::Shared::explained(
     const Job& job, const std::string& error) const {
   // A process that ends closes its connections first and is gone a little
@@ -240,7 +255,8 @@ std::string ProcessGroupHccl::Shared::explained(
   }
   return "hccl: " + job.named() + " of group " + group + " failed on rank " +
          std::to_string(rank) + " of " + std::to_string(size) + "." + gone +
-         " Gloo says: " + error.substr(0, error.find('\n')) +
+         (job.driver_has_it ? " The driver's communicator: " : " Gloo says: ") +
+         error.substr(0, error.find('\n')) +
          " The group cannot be used any more: destroy it and make a new one.";
 }
 
@@ -315,7 +331,7 @@ void ProcessGroupHccl::Shared::run(Job& job, bool meeting) {
       job.asked.heard ? c10::getApproximateTime() : profiler::Ticks{0};
   auto& recorder = FlightRecorder::of_process();
   try {
-    job.arguments.fetch();
+    job.arguments.await();
     if (meeting) {
       meet(job);
     }
@@ -323,8 +339,13 @@ void ProcessGroupHccl::Shared::run(Job& job, bool meeting) {
     const profiler::Ticks met_at =
         job.asked.heard ? c10::getApproximateTime() : profiler::Ticks{0};
     recorder.started(job.record);
-    job.body(job);
-    job.arguments.store();
+    if (!run_on_driver(job)) {
+      job.arguments.fetch();
+      job.body(job);
+      job.arguments.store();
+      const bool in_place = job.arguments.in_place();
+      job.count(in_place ? Way::kShared : Way::kStaged);
+    }
     profiler::on_collective(
         job.asked,
         {.device = job.arguments.device(),

@@ -57,6 +57,8 @@ constexpr Variable kTable[] = {
     {"NPU_TOP_FOLDER", Type::kText, Group::kCore, "a folder that only its owner can read and write",
      "/dev/shm/opennpu-<user number>",
      "Where processes put the page that `opennpu top` reads."},
+    {"NPU_COLLECTIVES", Type::kChoice, Group::kCore, "driver, host", "driver",
+     "host: collectives go through the host though the driver has communicators (comm/1)."},
     {"TORCH_DEVICE_BACKEND_AUTOLOAD", Type::kFlag, Group::kCore, kFlagValues, "1",
      "PyTorch's own: 0 keeps `import torch` from loading the plugin."},
     // ---- drivers/host ----

@@ -8,6 +8,7 @@
 #include "dist/flight_recorder.h"
 #include "dist/lane.h"
 #include "dist/process_group.h"
+#include "dist/ways.h"
 #include "python/bindings.h"
 
 namespace py = pybind11;
@@ -96,6 +97,7 @@ void bind_flight_recorder(py::module_ m) {
       },
       py::arg("includeCollectives") = true,
       py::arg("onlyActive") = false);
+  m.def("_collective_ways", &dist::counted_ways);
   m.def(
       "_write_hccl_trace",
       [](int rank) {

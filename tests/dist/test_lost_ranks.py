@@ -46,7 +46,8 @@ def test_a_lost_rank_is_named(sign):
                 f"rank 1 (process {pids[1]})" in text.lower() and "all_reduce SUM Float [4]" in text
             )
             assert ("has ended" if sign == signal.SIGKILL else "is stopped") in text
-            assert seconds < 20  # not the minute of the start
+            # The call's own three seconds, not the minute that the start had; a busy machine adds to both.
+            assert seconds < 20
             assert again  # the group is over
         os.kill(pids[1], signal.SIGKILL) if sign == signal.SIGSTOP else None
 
@@ -66,7 +67,7 @@ def test_a_rank_that_never_comes_is_named():
         for text, seconds in made.run(one_stays_away)[:2]:
             assert "timed out after 2000 ms: rank 2 (process" in text and "has not come" in text
             assert "its last was call 1, all_reduce SUM Float [1]" in text
-            assert 1.5 < seconds < 20
+            assert 1.5 < seconds < 20  # its two seconds, not the minute that the start had
 
 
 def aborted(rank, size):
@@ -88,7 +89,7 @@ def aborted(rank, size):
 
 def test_abort_does_not_wait():
     with ranks(2, timeout=20) as made:
-        assert made.run(aborted)[0] < 15
+        assert made.run(aborted)[0] < 15  # without abort it takes the twenty of the time-out
 
 
 def asynchronous(rank, size):

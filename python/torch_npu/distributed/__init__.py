@@ -28,6 +28,7 @@ ProcessGroupHCCL.get_hccl_comm_name = _comm_name
 
 __all__ = [
     "ProcessGroupHCCL",
+    "collective_ways",
     "is_hccl_available",
     "is_lccl_available",
     "write_flight_record",
@@ -40,6 +41,18 @@ def is_hccl_available() -> bool:
 
 def is_lccl_available() -> bool:
     return True
+
+
+def collective_ways() -> dict[str, dict[str, int]]:
+    """How many collectives of this process took each way so far, by name.
+
+    driver: the driver's own communicator; shared: Gloo on the device's bytes; staged: Gloo on copies in host memory.
+    """
+    found = _C._distributed_c10d._collective_ways()
+    return {
+        name: {way: n for way, n in zip(("driver", "shared", "staged"), counts, strict=True) if n}
+        for name, counts in sorted(found.items())
+    }
 
 
 def write_flight_record() -> str:
