@@ -5,6 +5,7 @@ import copy
 import inspect
 
 import torch
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils._pytree import tree_leaves
 
 from torchair import _converters
@@ -12,7 +13,8 @@ from torchair import _converters
 
 def run(module: torch.fx.GraphModule, example_inputs, config) -> torch.fx.GraphModule:
     before, after = config.post_grad_custom_pre_pass.raw, config.post_grad_custom_post_pass.raw
-    made = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
+    # Its Python is written when somebody calls or reads it: programs are made from the graph.
+    made = _LazyGraphModule(module, copy.deepcopy(module.graph))
     made.meta = copy.copy(module.meta)
     if before is not None:
         before(made, example_inputs, config)
