@@ -15,7 +15,18 @@ SOURCES = {
     "faulty": ["faulty_driver.cpp"],
     "discrete": [
         f"discrete/{part}.cpp"
-        for part in ("capture", "channels", "comm", "driver", "memory", "profiler", "stream")
+        for part in (
+            "capture",
+            "channels",
+            "comm",
+            "comm_queue",
+            "comm_values",
+            "driver",
+            "memory",
+            "optional",
+            "profiler",
+            "stream",
+        )
     ],
 }
 

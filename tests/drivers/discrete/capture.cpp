@@ -9,7 +9,7 @@
 #include <memory>
 #include <span>
 
-#include "discrete.h"
+#include "optional.h"
 
 using Items = std::vector<std::pair<uint64_t, npu::discrete::Work>>;
 

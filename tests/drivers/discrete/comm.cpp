@@ -8,169 +8,21 @@
 #include "npu/comm.h"
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <mutex>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
-#include "channels.h"
-#include "discrete.h"
+#include "comm_queue.h"
+#include "comm_values.h"
 #include "npu/validate.h"
+#include "optional.h"
 
 namespace npu::discrete {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-bool wrong(const char* what) {
-  const char* const asked = std::getenv("NPU_DISCRETE_COMM_WRONG");
-  return asked != nullptr && std::strcmp(asked, what) == 0;
-}
-
-struct Comm {
-  Id id;
-  int rank = 0, size = 1;
-  npu_device device = 0;
-  Clock::time_point until;  // all have to be there
-  std::shared_ptr<Channels> channels;
-  std::atomic<bool> given_up{false};
-  std::mutex mutex;
-  std::condition_variable changed;
-  uint64_t queued = 0, done = 0;  // its work runs in the order of the calls
-};
-using CommPtr = std::shared_ptr<Comm>;
-
-auto& all_mutex = *new std::mutex;
-auto& all = *new std::map<uintptr_t, CommPtr>;  // threads outlive main
-
-CommPtr find(npu_comm comm) {
-  const std::lock_guard lock(all_mutex);
-  const auto found = all.find(reinterpret_cast<uintptr_t>(comm));
-  return found == all.end() ? nullptr : found->second;
-}
-
 npu_status gone() {
   return fail(NPU_E_INVALID, "no such communicator.");
-}
-
-// ---- what is queued ----
-
-// Messages, and what is done with them once they are here.
-struct Item {
-  std::vector<Transfer> transfers;
-  std::function<void()> finish;
-};
-struct Waiting {
-  CommPtr comm;
-  npu_stream stream;
-  std::vector<Item> pieces;
-};
-thread_local int depth = 0;
-thread_local std::vector<Waiting> waiting;  // of the group that is open
-thread_local npu_status refused = NPU_OK;   // the first error in that group
-
-// The same function; a group with an error in it queues nothing.
-template <auto kFunction>
-struct Noted;
-template <class... Args, npu_status (*kFunction)(Args...)>
-struct Noted<kFunction> {
-  static npu_status call(Args... args) {
-    const npu_status status = kFunction(args...);
-    refused = depth > 0 && refused == NPU_OK ? status : refused;
-    return status;
-  }
-};
-
-void run(
-    const CommPtr& comm,
-    uint64_t turn,
-    std::vector<Item>& pieces,
-    std::string& failure) {
-  {
-    std::unique_lock lock(comm->mutex);
-    comm->changed.wait(
-        lock, [&] { return comm->done == turn || comm->given_up; });
-  }
-  std::vector<Transfer> transfers;
-  for (const Item& piece : pieces) {
-    transfers.insert(
-        transfers.end(), piece.transfers.begin(), piece.transfers.end());
-  }
-  comm->channels->move(comm->rank, transfers, comm->given_up, failure);
-  for (const Item& piece : pieces) {
-    if (failure.empty() && piece.finish) {
-      piece.finish();
-    }
-  }
-  const std::lock_guard lock(comm->mutex);
-  comm->done = turn + 1;
-  comm->changed.notify_all();
-}
-
-npu_status queue_all(Waiting item) {
-  uint64_t turn = 0;
-  {
-    const std::lock_guard lock(item.comm->mutex);
-    turn = item.comm->queued++;
-  }
-  auto pieces = std::make_shared<std::vector<Item>>(std::move(item.pieces));
-  Work work = [comm = item.comm, turn, pieces](std::string& failure) {
-    run(comm, turn, *pieces, failure);
-  };
-  if (wrong("early")) {
-    std::thread([work] {
-      std::string failure;
-      work(failure);
-    }).detach();
-    return NPU_OK;
-  }
-  return enqueue(item.stream, std::move(work));
-}
-
-npu_status queue(const CommPtr& comm, npu_stream stream, Item piece) {
-  if (depth == 0) {
-    return queue_all({comm, stream, {std::move(piece)}});
-  }
-  for (Waiting& item : waiting) {
-    if (item.comm == comm) {
-      item.pieces.push_back(std::move(piece));
-      return item.stream == stream
-                 ? npu_status{NPU_OK}
-                 : fail(NPU_E_INVALID, "a group has one stream.");
-    }
-  }
-  waiting.push_back({comm, stream, {std::move(piece)}});
-  return NPU_OK;
-}
-
-npu_status group_begin() {
-  ++depth;
-  return NPU_OK;
-}
-
-npu_status group_end() {
-  if (depth == 0) {
-    return fail(NPU_E_INVALID, "group_end without group_begin.");
-  }
-  if (--depth > 0) {
-    return NPU_OK;
-  }
-  std::vector<Waiting> items = std::exchange(waiting, {});
-  npu_status status = std::exchange(refused, NPU_OK);
-  if (status != NPU_OK) {
-    return fail(status, "a call of the group was refused.");
-  }
-  for (Waiting& item : items) {
-    const npu_status mine = queue_all(std::move(item));
-    status = status ? status : mine;
-  }
-  return status;
 }
 
 // ---- checks ----
@@ -209,91 +61,6 @@ npu_status check_rank(const Comm& comm, int32_t rank) {
 }
 
 // ---- reductions ----
-
-constexpr uint64_t kFloats = NPU_DTYPE_BIT(NPU_F32) | NPU_DTYPE_BIT(NPU_F64);
-constexpr uint64_t kReduced = kFloats | NPU_DTYPE_BIT(NPU_U8) |
-                              NPU_DTYPE_BIT(NPU_I32) | NPU_DTYPE_BIT(NPU_I64);
-constexpr uint64_t kReductions =  // all but XOR
-    (1u << NPU_REDUCTION_XOR) - 1;
-
-npu_status check_reduction(npu_dtype dtype, npu_reduction reduction) {
-  const bool bits =
-      reduction == NPU_REDUCTION_AND || reduction == NPU_REDUCTION_OR;
-  return (kReduced & NPU_DTYPE_BIT(dtype)) != 0 && reduction < 64 &&
-                 (kReductions >> reduction & 1) != 0 &&
-                 !(bits && (kFloats & NPU_DTYPE_BIT(dtype)) != 0)
-             ? NPU_OK
-             : fail(NPU_E_UNSUPPORTED, "does not reduce that.");
-}
-
-template <class T>
-T combined(npu_reduction reduction, T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    using Bits = std::make_unsigned_t<T>;  // which may overflow
-    switch (reduction) {
-      case NPU_REDUCTION_AND:
-        return a & b;
-      case NPU_REDUCTION_OR:
-        return a | b;
-      case NPU_REDUCTION_SUM:
-      case NPU_REDUCTION_AVERAGE:
-        return T(Bits(a) + Bits(b));
-      case NPU_REDUCTION_PRODUCT:
-        return T(Bits(a) * Bits(b));
-      default:
-        break;
-    }
-  }
-  const auto nan = [](T x) { return x != x; };
-  switch (reduction) {
-    case NPU_REDUCTION_PRODUCT:
-      return a * b;
-    case NPU_REDUCTION_MIN:
-      return nan(a) || a < b ? a : b;
-    case NPU_REDUCTION_MAX:
-      return nan(a) || a > b ? a : b;
-    default:
-      return a + b;
-  }
-}
-
-template <class T>
-void reduce_as(
-    npu_reduction reduction,
-    const std::vector<const char*>& parts,
-    char* out,
-    uint64_t count) {
-  const size_t terms = parts.size() - (wrong("sum") && parts.size() > 1);
-  for (uint64_t i = 0; i < count; ++i) {
-    T value = reinterpret_cast<const T*>(parts[0])[i];
-    for (size_t r = 1; r < terms; ++r) {
-      value =
-          combined(reduction, value, reinterpret_cast<const T*>(parts[r])[i]);
-    }
-    reinterpret_cast<T*>(out)[i] =
-        reduction == NPU_REDUCTION_AVERAGE ? T(value / T(parts.size())) : value;
-  }
-}
-
-void reduce_parts(
-    npu_dtype dtype,
-    npu_reduction reduction,
-    const std::vector<const char*>& parts,
-    char* out,
-    uint64_t count) {
-  switch (dtype) {
-    case NPU_F32:
-      return reduce_as<float>(reduction, parts, out, count);
-    case NPU_F64:
-      return reduce_as<double>(reduction, parts, out, count);
-    case NPU_I32:
-      return reduce_as<int32_t>(reduction, parts, out, count);
-    case NPU_I64:
-      return reduce_as<int64_t>(reduction, parts, out, count);
-    default:
-      return reduce_as<uint8_t>(reduction, parts, out, count);
-  }
-}
 
 // `send` goes to ranks [to, to_end), each its own part when `parted`; what
 // others send is reduced into `recv` where that is not null.
@@ -589,10 +356,7 @@ npu_status init(
   const uint32_t limit = config ? config->timeout_ms : 0;
   made->until = Clock::now() + std::chrono::milliseconds(limit ? limit : 60000);
   made->channels->join();
-  const std::lock_guard lock(all_mutex);
-  static uintptr_t next = 0;
-  all[++next] = made;
-  *out = reinterpret_cast<npu_comm>(next);
+  *out = keep(made);
   return NPU_OK;
 }
 
@@ -627,8 +391,7 @@ npu_status end(npu_comm comm, bool at_once) {
     known->changed.wait(lock, [&] { return known->done == known->queued; });
   }
   forget(known->id);
-  const std::lock_guard lock(all_mutex);
-  all.erase(reinterpret_cast<uintptr_t>(comm));
+  drop(comm);
   return NPU_OK;
 }
 

@@ -16,10 +16,7 @@
 
 #include <atomic>
 #include <functional>
-#include <mutex>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "npu/kinds.h"
 
@@ -70,34 +67,6 @@ npu_status enqueue(npu_stream stream, Work work, uint64_t tag = 1);
 npu_device device_of(npu_stream stream);
 npu_status drain(npu_stream stream);
 npu_status drain_device(npu_device device);
-
-// profiler.cpp: the same work, noted with its times while somebody records.
-struct Piece {
-  uint32_t kind;  // NPU_RECORD_*
-  uint64_t correlation;
-  uint64_t bytes;
-};
-Work recorded(npu_stream stream, Piece piece, Work work);
-const void* profiler_interface(const char* name);
-// comm.cpp
-const void* comm_interface(const char* name);
-
-// capture.cpp: work that streams keep instead of doing it.
-struct Captured {
-  npu_device device = 0;
-  npu_stream origin = nullptr;
-  uint64_t id = 0;
-  uint64_t pool = 0;
-  std::vector<npu_stream> streams;
-  std::mutex mutex;
-  std::vector<std::pair<uint64_t, Work>> items;  // tag, work
-  bool broken = false;
-  bool runs_too = false;
-};
-// Of a stream; nullptr when it runs what it is given.
-Captured* captured_by(npu_stream stream);
-void set_captured(npu_stream stream, Captured* captured);
-const void* capture_interface(const char* name);
 
 extern const npu_memory_table memory_table;
 extern const npu_stream_table stream_table;

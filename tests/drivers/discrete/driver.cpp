@@ -9,9 +9,9 @@
 #include <cstring>
 #include <vector>
 
-#include "discrete.h"
 #include "npu/profiler.h"
 #include "npu/validate.h"
+#include "optional.h"
 
 namespace npu::discrete {
 namespace {
@@ -251,14 +251,7 @@ const npu_driver driver = {
     sizeof(driver), NPU_ABI, "discrete", "OpenNPU tests", "0.1",
     NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE | NPU_TENSOR_ALIAS, NPU_CALL_INDEX32 | NPU_CALL_CAPTURE,
     &device_table, &memory_table, &stream_table, &event_table, &op_table,
-    [](const char* name) {
-      const void* const found = profiler_interface(name);
-      if (found != nullptr) {
-        return found;
-      }
-      const void* const captures = capture_interface(name);
-      return captures != nullptr ? captures : comm_interface(name);
-    },
+    optional_interface,
     [] { alive = false; return npu_status{NPU_OK}; }};
 // clang-format on
 

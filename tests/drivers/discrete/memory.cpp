@@ -10,8 +10,8 @@
 #include <mutex>
 #include <vector>
 
-#include "discrete.h"
 #include "npu/profiler.h"
+#include "optional.h"
 
 namespace npu::discrete {
 namespace {

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "discrete.h"
+#include "optional.h"
 
 namespace npu::discrete {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "discrete.h"
+#include "optional.h"
 
 using Clock = std::chrono::steady_clock;
 // What one record of an event stands for; waits keep the one they saw.
@@ -71,17 +71,6 @@ void work_loop(npu_stream stream) {
 npu_status take_failure(npu_stream stream) {
   const std::string text = std::exchange(stream->failure, "");
   return text.empty() ? npu_status{NPU_OK} : fail(NPU_E_ASYNC, text);
-}
-
-// Waiting for a stream that records breaks its capture.
-npu_status refuse_capture(npu_stream stream) {
-  Captured* const captured = captured_by(stream);
-  if (captured == nullptr) {
-    return NPU_OK;
-  }
-  const std::lock_guard lock(captured->mutex);
-  captured->broken = true;
-  return fail(NPU_E_INVALID, "the stream records: this cannot be recorded.");
 }
 
 npu_status create(npu_device device, int32_t, npu_stream* out) {
