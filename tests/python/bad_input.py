@@ -282,6 +282,16 @@ CASES = {
     "shape_attention": (shape_attention, "size|match|dimension|shape"),
     "overlap_in_place": (lambda d: ones(1, device=d).expand(3).add_(1), "overlap|memory|single"),
     "overlap_out": (overlap_out, "overlap|memory"),
+    "overlap_mm_out": (
+        lambda d: torch.mm(
+            ones(4, 5, device=d), ones(5, 6, device=d), out=ones(6, device=d).expand(4, 6)
+        ),
+        "overlap|memory|single",
+    ),
+    "overlap_addmm_": (
+        lambda d: ones(6, device=d).expand(4, 6).addmm_(ones(4, 5, device=d), ones(5, 6, device=d)),
+        "overlap|memory|single",
+    ),
     # Dimensions
     "dim_sum": (lambda d: ones(3, device=d).sum(1), "[Dd]imension out of range"),
     "dim_softmax": (lambda d: ones(3, device=d).softmax(-2), "[Dd]imension out of range"),

@@ -200,3 +200,31 @@ def test_a_wrong_setting_is_refused(run_python):
     done = run_python(code, check=False, NPU_HALF_PRODUCTS="fast")
     assert done.returncode == 1
     assert "NPU_HALF_PRODUCTS='fast' is not allowed. Allowed: auto, cpu, float32" in done.stderr
+
+
+REFUSED = """
+import json, torch, torch_npu
+answers = {}
+for word, half in {"float16": torch.float16, "bfloat16": torch.bfloat16}.items():
+    a, b = torch.ones(64, 48, dtype=half), torch.ones(48, 40, dtype=half)
+    a[::2] = 0
+    wanted = (a.double() @ b.double()).tolist()
+    product = torch.sparse.mm(a.npu().to_sparse(), b.npu())
+    answers[word] = [str(product.dtype), product.tolist() == wanted]
+    for wrong in (torch.float32, torch.float64, torch.int32):
+        try:
+            torch.mm(a.npu(), b.npu(), out=torch.empty(64, 40, dtype=wrong, device="npu"))
+            answers[word].append("accepted")
+        except RuntimeError as error:
+            answers[word].append(str(error))
+print(json.dumps(answers))
+"""
+
+
+def test_calls_are_the_same_where_products_are_cast():
+    """A sparse factor has kernels of its own and was left narrow beside a wide one. out= of float32 was accepted."""
+    for word, (dtype, is_right, *errors) in ask(REFUSED, NPU_HALF_PRODUCTS="float32").items():
+        assert (dtype, is_right) == (f"torch.{word}", True)
+        name = {"float16": "c10::Half", "bfloat16": "c10::BFloat16"}[word]
+        for error, wrong in zip(errors, ("float", "double", "int"), strict=True):
+            assert f"Expected out tensor to have dtype {name}, but got {wrong} instead" in error

@@ -114,7 +114,12 @@ std::unique_ptr<const WideRules> find_wide(const c10::FunctionSchema& schema) {
 }
 
 void WideSight::see(const at::Tensor& tensor) {
-  if (!tensor.defined() || (rules_.outs >> at_ & 1) != 0) {
+  if (!tensor.defined()) {
+    return;
+  }
+  strided_ = strided_ && tensor.layout() == c10::kStrided;
+  if ((rules_.outs >> at_ & 1) != 0) {
+    outs_ |= bit(tensor.scalar_type());
     return;
   }
   if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
@@ -172,6 +177,13 @@ bool Wide::applies(const WideSight& sight, const WideRules::Rule& rule) {
               sight.factors_[0]->sizes(), sight.factors_[1]->sizes()));
 }
 
+// Not where PyTorch has other kernels for the layout, and not where it refuses
+// the dtype of out=: the call is the same on every CPU.
+bool Wide::is_faster_wide(const WideSight& sight, ScalarType low) {
+  return sight.strided_ && (sight.outs_ & ~bit(low)) == 0 &&
+         multiplied_in_float32(low);
+}
+
 std::unique_ptr<Wide> Wide::plan(const WideSight& sight) {
   std::unique_ptr<Wide> made;
   if (C10_LIKELY(
@@ -201,7 +213,7 @@ std::unique_ptr<Wide> Wide::plan(const WideSight& sight) {
       continue;
     }
     const auto low = static_cast<ScalarType>(std::countr_zero(here));
-    if (row.slow && !multiplied_in_float32(low)) {
+    if (row.slow && !is_faster_wide(sight, low)) {
       continue;
     }
     const bool mixed = !complex && (bit(low) & kFloating) != 0 &&

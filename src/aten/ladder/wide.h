@@ -133,6 +133,8 @@ class WideSight {
   const WideRules& rules_;
   unsigned at_ = 0;
   std::uint64_t dtypes_ = 0;  // of tensors that are read
+  std::uint64_t outs_ = 0;    // dtypes of out= tensors
+  bool strided_ = true;       // all of them
   std::uint64_t trues_ = 0;   // arguments that are true, or numbers but 1
   std::optional<at::ScalarType> asked_;
   at::native::ResultTypeState promoted_;  // where complex halves matter
@@ -167,6 +169,7 @@ class Wide {
   };
   static bool makes_complex_halves(const WideSight& sight);
   static bool applies(const WideSight& sight, const WideRules::Rule& rule);
+  static bool is_faster_wide(const WideSight& sight, c10::ScalarType low);
   bool casts(const c10::TensorImpl& plain, const Arg& arg) const;
   c10::ScalarType wide_of(c10::ScalarType dtype) const;
   c10::ScalarType narrow_of(c10::ScalarType dtype) const;

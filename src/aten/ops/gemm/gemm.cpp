@@ -2,6 +2,7 @@
 // mm, bmm, addmm, baddbmm, addbmm, addmv, dot, vdot, _int_mm and the rest of
 // the products.
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 
 #include "aten/ops/op.h"
 #include "attempts/gemm.h"
@@ -38,11 +39,13 @@ npu_reason run_product(NativeSite& site, const Product& product) {
   }
   // Sums of nothing, mixed dtypes and outputs that are inputs are CPU's. So is
   // alpha 0, which there multiplies a NaN for some dtypes and sizes only.
+  // Outputs whose elements share memory are refused there.
   if (const npu_reason why = first_failed(
           {{product.a.numel() > 0 && product.b.numel() > 0, NPU_REASON_SIZE},
            {same_dtype(product.a, product.b) && same_dtype(product.a, out),
             NPU_REASON_DTYPE},
-           {!product.a.is_alias_of(out) && !product.b.is_alias_of(out),
+           {!product.a.is_alias_of(out) && !product.b.is_alias_of(out) &&
+                at::has_internal_overlap(out) != at::MemOverlap::Yes,
             NPU_REASON_ALIAS},
            {suits(product.alpha, out) && suits(product.beta, out) &&
                 !product.alpha.equal(0),
