@@ -30,7 +30,7 @@ constexpr Variable kTable[] = {
      "How many files opennpu pack build compiles at a time."},
     {"NPU_DISABLE_KIND", Type::kList, Group::kCore, "names of kinds, separated by ','", "none",
      "Kinds the driver is not asked for, so that other rungs serve them."},
-    {"NPU_GRAPH_OFF", Type::kList, Group::kCore, "host_calls, numbers, copies, dead, reuse, tiles, separated by ','", "none",
+    {"NPU_GRAPH_OFF", Type::kList, Group::kCore, "host_calls, numbers, copies, dead, reuse, chains, tiles, separated by ','", "none",
      "Parts of graph mode that are left out, to find the one that a difference comes from."},
     {"NPU_FALLBACK", Type::kChoice, Group::kCore, "warn, silent, error", "warn",
      "What happens when an operator runs on the CPU that the profile or driver lacks."},

@@ -334,6 +334,14 @@ bool FrameCopy::remap(
   return true;
 }
 
+std::optional<Ref> FrameCopy::place_of(const void* field) const {
+  const std::ptrdiff_t at = static_cast<const std::byte*>(field) - block_.get();
+  const auto found = std::ranges::find_if(patches_, [&](const Patch& patch) {
+    return static_cast<std::ptrdiff_t>(patch.at) == at;
+  });
+  return found == patches_.end() ? std::nullopt : std::optional(found->ref);
+}
+
 std::vector<BufferId> FrameCopy::buffers() const {
   std::vector<BufferId> found;
   for (const Patch& patch : patches_) {

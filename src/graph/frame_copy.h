@@ -21,6 +21,7 @@ using BufferId = std::uint32_t;
 struct Ref {
   BufferId buffer = 0;
   std::uint64_t offset = 0;
+  bool operator==(const Ref&) const = default;
 };
 
 // How a frame uses a place.
@@ -69,6 +70,9 @@ class FrameCopy {
   // Every place becomes another one; false, and the copy is of no use, when
   // `change` has none for it.
   bool remap(const std::function<std::optional<Ref>(const Ref&)>& change);
+  // The place that a pointer inside frame() leads to, given where the pointer
+  // lies; nothing when it leads to no buffer.
+  std::optional<Ref> place_of(const void* field) const;
   // Buffers it reads or writes, each once.
   std::vector<BufferId> buffers() const;
   // Every place it reads or writes; one may come more than once.

@@ -23,6 +23,7 @@ Switches Switches::read() {
       {"copies", &made.copies},
       {"dead", &made.dead},
       {"reuse", &made.reuse},
+      {"chains", &made.chains},
       {"tiles", &made.tiles}};
   for (const std::string& word : split(*value, ',')) {
     bool known = false;
@@ -37,7 +38,7 @@ Switches Switches::read() {
           NPU_E_INVALID,
           "npu: environment: NPU_GRAPH_OFF names '" + word +
               "', which is no part of graph mode. Allowed, comma separated: "
-              "host_calls, numbers, copies, dead, reuse, tiles.");
+              "host_calls, numbers, copies, dead, reuse, chains, tiles.");
     }
   }
   return made;

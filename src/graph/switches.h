@@ -10,7 +10,8 @@ struct Switches {
   bool copies = true;      // values are computed where they would be copied
   bool dead = true;        // frames nobody needs are left out
   bool reuse = true;       // chains of list frames work in place
-  bool tiles = true;       // they are computed a few entries at a time
+  bool chains = true;      // neighbouring elementwise frames are one program
+  bool tiles = true;       // list frames are computed a few entries at a time
 
   // As the variable says now. Throws for a word that is none of them.
   static Switches read();

@@ -297,6 +297,8 @@ py::dict counts_of(const Replayer& replayer) {
   made["reused"] = counts.last.reused;
   made["tiled"] = counts.last.tiled;
   made["device_graphs"] = counts.last.device_graphs;
+  made["fused"] = counts.last.fused;
+  made["programs"] = counts.last.programs;
   made["arena_bytes"] = counts.last.arena_bytes;
   made["unshared_bytes"] = counts.last.unshared_bytes;
   return made;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "host.h"
 #include "kernels/lists.h"
 #include "kernels/nest.h"
 #include "kernels/program.h"
@@ -37,16 +38,32 @@ npu_status caps(npu_op_caps& out, std::uint32_t flags) {
   return NPU_OK;
 }
 
-// A program that has no kernel is declined, with the operation in the detail.
-npu_status answer(npu_status status, npu_verdict& verdict) {
-  if (status == NPU_E_UNSUPPORTED) {
-    verdict.answer = NPU_VERDICT_NO;
-    verdict.reason = NPU_REASON_NO_KERNEL;
-    std::snprintf(
-        verdict.detail, sizeof(verdict.detail), "an operation of the program");
-    return NPU_OK;
+// Making a program ready takes as long as a few thousand elements: below that
+// separate calls are faster.
+bool is_worth_it(const Program& program, std::int64_t elements) {
+  constexpr std::int64_t kLeast = 20000;
+  return settings.all_kernels || elements * program.operations() >= kLeast;
+}
+
+// A program that has no kernel is declined, and one that is too small.
+npu_status answer(
+    npu_status status,
+    const Program& program,
+    std::int64_t elements,
+    npu_verdict& verdict) {
+  if (status != NPU_OK && status != NPU_E_UNSUPPORTED) {
+    return status;
   }
-  return status;
+  if (status != NPU_OK || !is_worth_it(program, elements)) {
+    verdict.answer = NPU_VERDICT_NO;
+    verdict.reason =
+        status != NPU_OK ? NPU_REASON_NO_KERNEL : NPU_REASON_SLOWER;
+    std::snprintf(
+        verdict.detail,
+        sizeof(verdict.detail),
+        status != NPU_OK ? "an operation of the program" : "few elements");
+  }
+  return NPU_OK;
 }
 
 // ---- tensors ----
@@ -144,7 +161,8 @@ npu_status set_program(
 npu_status program_plan(const npu_call& call, npu_verdict& verdict) {
   TensorOperands operands;
   Program program;
-  return answer(set_program(call, operands, program), verdict);
+  const npu_status status = set_program(call, operands, program);
+  return answer(status, program, operands.nest.numel, verdict);
 }
 
 npu_status program_run(const npu_call& call) {
@@ -262,7 +280,10 @@ npu_status set_program(
 npu_status multi_program_plan(const npu_call& call, npu_verdict& verdict) {
   ListOperands operands;
   Program program;
-  return answer(set_program(call, operands, program), verdict);
+  const npu_status status = set_program(call, operands, program);
+  const std::int64_t elements =
+      status == NPU_OK ? total_elements(*operands.lists[0]) : 0;
+  return answer(status, program, elements, verdict);
 }
 
 npu_status multi_program_run(const npu_call& call) {

@@ -248,6 +248,11 @@ npu_reason FrameRun::queue() {
 
 // ---- the other rungs ----
 
+bool run_in_parts(const npu_call& frame, c10::DeviceIndex device) {
+  PartRunner parts(device);
+  return compose::run(parts, frame);
+}
+
 // Where CPU kernels are the device's own they are better than parts, unless the
 // user switched the kind off.
 bool may_compose(std::uint32_t slot, npu_reason why) {

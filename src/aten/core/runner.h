@@ -48,6 +48,10 @@ class FrameRun {
   std::optional<Mender> mender_;
 };
 
+// Queues a frame as calls of other kinds, planned one by one. False when that
+// is not possible.
+bool run_in_parts(const npu_call& frame, c10::DeviceIndex device);
+
 // Whether rung 3 is worth a try for a kind the driver lacks or declines.
 bool may_compose(std::uint32_t slot, npu_reason why);
 

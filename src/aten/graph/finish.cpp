@@ -3,8 +3,11 @@
 #include <algorithm>
 
 #include "aten/graph/maker.h"
+#include "driver/registry.h"
+#include "graph/chains.h"
 #include "graph/passes.h"
 #include "graph/tiles.h"
+#include "runtime/device.h"
 
 namespace npu::graph {
 namespace {
@@ -12,6 +15,16 @@ namespace {
 // Of one list: what an optimizer reads and writes of it stays in a processor's
 // last cache, and waking threads for each frame costs little beside it.
 constexpr std::uint64_t kTileBytes = 1024 * 1024;
+
+// The plan of a program that the driver takes as it is.
+std::optional<PlanHandle> plan_program(Call& call, std::int32_t device) {
+  const npu_verdict verdict = call.plan(
+      active_driver(), driver_device(static_cast<c10::DeviceIndex>(device)));
+  const bool plain = verdict.answer == NPU_VERDICT_YES &&
+                     verdict.workspace_bytes == 0 &&
+                     verdict.host_workspace_bytes == 0;
+  return plain ? std::optional(call.plan_handle()) : std::nullopt;
+}
 
 }  // namespace
 
@@ -141,6 +154,13 @@ void Recording::Maker::run_passes(const std::vector<BufferId>& returned) {
       move_specs(moved.from, moved.to);
       ++r_.counts_.reused;
     }
+  }
+  if (on_.chains) {
+    const std::vector<std::int32_t> devices(
+        r_.devices_.begin(), r_.devices_.end());
+    const Fused fused = fuse_chains(graph_, movable, devices, plan_program);
+    r_.counts_.fused = fused.frames;
+    r_.counts_.programs = fused.programs;
   }
   if (on_.tiles && is_host_memory(r_.arena_device_)) {
     tile();

@@ -128,6 +128,8 @@ class Recording {
     std::uint32_t reused = 0;
     std::uint32_t tiled = 0;
     std::uint32_t device_graphs = 0;
+    std::uint32_t fused = 0;     // frames that became parts of programs
+    std::uint32_t programs = 0;  // ... and these
     std::uint64_t arena_bytes = 0;
     std::uint64_t unshared_bytes = 0;
   };

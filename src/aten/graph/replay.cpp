@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "aten/core/queue.h"
+#include "aten/core/runner.h"
 #include "aten/graph/maker.h"
 #include "driver/registry.h"
+#include "npu/kinds.h"
 #include "runtime/allocator/allocator.h"
 #include "runtime/error.h"
 #include "runtime/storage.h"
@@ -18,6 +20,10 @@ namespace {
 
 // The driver does not take a frame any more, and nothing of its step ran.
 struct Declined {};
+
+bool is_program(const npu_call& frame) {
+  return frame.slot == NPU_KIND_PROGRAM || frame.slot == NPU_KIND_MULTI_PROGRAM;
+}
 
 // Memory of the arena as a storage, for a run that leaves the recording.
 c10::Storage storage_in(
@@ -78,7 +84,13 @@ class Recording::Replay final : public Launcher {
 
   void frame(const npu_call& frame) override {
     const npu_status status = queue_frame(frame, device_);
-    if (status == NPU_E_UNSUPPORTED && !queued_) {
+    // Operations of a program are those of several steps: none may be left out.
+    if (status == NPU_E_UNSUPPORTED && is_program(frame) &&
+        run_in_parts(frame, device_)) {
+      queued_ = true;
+      return;
+    }
+    if (status == NPU_E_UNSUPPORTED && !queued_ && !is_program(frame)) {
       throw Declined{};
     }
     check_driver(status, frame.label);
