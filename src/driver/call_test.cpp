@@ -141,7 +141,8 @@ TEST(Frames, TooManyOperandsAndWrongOrderAreRefused) {
     other.add_list(npu_list{});
   }
   EXPECT_HAS(
-      test::error_of([&] { other.add_list(npu_list{}); }), "more than 8 lists");
+      test::error_of([&] { other.add_list(npu_list{}); }),
+      "more than 16 lists");
 }
 
 }  // namespace

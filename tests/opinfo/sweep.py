@@ -244,14 +244,13 @@ def run(options, names=()):
     avoid_broken_amx()
     chosen = operators(set(names))
 
-    told = set()
+    told = set(known_failures(options.kernels))
 
     def progress(done, total, rows):
-        for row in rows:
-            case = (row["op"], row["mode"], row["dtype"])
-            if row["failure"] and case not in told:  # a sweep that is cut short says what it found
-                told.add(case)
-                print(" ".join(case) + ": " + row["failure"], file=sys.stderr, flush=True)
+        for row in rows:  # a sweep that is cut short says what it found
+            if row["failure"] and key(row) not in told:
+                told.add(key(row))
+                print(" ".join(key(row)) + ": " + row["failure"], file=sys.stderr, flush=True)
         if sys.stderr.isatty() or done == total or done % 50 == 0:
             failed = sum(bool(row["failure"]) for row in rows)
             print(f"{done}/{total} operators, {failed} failures", file=sys.stderr, flush=True)
