@@ -21,6 +21,7 @@ from op_tools.core.errors import CaptureError
 from op_tools.ditorch_compat.save_op_args import memory_format_of
 
 INPUT = "input.pth"
+DEEPEST = 100  # containers in containers
 LONGEST_RANGE = 1_000_000
 # In our files of gradients: they are the arguments', not those of the result's autograd node.
 OF_ARGUMENTS = "of_arguments"
@@ -76,6 +77,20 @@ def _short_range(*ends: int) -> range:
     return made
 
 
+def _is_too_deep(value: object) -> bool:
+    """Also of what holds itself. Without recursion: where Python's stack ends, the process may end."""
+    waiting = [(value, 0)]
+    while waiting:
+        held, depth = waiting.pop()
+        if depth > DEEPEST:
+            return True
+        if isinstance(held, dict):
+            held = [*held.keys(), *held.values()]
+        if isinstance(held, (list, tuple, set, frozenset)):
+            waiting += [(item, depth + 1) for item in held]
+    return False
+
+
 def _load(path: str) -> dict:
     """The dictionary in a file; CaseError for what is truncated, foreign or would run code."""
     try:
@@ -102,6 +117,8 @@ def _load(path: str) -> dict:
         raise CaseError(f"{path} is no file of a call: it has no `args`")
     if not isinstance(content.get("kwargs") or {}, dict):
         raise CaseError(f"{path}: `kwargs` is no dictionary")
+    if _is_too_deep(content):
+        raise CaseError(f"{path}: its values are nested too deeply")
     return content
 
 
@@ -128,15 +145,10 @@ def load(folder: str) -> Case:
     name = content.get("name") or _name_in(folder)
     if not isinstance(name, str):
         raise CaseError(f"{os.path.join(folder, INPUT)} does not say which operator it is of")
-    try:
-        args, kwargs = (
-            transform_contrainer(part, memory_format_of)
-            for part in (tuple(content["args"]), dict(content.get("kwargs") or {}))
-        )
-    except RecursionError:
-        raise CaseError(
-            f"{os.path.join(folder, INPUT)}: its values are nested too deeply"
-        ) from None
+    args, kwargs = (
+        transform_contrainer(part, memory_format_of)
+        for part in (tuple(content["args"]), dict(content.get("kwargs") or {}))
+    )
     case = Case(folder, name, args, kwargs)
     output = _optional(case, "output")
     case.output = None if output is None else tuple(output["args"])
