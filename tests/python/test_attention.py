@@ -4,6 +4,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+import torch_npu
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 pytestmark = pytest.mark.machines
@@ -39,6 +40,8 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda o: ",".join(o) or "plain")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_equal_to_cpu(dtype, options):
+    if dtype is torch.bfloat16 and torch_npu._C._half_products()["bfloat16"][0]:
+        pytest.skip("this CPU multiplies bfloat16 slowly: in float32 then (test_half_products.py)")
     for got, expected in zip(
         run("npu", dtype, **options), run("cpu", dtype, **options), strict=True
     ):
