@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -19,6 +20,7 @@
 
 #include "driver/services.h"
 #include "runtime/device.h"
+#include "runtime/parallel.h"
 
 namespace npu {
 namespace {
@@ -93,11 +95,17 @@ Running& running() {
   return *instance;
 }
 
+// Of the thread that began a backward pass last.
+std::atomic<int> wanted_threads{0};
+// 0 on every thread but the engine's for our devices.
+thread_local int used_threads = 0;
+
 void thread_body(
     Engine& engine,
     c10::DeviceIndex device,
     const std::shared_ptr<ReadyQueue>& queue) {
   exchange_device_unchecked(device);
+  used_threads = thread_count();
   engine.thread_init(device, queue, /*should_increment=*/true);
   // thread_init has released its Python thread state by now; the engine's own
   // count is decremented before that, so it is not enough.
@@ -175,6 +183,26 @@ void start_autograd_threads(c10::DeviceIndex devices) {
 
 void run_backward_on_this_thread() noexcept {
   c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+}
+
+void note_thread_count_of_caller() noexcept {
+  if (used_threads == 0) {
+    const int threads = thread_count();
+    if (wanted_threads.load(std::memory_order_relaxed) != threads) {
+      wanted_threads.store(threads, std::memory_order_relaxed);
+    }
+  }
+}
+
+void follow_thread_count_of_caller() noexcept {
+  if (used_threads == 0) {
+    return;
+  }
+  const int wanted = wanted_threads.load(std::memory_order_relaxed);
+  if (wanted != used_threads && wanted != 0) {
+    renew_thread_count();
+    used_threads = wanted;
+  }
 }
 
 void stop_autograd_threads() noexcept {

@@ -25,6 +25,14 @@ void start_autograd_threads(c10::DeviceIndex devices);
 // set_multithreading_enabled(True) undoes it.
 void run_backward_on_this_thread() noexcept;
 
+// The count of CPU threads is each thread's own: a device thread keeps the one
+// it began with, so torch.set_num_threads after the first backward would not
+// reach the CPU kernels that a backward pass runs there. These two carry it
+// over. From the guard: the engine asks for the caller's stream as a pass
+// begins, and switches to a node's stream before it runs the node.
+void note_thread_count_of_caller() noexcept;
+void follow_thread_count_of_caller() noexcept;
+
 // Without the GIL, which the threads need to end. In a forked child, where they
 // do not exist, only clears the list of them.
 void stop_autograd_threads() noexcept;

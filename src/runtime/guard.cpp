@@ -43,6 +43,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 
   c10::Stream getStream(c10::Device device) const override {
+    note_thread_count_of_caller();
     return current_stream(device.index());
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
@@ -56,6 +57,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return stream_from_pool(priority, device.index());
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
+    follow_thread_count_of_caller();
     const c10::Stream previous = current_stream(stream.device_index());
     set_current_stream(stream);
     return previous;

@@ -48,6 +48,14 @@ void parallel_ranges(
   at::parallel_for(0, n, std::max<std::int64_t>(grain, 1), run);
 }
 
+int thread_count() {
+  return at::get_num_threads();
+}
+
+void renew_thread_count() {
+  at::init_num_threads();
+}
+
 void lend_torch_threads() noexcept {
   set_parallel_for(&torch_parallel_for);
 }

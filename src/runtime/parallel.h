@@ -18,4 +18,10 @@ void parallel_ranges(
 // From now on services->parallel_for runs on at::parallel_for.
 void lend_torch_threads() noexcept;
 
+// How many threads a call of this thread may use.
+int thread_count();
+
+// Makes it what torch.set_num_threads was given last, on whichever thread.
+void renew_thread_count();
+
 }  // namespace npu
