@@ -39,6 +39,10 @@ const Types kTypes = {
     ActivityType::GPU_USER_ANNOTATION,
     ActivityType::PRIVATEUSE1_RUNTIME};
 
+// Arrows' numbers are unique in a trace. CUPTI counts a process' CUDA calls
+// from 1, and both are in the trace where torch has a GPU too.
+constexpr std::uint32_t kFirstFlow = 1u << 30;
+
 ActivityType type_of(const Record& record) {
   switch (record.kind) {
     case Record::kKernel:
@@ -155,10 +159,10 @@ class Session final : public libkineto::IActivityProfilerSession {
     buffer_->span = libkineto::TraceSpan(start, end, "npu");
     buffer_->gpuOpCount = 0;
     Ranges ranges;
-    std::uint32_t flow = 0;
+    std::uint32_t flow = kFirstFlow;
     for (const Record& record : records_) {
       if (record.launched_ns >= start && record.launched_ns <= end) {
-        add_work(logger, record, linked, ++flow);
+        add_work(logger, record, linked, flow++);
         ranges.see(record);
       }
     }

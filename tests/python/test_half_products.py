@@ -196,7 +196,7 @@ print(json.dumps([torch.npu.memory_allocated() - before, torch.npu.max_memory_al
 
 
 def test_a_wrong_setting_is_refused(run_python):
-    code = "import torch; x = torch.ones(64, 64, dtype=torch.float16, device='npu'); x @ x"
+    code = "import torch, torch_npu; x = torch.ones(64, 64).npu().half(); x @ x"
     done = run_python(code, check=False, NPU_HALF_PRODUCTS="fast")
     assert done.returncode == 1
     assert "NPU_HALF_PRODUCTS='fast' is not allowed. Allowed: auto, cpu, float32" in done.stderr
