@@ -28,7 +28,7 @@ ALLOWED = {
     "src/profiler": ("npu/", "driver/", "runtime/", "profiler/", "c10/", "torch/csrc/profiler/"),
     "src/dist": (
         "npu/", "driver/", "runtime/", "profiler/", "dist/", "c10/", "ATen/", "torch/csrc/distributed/",
-        "torch/csrc/profiler/combined_traceback.h",
+        "torch/csrc/profiler/combined_traceback.h", "torch/library.h",
     ),
     "src/aten": (
         "npu/", "driver/", "compose/", "graph/", "runtime/", "profiler/", "aten/", "torch_npu/", "c10/", "ATen/",

@@ -141,7 +141,7 @@ def all_moves(rank, size, dtype):
     same(got, every[1])
     outputs = [torch.empty_like(mine) for _ in range(size)]
     dist.all_gather(outputs, mine)
-    for output, wanted in zip(outputs, every):
+    for output, wanted in zip(outputs, every, strict=True):
         same(output, wanted)
     whole = torch.empty(3 * size, 5, dtype=dtype, device="npu")
     dist.all_gather_into_tensor(whole, mine)
@@ -173,7 +173,7 @@ def all_moves(rank, size, dtype):
     same(got, torch.cat(wanted))
     lists = [torch.empty_like(mine) for _ in range(size)]
     dist.all_to_all(lists, [mine.clone() for _ in range(size)])
-    for output, wanted in zip(lists, every):
+    for output, wanted in zip(lists, every, strict=True):
         same(output, wanted)
 
 
@@ -259,6 +259,15 @@ def test_groups_and_meshes(four):
     four.run(groups)
 
 
+def test_check_for_nan():
+    """An operator of c10d that is no collective runs as every other."""
+    if not hasattr(torch.ops.c10d, "check_for_nan"):
+        pytest.skip("this torch has no such operator")
+    torch.ops.c10d.check_for_nan(torch.ones(3, device="npu"))
+    with pytest.raises(RuntimeError, match="NaN"):
+        torch.ops.c10d.check_for_nan(torch.tensor([1.0, float("nan")], device="npu"))
+
+
 def wrong_arguments(rank, size):
     x = torch.ones(4, device="npu")
     with pytest.raises(ValueError, match=r"ReduceOp\.BAND is not defined for Float"):
@@ -278,6 +287,8 @@ def wrong_arguments(rank, size):
             dist.all_reduce(x)
     with pytest.raises(ValueError, match="dense"):
         dist.all_reduce(torch.eye(3, device="npu").to_sparse())
+    with pytest.raises(ValueError, match="dense"):
+        dist.broadcast(torch.eye(3, device="npu").to_sparse_csr(), 0)
     with pytest.raises(ValueError, match="elements share memory"):
         dist.all_reduce(torch.ones(3, device="npu").expand(2, 3))
     # Rank 0 sends one row too many to rank 1.

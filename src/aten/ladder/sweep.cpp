@@ -54,12 +54,6 @@ void fall_back(
   if (C10_UNLIKELY(!entry.has_kernel(pair.cpu))) {
     refuse(op, pair);
   }
-  // On the CPU a collective would change a copy.
-  TORCH_CHECK_VALUE(
-      op.operator_name().name.rfind("c10d::", 0) != 0,
-      "hccl: ",
-      full_name(op.operator_name()),
-      " takes dense npu tensors. Give it tensor.to_dense().");
   if (pair.npu == DispatchKey::SparsePrivateUse1 ||
       pair.npu == DispatchKey::SparseCsrPrivateUse1) {
     note_sparse(entry.label);
