@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch_npu._C: which cores the calling thread may run on, and which threads
-// share work.
+// torch_npu._C: which cores the calling thread may run on.
 #include <pybind11/stl.h>
 #include <sched.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
-#include <mutex>
-#include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "driver/status.h"
 #include "python/bindings.h"
-#include "runtime/parallel.h"
 
 namespace py = pybind11;
 
@@ -60,18 +54,6 @@ void set_affinity(const std::vector<int>& cores) {
   set_cores(set);
 }
 
-// How many threads take part in work of `n` items.
-std::size_t threads_of_ranges(std::int64_t n) {
-  std::mutex mutex;
-  std::set<std::thread::id> seen;
-  const py::gil_scoped_release no_gil;
-  parallel_ranges(n, 1, [&](std::int64_t, std::int64_t) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    seen.insert(std::this_thread::get_id());
-  });
-  return seen.size();
-}
-
 }  // namespace
 
 void bind_affinity(py::module_& m) {
@@ -79,7 +61,6 @@ void bind_affinity(py::module_& m) {
   m.def("_npu_set_thread_affinity", &set_affinity);
   // -1, -1: as the process was started.
   m.def("_npu_set_thread_affinity", [](int, int) { set_cores(first_cores()); });
-  m.def("_threads_of_ranges", &threads_of_ranges, py::arg("n"));
   m.def("_npu_reset_thread_affinity", [] { set_cores(first_cores()); });
 }
 

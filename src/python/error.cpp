@@ -11,7 +11,6 @@ void bind_error(py::module_& m) {
   m.def("_error_line", [](int module, int code) {
     return error_line(static_cast<Module>(module), static_cast<Code>(code));
   });
-  m.def("_warnings_enabled", &warnings_enabled);
 }
 
 }  // namespace npu

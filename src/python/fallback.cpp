@@ -3,7 +3,6 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "aten/core/recorder.h"
 #include "aten/core/site.h"
 #include "aten/ladder/half_products.h"
 #include "aten/ladder/host_function.h"
@@ -200,8 +199,6 @@ py::list composed_kinds() {
 }  // namespace
 
 void bind_fallback(py::module_& m) {
-  m.def("_start_work_log", &start_work_log);
-  m.def("_take_work_log", &take_work_log);
   m.def("_native_calls", &native_calls);
   m.def("_cpu_work", &cpu_work);
   m.def("_device_is_cpu", [] { return active_driver().device_is_cpu(); });
