@@ -142,9 +142,12 @@ class Overload:
         if self.operator.options.composite:
             return [f"  return at::{self.composite_key()}::{name}({arguments});"]
         if self.exported:
+            call = f"why, static_cast<Cpu*>(&at::cpu::{name}), {arguments}"
+            other = ["  if (chosen < 0) {", f"    return site.cpu_without_code({call});", "  }"]
             return [
                 f"  using Cpu = {signature};",
-                f"  return site.cpu(why, static_cast<Cpu*>(&at::cpu::{name}), {arguments});",
+                *(other if self.chosen_by() else []),
+                f"  return site.cpu({call});",
             ]
         if self.form == "kFunctional" or self.returns == "void":
             return [f"  return site.cpu_boxed<{self.returns}>(why, {arguments});"]

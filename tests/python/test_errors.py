@@ -96,3 +96,18 @@ def test_bad_switch_is_named():
         """,
         TORCH_NPU_COMPACT_ERROR_OUTPUT="yes",
     )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.div(x, 2, rounding_mode="test"),
+        lambda x: x.div_(x, rounding_mode="test"),
+        lambda x: torch.div(x, x, rounding_mode="test", out=torch.empty_like(x)),
+    ],
+    ids=["number", "in place", "out"],
+)
+def test_a_rounding_mode_that_does_not_exist(call):
+    with pytest.raises(RuntimeError, match="to be one of None, 'trunc', or 'floor'") as caught:
+        call(torch.ones(3, device="npu"))
+    assert str(caught.value).splitlines()[-1].endswith("ERR01001 OPS invalid parameter")

@@ -2,12 +2,23 @@
 // From a site to the CPU rungs.
 #include "aten/ladder/native.h"
 
+#include <typeinfo>
+
 #include "aten/ladder/run.h"
+#include "runtime/error.h"
 
 namespace npu {
 
 void NativeSite::run_boxed(npu_reason why, torch::jit::Stack* stack) {
   ladder::run_on_cpu(entry(), c10::DispatchKey::CPU, stack, why);
+}
+
+void NativeSite::raise_with_parameter_line(const c10::Error& error) {
+  if (typeid(error) != typeid(c10::Error)) {
+    throw;
+  }
+  throw c10::Error(
+      {__func__, __FILE__, __LINE__}, error.msg() + ops_error(Code::kParam));
 }
 
 ladder::Entry& NativeSite::entry() {

@@ -45,6 +45,18 @@ class NativeSite : public Site {
         entry(), why, fn, std::forward<Args>(args)...);
   }
 
+  // The same where an argument has a value that no code stands for. PyTorch may
+  // refuse it; its error then ends with torch_npu's line about parameters.
+  template <class R, class... Args>
+  R cpu_without_code(
+      npu_reason why, R (*fn)(Args...), std::type_identity_t<Args>... args) {
+    try {
+      return cpu(why, fn, std::forward<Args>(args)...);
+    } catch (const c10::Error& error) {
+      raise_with_parameter_line(error);
+    }
+  }
+
   // The same for an operator that is composite on the CPU: boxed.
   template <class R, class... Args>
   R cpu_boxed(npu_reason why, Args&&... args) {
@@ -61,6 +73,8 @@ class NativeSite : public Site {
 
  private:
   void run_boxed(npu_reason why, torch::jit::Stack* stack);
+  // Only inside a handler: errors of other types go on as they are.
+  [[noreturn]] static void raise_with_parameter_line(const c10::Error& error);
 
   std::atomic<ladder::Entry*> entry_{nullptr};
 };
