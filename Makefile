@@ -165,6 +165,7 @@ lint: setup ## what CI checks of style and layers
 	@$(PY) -m ruff check -q . && $(PY) -m ruff format -q --check .
 	@$(PY) scripts/check_layers.py
 	@$(PY) scripts/check_unity.py
+	@$(PY) scripts/check_size.py
 
 clean: ## remove build/ and dist/ (not .venv)
 	@rm -rf build dist
