@@ -25,11 +25,11 @@ START = "import sys; sys.path[0] = {0!r}; import template_process; template_proc
 
 
 class Template:
-    """The process that is forked, one for each process that asks."""
+    """The process that is forked, one for each process that asks; `env`: what it reads at its start."""
 
-    def __init__(self):
+    def __init__(self, env=None):
         ours, theirs = socket.socketpair()
-        self.environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        self.environment = {**(env or os.environ), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         self.process = subprocess.Popen(
             [sys.executable, "-c", START.format(str(Path(__file__).parent), theirs.fileno())],
             pass_fds=[theirs.fileno()],

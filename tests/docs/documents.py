@@ -24,7 +24,18 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parent.parent))
+
+from fork_commands import Commands
+
 ANY = "..."
+# Commands of the documents, and the modules they are.
+COMMANDS = {
+    "python": "",
+    "op-tools": "op_tools",
+    "opennpu": "opennpu",
+    "torchrun": "torch.distributed.run",
+}
 HOME = "/home/you"  # what documents call the folder their commands run in
 _MARK = "--- end of a command ---"
 _LOOSE = (  # what differs from run to run, and what stands for it
@@ -121,14 +132,6 @@ class Session:
         self.work, tools, site = folder / "work", folder / "bin", folder / "site"
         self.work.mkdir()
         tools.mkdir()
-        for name, module in (
-            ("python", ""),
-            ("op-tools", "-m op_tools"),
-            ("opennpu", "-m opennpu"),
-            ("torchrun", "-m torch.distributed.run"),
-        ):
-            (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
-            (tools / name).chmod(0o755)
         ours = ("OP_", "NPU_", "DITORCH_", "AUTOCOMPARE_", "PYTHON", "TORCH_", "RANK")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         self.env["PATH"] = f"{tools}:{self.env.get('PATH', '')}"
@@ -144,6 +147,10 @@ class Session:
             (about / "METADATA").write_text("Metadata-Version: 2.1\nName: opennpu\nVersion: 0\n")
             entry = "[torch.backends]\ntorch_npu = torch_npu:_autoload\n"
             (about / "entry_points.txt").write_text(entry)
+
+        self.commands = Commands(self.env)
+        for name, module in COMMANDS.items():
+            self.commands.write(tools / name, *(("-m", module) if module else ()))
 
     def _shell(self, script: str) -> subprocess.CompletedProcess:
         command = ["timeout", "900", "bash", "-c", script]
@@ -175,7 +182,10 @@ class Session:
 
 def check(path: Path, folder: Path) -> list[tuple[Command, list[str]]]:
     session = Session(folder)
-    return [wrong for block in blocks(path.read_text()) for wrong in session.run(block)]
+    try:
+        return [wrong for block in blocks(path.read_text()) for wrong in session.run(block)]
+    finally:
+        session.commands.close()
 
 
 def describe(path: Path, wrong: list[tuple[Command, list[str]]]) -> str:

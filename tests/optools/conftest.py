@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tools run on plain cpu tensors and on an accelerator; no test leaves a tap behind."""
 
+import os
+from types import SimpleNamespace
+
+import op_tools
 import pytest
-from op_tools import _C
+import torch
+from fork_commands import Commands
+from op_tools import _C, captures
 from op_tools.core import options
 from op_tools.core.op_tool import OpTool
+from op_tools.runs import script_runs
 from optools_devices import ACCELERATORS, DEVICES
 from optools_helpers import kernel, wrong_gelu
 
@@ -65,6 +72,32 @@ def sound_tools(request, monkeypatch):
         assert failures, "marked broken_tool, and no tool failed"
     else:
         assert not failures, failures
+
+
+@pytest.fixture(scope="session")
+def forked_python(tmp_path_factory):
+    """A command `python` whose processes are forks of one that has imported torch."""
+    commands = Commands(dict(os.environ))
+    path = tmp_path_factory.mktemp("bin") / "python"
+    commands.write(path)
+    yield str(path)
+    commands.close()
+
+
+@pytest.fixture
+def forked_runs(forked_python, monkeypatch):
+    """Scripts that the tools run again and again are forks."""
+    monkeypatch.setattr(script_runs, "sys", SimpleNamespace(executable=forked_python))
+
+
+@pytest.fixture
+def whole():
+    """A capture of one call; (its folder, its argument)."""
+    tool = op_tools.OpCapture()
+    with tool:
+        torch.arange(6.0).sin()
+    sin = next(record for record in captures.open(tool.folder) if record.op == "aten::sin")
+    return tool.folder, sin.args[0]
 
 
 @pytest.fixture

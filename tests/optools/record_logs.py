@@ -17,6 +17,13 @@ class Ext:
         self.code, self.value = code, value
 
 
+def tensor(ref, **other):
+    """The value of one call's argument (fixture `whole`), with some of its fields others."""
+    held = {"d": "float32", "v": "cpu", "s": [6], "t": [1], "f": 0}
+    held.update(h=bytes.fromhex(ref.hash), n=ref.nbytes)
+    return Ext(1, {**held, **other})
+
+
 def pack(value):
     """MessagePack, in its longest forms."""
     if value is None:

@@ -12,29 +12,13 @@ from op_tools import captures
 from op_tools.captures import judging
 from op_tools.cli import main
 from op_tools.core import untrusted_worker
-from record_logs import Ext, append, frames_of, write_log, write_payloads
+from record_logs import Ext, append, frames_of, tensor, write_log, write_payloads
 
 SIN = ["op", 1, "aten::sin", "aten::sin(Tensor self) -> Tensor"]
 OTHER_SIN = ["op", 77, *SIN[2:]]
 
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
-
-
-@pytest.fixture
-def whole():
-    """A capture of one call; (its folder, its argument)."""
-    tool = op_tools.OpCapture()
-    with tool:
-        torch.arange(6.0).sin()
-    sin = next(record for record in captures.open(tool.folder) if record.op == "aten::sin")
-    return tool.folder, sin.args[0]
-
-
-def tensor(ref, **other):
-    held = {"d": "float32", "v": "cpu", "s": [6], "t": [1], "f": 0}
-    held.update(h=bytes.fromhex(ref.hash), n=ref.nbytes)
-    return Ext(1, {**held, **other})
 
 
 def record(number, *args):

@@ -13,6 +13,9 @@ from op_tools.runs import script_runs
 from op_tools.runs.bisecting import bisect
 from optools_helpers import output
 
+# Real interpreters run the same in docs/tools.md.
+pytestmark = pytest.mark.usefixtures("forked_runs")
+
 SCRIPT = """
 import sys
 import warnings

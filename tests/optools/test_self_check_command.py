@@ -7,6 +7,8 @@ import pytest
 from op_tools.cli import main, self_check_command
 from optools_devices import DEVICES
 
+pytestmark = pytest.mark.usefixtures("forked_runs")
+
 SCRIPT = """
 import sys
 import torch

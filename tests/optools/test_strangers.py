@@ -22,7 +22,7 @@ from op_tools.cli import main
 from op_tools.ditorch_compat import ditorch_folders
 from op_tools.save_op_args import write_args
 from optools_helpers import output
-from record_logs import Ext, append, frame, write_log
+from record_logs import Ext, append, frame, tensor, write_log
 
 SIN = ["op", 77, "aten::sin", "aten::sin(Tensor self) -> Tensor"]
 # Clears the screen, sets a title, turns the text round, and comes back to the line's beginning.
@@ -30,22 +30,6 @@ PAINT = "\x1b[2J\x1b]0;owned\x07\u202e\x9b31mred\r"
 RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
-
-
-@pytest.fixture
-def whole():
-    """A capture of one call; (its folder, its argument)."""
-    tool = op_tools.OpCapture()
-    with tool:
-        torch.arange(6.0).sin()
-    sin = next(record for record in captures.open(tool.folder) if record.op == "aten::sin")
-    return tool.folder, sin.args[0]
-
-
-def tensor(ref, **other):
-    held = {"d": "float32", "v": "cpu", "s": [6], "t": [1], "f": 0}
-    held.update(h=bytes.fromhex(ref.hash), n=ref.nbytes)
-    return Ext(1, {**held, **other})
 
 
 def call_of(folder, number):
