@@ -107,3 +107,11 @@ def compare(
             break
     assert best is not None
     return best
+
+
+def against_cpu(make: Callable[[str], Callable[[], object]], count: int) -> tuple[Ratio, Ratio]:
+    """(A/A, npu against CPU) of what `make(device)` gives to call."""
+    ours, theirs, again = (make(device) for device in ("npu", "cpu", "cpu"))
+    for fn in (ours, theirs, again):
+        timed(fn, 3)
+    return compare(ours, theirs, again, count)

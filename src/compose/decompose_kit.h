@@ -14,21 +14,12 @@
 
 #include "compose/compose.h"
 #include "compose/tensor.h"
+#include "compose/test_driver.h"
 #include "driver/driver.h"
 #include "npu/kinds.h"
 #include "npu/validate.h"
 
 namespace npu::compose {
-
-inline Driver& host() {
-  static Driver* driver = [] {
-    ::setenv("NPU_HOST_KERNELS", "all", 1);
-    Driver* loaded = Driver::load(NPU_HOST_DRIVER);
-    loaded->device().open(0);
-    return loaded;
-  }();
-  return *driver;
-}
 
 inline npu_stream stream() {
   static npu_stream made = [] {

@@ -7,20 +7,13 @@
 #include <cstdlib>
 #include <vector>
 
+#include "compose/test_driver.h"
 #include "driver/build_call.h"
 
 namespace npu {
 namespace {
 
-Driver& host() {
-  static Driver* driver = [] {
-    ::setenv("NPU_HOST_KERNELS", "all", 1);
-    Driver* loaded = Driver::load(NPU_HOST_DRIVER);
-    loaded->device().open(0);
-    return loaded;
-  }();
-  return *driver;
-}
+using compose::host;
 
 void run(Call& call) {
   npu_stream stream = nullptr;

@@ -24,11 +24,6 @@ namespace {
 constexpr std::uint64_t kMagic = 0x6f70656e6e707532;  // also says the layout
 constexpr std::uint64_t kKept = 4;                    // calls a slot remembers
 
-struct Entry {
-  std::atomic<std::uint64_t> call;  // 0 while it is being written
-  char text[Board::kText];
-};
-
 // Fields of /proc/<pid>/stat after the name, which may hold anything.
 struct Process {
   char state = 0;
@@ -89,6 +84,10 @@ void futex(
 }  // namespace
 
 struct Board::Slot {
+  struct Entry {
+    std::atomic<std::uint64_t> call;  // 0 while it is being written
+    char text[Board::kText];
+  };
   std::atomic<std::int64_t> pid;
   std::atomic<std::uint64_t> started;
   std::atomic<std::uint64_t> last;  // call it arrived at last
@@ -141,23 +140,30 @@ std::vector<std::int64_t> Board::counts(int rank, std::uint64_t call) const {
   return found;
 }
 
-std::unique_ptr<Board> Board::make(int size) {
+std::unique_ptr<Board> Board::map(int descriptor, int size) {
   const std::size_t bytes = bytes_for(size);
-  const int descriptor = ::memfd_create("npu-group", MFD_CLOEXEC);
-  if (descriptor < 0) {
-    return nullptr;
-  }
-  void* memory = MAP_FAILED;
-  if (::ftruncate(descriptor, static_cast<off_t>(bytes)) == 0) {
-    memory = ::mmap(
-        nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  }
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (memory == MAP_FAILED) {
     ::close(descriptor);
     return nullptr;
   }
-  std::unique_ptr<Board> board(new Board(descriptor, memory, bytes, size));
-  board->page_->magic.store(kMagic);
+  return std::unique_ptr<Board>(new Board(descriptor, memory, bytes, size));
+}
+
+std::unique_ptr<Board> Board::make(int size) {
+  const int descriptor = ::memfd_create("npu-group", MFD_CLOEXEC);
+  if (descriptor < 0) {
+    return nullptr;
+  }
+  if (::ftruncate(descriptor, static_cast<off_t>(bytes_for(size))) != 0) {
+    ::close(descriptor);
+    return nullptr;
+  }
+  std::unique_ptr<Board> board = map(descriptor, size);
+  if (board != nullptr) {
+    board->page_->magic.store(kMagic);
+  }
   return board;
 }
 
@@ -178,20 +184,16 @@ std::unique_ptr<Board> Board::open(const std::string& address, int size) {
   if (descriptor < 0) {
     return nullptr;
   }
-  const std::size_t bytes = bytes_for(size);
   struct stat known {};
-  void* memory = MAP_FAILED;
-  if (::fstat(descriptor, &known) == 0 &&
-      static_cast<std::size_t>(known.st_size) == bytes) {
-    memory = ::mmap(
-        nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  }
-  if (memory == MAP_FAILED) {
+  if (::fstat(descriptor, &known) != 0 ||
+      static_cast<std::size_t>(known.st_size) != bytes_for(size)) {
     ::close(descriptor);
     return nullptr;
   }
-  std::unique_ptr<Board> board(new Board(descriptor, memory, bytes, size));
-  return board->page_->magic.load() == kMagic ? std::move(board) : nullptr;
+  std::unique_ptr<Board> board = map(descriptor, size);
+  return board != nullptr && board->page_->magic.load() == kMagic
+             ? std::move(board)
+             : nullptr;
 }
 
 std::string Board::fitting(const std::string& text) {
@@ -223,7 +225,7 @@ void Board::arrive(
   for (std::size_t i = 0; i < counts.size(); ++i) {
     counts_at(rank, call)[i].store(counts[i]);
   }
-  Entry& entry = mine.entries[call % kKept];
+  Slot::Entry& entry = mine.entries[call % kKept];
   entry.call.store(0);
   const std::size_t n = std::min(text.size(), kText - 1);
   std::memcpy(entry.text, text.data(), n);
@@ -242,7 +244,8 @@ Board::Peer Board::look(int rank, std::uint64_t call) const {
   peer.pid = theirs.pid.load();
   peer.call = theirs.last.load();
   peer.here = peer.call >= call;
-  const Entry& entry = theirs.entries[(peer.here ? call : peer.call) % kKept];
+  const Slot::Entry& entry =
+      theirs.entries[(peer.here ? call : peer.call) % kKept];
   char text[kText];
   std::memcpy(text, entry.text, kText);
   text[kText - 1] = 0;

@@ -68,6 +68,8 @@ class Board {
   struct Slot;
   struct Page;
   Board(int descriptor, void* memory, std::size_t bytes, int size);
+  // Takes the descriptor: closed where it cannot be mapped.
+  static std::unique_ptr<Board> map(int descriptor, int size);
   Slot& slot(int rank) const;
   std::atomic<std::int64_t>* counts_at(int rank, std::uint64_t call) const;
   static std::size_t bytes_for(int size);

@@ -158,8 +158,8 @@ WorkPtr ProcessGroupHccl::reduce(
                        here,
                        root = static_cast<int>(o.rootRank)](Arguments& a) {
       DriverPlan plan;
-      at::Tensor& tensor = a.placed(mine);
-      add_reduce(plan, reduction, tensor, here ? &tensor : nullptr, root);
+      at::Tensor& placed = a.placed(mine);
+      add_reduce(plan, reduction, placed, here ? &placed : nullptr, root);
       return plan;
     };
   }

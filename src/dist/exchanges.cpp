@@ -94,6 +94,57 @@ std::function<DriverPlan(Arguments&)> rooted(
   };
 }
 
+void check_lists(
+    std::size_t given,
+    int rank,
+    int64_t root,
+    const char* name,
+    const char* what) {
+  TORCH_CHECK_VALUE(
+      given == (rank == root ? 1 : 0),
+      "hccl: ",
+      name,
+      ": rank ",
+      root,
+      " gives one list of ",
+      what,
+      ", the others none; rank ",
+      rank,
+      " gave ",
+      given,
+      ".");
+}
+
+void check_elements(
+    const at::Tensor& other,
+    const at::Tensor& own,
+    const char* name,
+    const char* what,
+    const char* own_what) {
+  TORCH_CHECK_VALUE(
+      other.numel() == own.numel(),
+      "hccl: ",
+      name,
+      ": an ",
+      what,
+      " has ",
+      other.numel(),
+      " elements, the ",
+      own_what,
+      " ",
+      own.numel(),
+      ".");
+}
+
+// One list of the `size` tensors after the rank's own; none where size is 0.
+std::vector<Tensors> lists_of(Arguments& arguments, std::size_t own, int size) {
+  std::vector<Tensors> lists(size > 0 ? 1 : 0);
+  for (int r = 0; r < size; ++r) {
+    lists[0].push_back(arguments.bytes(own + 1 + static_cast<std::size_t>(r)));
+  }
+  return lists;
+}
+
 }  // namespace
 
 WorkPtr ProcessGroupHccl::allgather(
@@ -130,25 +181,22 @@ WorkPtr ProcessGroupHccl::allgather(
       [gloo = shared_->gloo, from, to, even, rank = rank_, size = size_](
           Job& job) {
         auto& arguments = job.arguments;
-        const at::Tensor input = arguments.bytes(from);
+        const at::Tensor own = arguments.bytes(from);
         if (!even) {  // Gloo's has one size for all
           for (int r = 0; r < size; ++r) {
             at::Tensor part = arguments.bytes(to + static_cast<std::size_t>(r));
             if (r == rank) {
-              part.copy_(input);
+              part.copy_(own);
             }
             gloo_broadcast(*gloo, part, r, job.deadline);
           }
           return;
         }
-        if (input.numel() == 0) {
+        if (own.numel() == 0) {
           return;
         }
-        std::vector<Tensors> all(1);
-        for (int r = 0; r < size; ++r) {
-          all[0].push_back(arguments.bytes(to + static_cast<std::size_t>(r)));
-        }
-        Tensors one{input};
+        std::vector<Tensors> all = lists_of(arguments, from, size);
+        Tensors one{own};
         gloo->allgather(
                 all, one, options_for<c10d::AllgatherOptions>(job.deadline))
             ->wait();
@@ -252,16 +300,7 @@ WorkPtr ProcessGroupHccl::gather(
   const at::Tensor& input = only(inputs, "gather");
   check_root(o.rootRank, size_, "gather");
   const bool here = rank_ == o.rootRank;
-  TORCH_CHECK_VALUE(
-      here ? outputs.size() == 1 : outputs.empty(),
-      "hccl: gather: rank ",
-      o.rootRank,
-      " gives one list of outputs, the "
-      "others none; rank ",
-      rank_,
-      " gave ",
-      outputs.size(),
-      ".");
+  check_lists(outputs.size(), rank_, o.rootRank, "gather", "outputs");
   const auto made =
       job(OpType::GATHER,
           text_of(c10::str("gather to rank ", o.rootRank), input),
@@ -272,35 +311,24 @@ WorkPtr ProcessGroupHccl::gather(
     check_count(outputs[0].size(), size_, "gather");
     for (const auto& output : outputs[0]) {
       check_same(input, output, "gather");
-      TORCH_CHECK_VALUE(
-          output.numel() == input.numel(),
-          "hccl: gather: an output has ",
-          output.numel(),
-          " elements, the input ",
-          input.numel(),
-          ".");
+      check_elements(output, input, "gather", "output", "input");
       made->arguments.write(output);
     }
   }
-  made->body =
-      [gloo = shared_->gloo, from, here, root = o.rootRank, size = size_](
-          Job& job) {
-        Tensors one{job.arguments.bytes(from)};
-        if (one[0].numel() == 0) {
-          return;
-        }
-        std::vector<Tensors> all;
-        if (here) {
-          all.emplace_back();
-          for (int r = 0; r < size; ++r) {
-            all[0].push_back(
-                job.arguments.bytes(from + 1 + static_cast<std::size_t>(r)));
-          }
-        }
-        auto options = options_for<c10d::GatherOptions>(job.deadline);
-        options.rootRank = root;
-        gloo->gather(all, one, options)->wait();
-      };
+  made->body = [gloo = shared_->gloo,
+                from,
+                here,
+                root = o.rootRank,
+                size = size_](Job& job) {
+    Tensors one{job.arguments.bytes(from)};
+    if (one[0].numel() == 0) {
+      return;
+    }
+    std::vector<Tensors> all = lists_of(job.arguments, from, here ? size : 0);
+    auto options = options_for<c10d::GatherOptions>(job.deadline);
+    options.rootRank = root;
+    gloo->gather(all, one, options)->wait();
+  };
   made->on_driver =
       rooted(from, true, rank_, size_, static_cast<int>(o.rootRank));
   return start(made, here ? outputs[0] : Tensors{});
@@ -313,16 +341,7 @@ WorkPtr ProcessGroupHccl::scatter(
   const at::Tensor& output = only(outputs, "scatter");
   check_root(o.rootRank, size_, "scatter");
   const bool here = rank_ == o.rootRank;
-  TORCH_CHECK_VALUE(
-      here ? inputs.size() == 1 : inputs.empty(),
-      "hccl: scatter: rank ",
-      o.rootRank,
-      " gives one list of inputs, the "
-      "others none; rank ",
-      rank_,
-      " gave ",
-      inputs.size(),
-      ".");
+  check_lists(inputs.size(), rank_, o.rootRank, "scatter", "inputs");
   const auto made =
       job(OpType::SCATTER,
           text_of(c10::str("scatter from rank ", o.rootRank), output),
@@ -333,13 +352,7 @@ WorkPtr ProcessGroupHccl::scatter(
     check_count(inputs[0].size(), size_, "scatter");
     for (const auto& input : inputs[0]) {
       check_same(input, output, "scatter");
-      TORCH_CHECK_VALUE(
-          output.numel() == input.numel(),
-          "hccl: scatter: an input has ",
-          input.numel(),
-          " elements, the output ",
-          output.numel(),
-          ".");
+      check_elements(input, output, "scatter", "input", "output");
       made->arguments.read(input);
     }
   }
@@ -350,14 +363,7 @@ WorkPtr ProcessGroupHccl::scatter(
         if (one[0].numel() == 0) {
           return;
         }
-        std::vector<Tensors> all;
-        if (here) {
-          all.emplace_back();
-          for (int r = 0; r < size; ++r) {
-            all[0].push_back(
-                job.arguments.bytes(to + 1 + static_cast<std::size_t>(r)));
-          }
-        }
+        std::vector<Tensors> all = lists_of(job.arguments, to, here ? size : 0);
         auto options = options_for<c10d::ScatterOptions>(job.deadline);
         options.rootRank = root;
         gloo->scatter(one, all, options)->wait();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "driver/launch_watch.h"
 #include "npu/driver.h"
 #include "profiler/origin.h"
 
@@ -21,13 +22,14 @@ using Ticks = c10::approx_time_t;
 inline constexpr std::int32_t kCollectiveLane = 1000;
 
 struct Record {
+  // What a launch says it is, or a collective.
   enum Kind : std::uint8_t {
-    kKernel,
-    kToDevice,
-    kToHost,
-    kOnDevice,
-    kPeer,
-    kSet,
+    kKernel = Launch::kKernel,
+    kToDevice = Launch::kToDevice,
+    kToHost = Launch::kToHost,
+    kOnDevice = Launch::kOnDevice,
+    kPeer = Launch::kPeer,
+    kSet = Launch::kSet,
     kCollective,
   };
   // Who knows when it ran.

@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C: pinned host memory, its cache and its counters.
 #include "python/bindings.h"
+#include "python/stat_dict.h"
 #include "runtime/pinned.h"
 
 namespace py = pybind11;
 
 namespace npu {
 namespace {
-
-template <class Stat>
-py::dict stat_dict(const Stat& stat) {
-  py::dict out;
-  out["current"] = stat.current;
-  out["peak"] = stat.peak;
-  out["allocated"] = stat.allocated;
-  out["freed"] = stat.freed;
-  return out;
-}
 
 template <class Duration>
 py::dict duration_dict(const Duration& duration) {

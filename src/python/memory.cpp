@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch_npu._C: device memory, its counters and its diary.
+// torch_npu._C: device memory, its counters and its trace of allocations.
 #include <chrono>
 #include <cstdint>
 
 #include "python/bindings.h"
 #include "python/call_site.h"
 #include "python/index.h"
+#include "python/stat_dict.h"
 #include "runtime/allocator/allocator.h"
 #include "runtime/allocator/allocator_api.h"
 #include "runtime/device.h"
@@ -14,15 +15,6 @@ namespace py = pybind11;
 
 namespace npu {
 namespace {
-
-py::dict stat_dict(const memory::Stat& stat) {
-  py::dict out;
-  out["current"] = stat.current;
-  out["peak"] = stat.peak;
-  out["allocated"] = stat.allocated;
-  out["freed"] = stat.freed;
-  return out;
-}
 
 py::dict pools_dict(const memory::StatArray& array) {
   py::dict out;

@@ -41,19 +41,23 @@ void Event::create(c10::DeviceIndex device) {
   device_ = device;
 }
 
+void Event::check_owner(c10::DeviceIndex owner, c10::Stream stream) {
+  TORCH_CHECK(
+      owner == stream.device_index(),
+      "npu: event: it belongs to npu:",
+      static_cast<int>(owner),
+      " and cannot record a stream of ",
+      stream.device(),
+      ". Use one event per device.",
+      pta_error(Code::kParam));
+}
+
 void Event::record(c10::Stream stream) {
   const npu_stream target = stream_handle(stream);
   if (handle_ == nullptr) {
     create(stream.device_index());
   }
-  TORCH_CHECK(
-      device_ == stream.device_index(),
-      "npu: event: it belongs to npu:",
-      static_cast<int>(device_),
-      " and cannot record a stream of ",
-      stream.device(),
-      ". Use one event per device.",
-      pta_error(Code::kParam));
+  check_owner(device_, stream);
   check_driver(active_driver().event().record(handle_, target), "record event");
 }
 

@@ -21,6 +21,9 @@ class Event {
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
 
+  // Throws where `stream` is not of the device that an event belongs to.
+  static void check_owner(c10::DeviceIndex owner, c10::Stream stream);
+
   void record(c10::Stream stream);
   // Later work of `stream` waits; the host does not.
   void block(c10::Stream stream) const;

@@ -89,14 +89,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
       const c10::Stream& stream,
       const c10::DeviceIndex device,
       const c10::EventFlag flag) const override {
-    TORCH_CHECK(
-        device == -1 || device == stream.device_index(),
-        "npu: event: it belongs to npu:",
-        static_cast<int>(device),
-        " and cannot record a stream of ",
-        stream.device(),
-        ". Use one event per device.",
-        pta_error(Code::kParam));
+    if (device != -1) {
+      Event::check_owner(device, stream);
+    }
     if (*event == nullptr) {
       const bool timing = flag == c10::EventFlag::BACKEND_DEFAULT;
       auto made = std::make_unique<Event>(timing ? NPU_EVENT_TIMING : 0u);

@@ -83,6 +83,47 @@ void attend_back(
   }
 }
 
+// What every row reads, and where its grad_q goes.
+template <class T>
+struct QueryRows {
+  const Attention<T>& a;
+  const Heads& out_heads;
+  const Loaded<T>& grad;
+  const Loaded<T>& output;
+  const Loaded<float>& lse;
+  const Stored<T>& grad_q;
+
+  // All rows of the query's heads that read the i-th head of k and v, counted
+  // over all sequences.
+  void attend_back_head(std::int64_t i, Sums& sums) const {
+    const std::int64_t kv_heads = a.k_heads.heads;
+    const auto sequence = static_cast<std::size_t>(i / kv_heads);
+    const Sequence& s = a.sequences[sequence];
+    std::vector<double> row_q(static_cast<std::size_t>(a.q_heads.size));
+    const std::int64_t first = i % kv_heads * a.group;
+    for (std::int64_t h = first; h < first + a.group; ++h) {
+      for (std::int64_t row = 0; row < s.q_rows; ++row) {
+        const std::int64_t place = s.q_first + row;
+        const std::int64_t at = out_heads.at(s.b, h, place);
+        attend_back(
+            a,
+            sequence,
+            h,
+            row,
+            grad.data() + at,
+            output.data() + at,
+            lse[(s.b * a.q_heads.heads + h) * a.q_heads.rows + place],
+            sums,
+            row_q);
+        const std::int64_t q_at = a.q_heads.at(s.b, h, place);
+        for (std::int64_t d = 0; d < a.q_heads.size; ++d) {
+          grad_q.set(q_at + d, row_q[static_cast<std::size_t>(d)]);
+        }
+      }
+    }
+  }
+};
+
 template <class T>
 void put(const std::vector<double>& sums, const Stored<T>& out) {
   for (std::size_t i = 0; out && i < sums.size(); ++i) {
@@ -115,42 +156,16 @@ npu_status attention_grad_run(const npu_call& call) {
         zeros(args.mask, bool(grad_mask)),
         zeros(args.sink, bool(grad_sink))};
     const Heads out_heads(*args.grad_out, args.attrs.layout);
+    const QueryRows<T> rows{a, out_heads, grad, output, lse, grad_q};
     // A head of k and v of one sequence belongs to one thread; sums over
     // several of them have one thread in all.
-    const std::int64_t kv_heads = a.k_heads.heads;
-    const auto n = static_cast<std::int64_t>(a.sequences.size()) * kv_heads;
-    const auto head = [&](std::int64_t i) {
-      const auto sequence = static_cast<std::size_t>(i / kv_heads);
-      const Sequence& s = a.sequences[sequence];
-      std::vector<double> row_q(static_cast<std::size_t>(a.q_heads.size));
-      const std::int64_t first = i % kv_heads * a.group;
-      for (std::int64_t h = first; h < first + a.group; ++h) {
-        for (std::int64_t row = 0; row < s.q_rows; ++row) {
-          const std::int64_t place = s.q_first + row;
-          const std::int64_t at = out_heads.at(s.b, h, place);
-          attend_back(
-              a,
-              sequence,
-              h,
-              row,
-              grad.data() + at,
-              output.data() + at,
-              lse[(s.b * a.q_heads.heads + h) * a.q_heads.rows + place],
-              sums,
-              row_q);
-          for (std::int64_t d = 0; d < a.q_heads.size; ++d) {
-            grad_q.set(
-                a.q_heads.at(s.b, h, place) + d,
-                row_q[static_cast<std::size_t>(d)]);
-          }
-        }
-      }
-    };
+    const std::int64_t n =
+        static_cast<std::int64_t>(a.sequences.size()) * a.k_heads.heads;
     const bool shared = grad_mask || grad_sink;
     const npu_status status =
         parallel(n, shared ? n : 1, [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t i = begin; i < end; ++i) {
-            head(i);
+            rows.attend_back_head(i, sums);
           }
         });
     put(sums.k, grad_k);

@@ -101,17 +101,7 @@ struct Sixteen {
 }  // namespace
 
 const ConvertTable& convert_table() noexcept {
-#if defined(__x86_64__)
-  switch (isa()) {
-    case Isa::kAvx512:
-      return isa_avx512::kConvert;
-    case Isa::kAvx2:
-      return isa_avx2::kConvert;
-    case Isa::kBaseline:
-      break;
-  }
-#endif
-  return isa_baseline::kConvert;
+  return NPU_TABLE_IN_USE(kConvert);
 }
 
 void copy_line(

@@ -9,17 +9,7 @@
 namespace npu::host {
 
 const FusedTable& fused_table() noexcept {
-#if defined(__x86_64__)
-  switch (isa()) {
-    case Isa::kAvx512:
-      return isa_avx512::kFused;
-    case Isa::kAvx2:
-      return isa_avx2::kFused;
-    case Isa::kBaseline:
-      break;
-  }
-#endif
-  return isa_baseline::kFused;
+  return NPU_TABLE_IN_USE(kFused);
 }
 
 npu_status rms_rows(const RmsRows& args) {

@@ -70,6 +70,27 @@ __attribute__((format(printf, 2, 3))) npu_status fail(
 // Instruction sets, each containing the one before it. NPU_HOST_ISA.
 enum class Isa { kBaseline, kAvx2, kAvx512 };
 Isa isa() noexcept;
+// A table that is compiled once per set, in the namespaces isa_*: the one in
+// use. Other machines have the baseline alone.
+template <class Table>
+const Table& table_in_use(
+    const Table& baseline, const Table& avx2, const Table& avx512) noexcept {
+  switch (isa()) {
+    case Isa::kAvx512:
+      return avx512;
+    case Isa::kAvx2:
+      return avx2;
+    case Isa::kBaseline:
+      break;
+  }
+  return baseline;
+}
+#if defined(__x86_64__)
+#define NPU_TABLE_IN_USE(table) \
+  table_in_use(isa_baseline::table, isa_avx2::table, isa_avx512::table)
+#else
+#define NPU_TABLE_IN_USE(table) (isa_baseline::table)
+#endif
 
 // services->parallel_for; serial on a stream's worker thread.
 npu_status parallel_ranges(

@@ -155,17 +155,7 @@ void list_caps(npu_op_caps& out) noexcept {
 }
 
 const ListTable& list_table() noexcept {
-#if defined(__x86_64__)
-  switch (isa()) {
-    case Isa::kAvx512:
-      return isa_avx512::kLists;
-    case Isa::kAvx2:
-      return isa_avx2::kLists;
-    case Isa::kBaseline:
-      break;
-  }
-#endif
-  return isa_baseline::kLists;
+  return NPU_TABLE_IN_USE(kLists);
 }
 
 namespace {

@@ -53,17 +53,7 @@ npu_status run_direct(const MapCall& map) {
 // ---- rows by code ----
 
 const MapLoops& map_loops() {
-#if defined(__x86_64__)
-  switch (isa()) {
-    case Isa::kAvx512:
-      return isa_avx512::kMapLoops;
-    case Isa::kAvx2:
-      return isa_avx2::kMapLoops;
-    case Isa::kBaseline:
-      break;
-  }
-#endif
-  return isa_baseline::kMapLoops;
+  return NPU_TABLE_IN_USE(kMapLoops);
 }
 
 // The rows of one kind by code, with the loops of this machine's instruction

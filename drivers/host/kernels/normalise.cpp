@@ -10,31 +10,6 @@
 namespace npu::host {
 namespace {
 
-// The slices of v along dim, each normalised by itself.
-struct Slices {
-  Slices(const npu_tensor& v, std::int64_t dim) {
-    for (std::int64_t d = 0; d < v.ndim; ++d) {
-      (d == dim ? count : d > dim ? inner : outer) *= v.sizes[d];
-    }
-  }
-  template <class Fn>
-  void each(std::int64_t s, Fn fn) const {
-    for (std::int64_t o = 0; o < outer; ++o) {
-      const std::int64_t first = (o * count + s) * inner;
-      for (std::int64_t i = first; i < first + inner; ++i) {
-        fn(i);
-      }
-    }
-  }
-  template <class Fn>
-  npu_status each_slice(Fn fn) const {
-    return for_each_item(count, outer * inner * 2, fn);
-  }
-  std::int64_t outer = 1;
-  std::int64_t count = 1;
-  std::int64_t inner = 1;
-};
-
 npu_status weight_norm_run(const npu_call& call) {
   const npu_weight_norm_args args = npu_weight_norm_unpack(&call);
   return with_float(args.out->dtype, [&](auto type) -> npu_status {
@@ -44,7 +19,7 @@ npu_status weight_norm_run(const npu_call& call) {
     const Stored<T> out(args.out);
     const Stored<T> norms(args.norms);
     const Slices slices(*args.v, args.attrs.dim);
-    const npu_status status = slices.each_slice([&](std::int64_t s) {
+    const npu_status status = slices.for_each([&](std::int64_t s) {
       double squares = 0;
       slices.each(s, [&](std::int64_t i) {
         squares += static_cast<double>(v[i]) * v[i];
@@ -71,7 +46,7 @@ npu_status weight_norm_grad_run(const npu_call& call) {
     const Stored<T> grad_v(args.grad_v);
     const Stored<T> grad_g(args.grad_g);
     const Slices slices(*args.v, args.attrs.dim);
-    const npu_status status = slices.each_slice([&](std::int64_t s) {
+    const npu_status status = slices.for_each([&](std::int64_t s) {
       double dot = 0;
       slices.each(s, [&](std::int64_t i) {
         dot += static_cast<double>(grad[i]) * v[i];

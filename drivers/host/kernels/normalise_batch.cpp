@@ -10,33 +10,8 @@
 namespace npu::host {
 namespace {
 
-struct Planes {
-  explicit Planes(const npu_tensor& tensor)
-      : images(tensor.sizes[0]),
-        channels(tensor.sizes[1]),
-        plane(tensor.numel / images / channels) {}
-  std::int64_t images;
-  std::int64_t channels;
-  std::int64_t plane;     // elements of one channel in one image
-  double count() const {  // of one channel
-    return static_cast<double>(images * plane);
-  }
-
-  // fn(index) for each element of channel c.
-  template <class Fn>
-  void each(std::int64_t c, Fn fn) const {
-    for (std::int64_t n = 0; n < images; ++n) {
-      const std::int64_t first = (n * channels + c) * plane;
-      for (std::int64_t i = first; i < first + plane; ++i) {
-        fn(i);
-      }
-    }
-  }
-  template <class Fn>
-  npu_status each_channel(Fn fn) const {
-    return for_each_item(channels, images * plane * 2, fn);
-  }
-};
+// Dimension 1: its slices are the channels.
+constexpr std::int64_t kChannels = 1;
 
 // What one channel's statistics are made into.
 template <class T>
@@ -83,15 +58,15 @@ template <class T>
 npu_status stats_of_batch(const npu_batch_norm_stats_args& args) {
   const Loaded<T> in(args.in);
   const Results<T> results(args);
-  const Planes planes(*args.in);
-  const npu_status status = planes.each_channel([&](std::int64_t c) {
+  const Slices channels(*args.in, kChannels);
+  const npu_status status = channels.for_each([&](std::int64_t c) {
     double sum = 0;
-    planes.each(c, [&](std::int64_t i) { sum += in[i]; });
-    const double mean = sum / planes.count();
+    channels.each(c, [&](std::int64_t i) { sum += in[i]; });
+    const double mean = sum / channels.elements();
     double squares = 0;
-    planes.each(
+    channels.each(
         c, [&](std::int64_t i) { squares += (in[i] - mean) * (in[i] - mean); });
-    results.set(c, mean, squares, planes.count());
+    results.set(c, mean, squares, channels.elements());
   });
   return results.finish(finish(status, in));
 }
@@ -148,14 +123,14 @@ npu_status batch_norm_apply_run(const npu_call& call) {
     const Loaded<T> weight(args.weight);
     const Loaded<T> bias(args.bias);
     const Stored<T> out(args.out);
-    const Planes planes(*args.in);
-    const npu_status status = planes.each_channel([&](std::int64_t c) {
+    const Slices channels(*args.in, kChannels);
+    const npu_status status = channels.for_each([&](std::int64_t c) {
       const double rstd =
           is_var ? 1 / std::sqrt(scale[c] + args.attrs.eps) : scale[c];
       const double by = rstd * weight.at(c, 1);
       const double centre = mean[c];
       const double shift = bias.at(c, 0);
-      planes.each(c, [&](std::int64_t i) {
+      channels.each(c, [&](std::int64_t i) {
         out.set(i, (in[i] - centre) * by + shift);
       });
     });
@@ -176,12 +151,12 @@ npu_status batch_norm_grad_reduce_run(const npu_call& call) {
     const Stored<T> sum_grad_in(args.sum_grad_in);
     const Stored<T> grad_weight(args.grad_weight);
     const Stored<T> grad_bias(args.grad_bias);
-    const Planes planes(*args.in);
-    const npu_status status = planes.each_channel([&](std::int64_t c) {
+    const Slices channels(*args.in, kChannels);
+    const npu_status status = channels.for_each([&](std::int64_t c) {
       const double centre = mean[c];
       double sum = 0;
       double dot = 0;
-      planes.each(c, [&](std::int64_t i) {
+      channels.each(c, [&](std::int64_t i) {
         sum += grad[i];
         dot += grad[i] * (in[i] - centre);
       });
@@ -220,18 +195,18 @@ npu_status batch_norm_grad_apply_run(const npu_call& call) {
     const Loaded<T> sum_grad_in(args.sum_grad_in);
     const Loaded<double> counts(args.counts);
     const Stored<T> out(args.grad_in);
-    const Planes planes(*args.in);
-    double n = counts ? 0 : planes.count();
+    const Slices channels(*args.in, kChannels);
+    double n = counts ? 0 : channels.elements();
     for (std::int64_t p = 0; counts && p < args.counts->numel; ++p) {
       n += counts[p];
     }
-    const npu_status status = planes.each_channel([&](std::int64_t c) {
+    const npu_status status = channels.for_each([&](std::int64_t c) {
       const double scale = rstd[c];
       const double centre = mean[c];
       const double shift = train ? sum_grad[c] / n : 0;
       const double slope = train ? sum_grad_in[c] / n * scale * scale : 0;
       const double by = scale * weight.at(c, 1);
-      planes.each(c, [&](std::int64_t i) {
+      channels.each(c, [&](std::int64_t i) {
         out.set(i, (grad[i] - shift - (in[i] - centre) * slope) * by);
       });
     });

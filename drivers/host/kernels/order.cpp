@@ -13,6 +13,43 @@ namespace {
 
 using Index = std::int64_t;
 
+// The values of a row with their places in it.
+template <class T>
+using Order = std::vector<std::pair<T, Index>>;
+
+// The first `count` of each row after `arrange(order)`, where they are wanted.
+template <class T, class Arrange>
+npu_status write_ordered(
+    const RowsIn<T>& in,
+    const RowsOut<T>& values,
+    const RowsOut<Index>& indices,
+    Index count,
+    Arrange arrange) {
+  const Index n = in.length();
+  const npu_status status =
+      parallel(in.rows(), row_grain(n), [&](Index begin, Index end) {
+        Order<T> order(static_cast<std::size_t>(n));
+        for (Index r = begin; r < end; ++r) {
+          const T* row = in.row(r);
+          for (Index i = 0; i < n; ++i) {
+            order[static_cast<std::size_t>(i)] = {row[i], i};
+          }
+          arrange(order);
+          for (Index i = 0; i < count; ++i) {
+            const auto& [value, index] = order[static_cast<std::size_t>(i)];
+            if (values) {
+              values.row(r)[i] = value;
+            }
+            if (indices) {
+              indices.row(r)[i] = index;
+            }
+          }
+        }
+      });
+  const npu_status stored = status ? status : values.store();
+  return stored ? stored : indices.store();
+}
+
 // ---- sort ----
 
 template <class T>
@@ -26,32 +63,13 @@ npu_status sort_rows(const npu_sort_args& args) {
   }
   const Index n = in.length();
   const bool descending = args.attrs.descending != 0;
-  const npu_status status =
-      parallel(in.rows(), row_grain(n), [&](Index begin, Index end) {
-        std::vector<std::pair<T, Index>> order(static_cast<std::size_t>(n));
-        for (Index r = begin; r < end; ++r) {
-          const T* row = in.row(r);
-          for (Index i = 0; i < n; ++i) {
-            order[static_cast<std::size_t>(i)] = {row[i], i};
-          }
-          std::stable_sort(
-              order.begin(), order.end(), [&](const auto& x, const auto& y) {
-                return descending ? comes_before(y.first, x.first)
-                                  : comes_before(x.first, y.first);
-              });
-          for (Index i = 0; i < n; ++i) {
-            const auto& [value, index] = order[static_cast<std::size_t>(i)];
-            if (values) {
-              values.row(r)[i] = value;
-            }
-            if (indices) {
-              indices.row(r)[i] = index;
-            }
-          }
-        }
-      });
-  const npu_status stored = status ? status : values.store();
-  return stored ? stored : indices.store();
+  return write_ordered(in, values, indices, n, [&](Order<T>& order) {
+    std::stable_sort(
+        order.begin(), order.end(), [&](const auto& x, const auto& y) {
+          return descending ? comes_before(y.first, x.first)
+                            : comes_before(x.first, y.first);
+        });
+  });
 }
 
 npu_status sort(const npu_call& call) {
@@ -107,26 +125,9 @@ npu_status topk_rows(const npu_topk_args& args) {
         static_cast<long long>(k),
         static_cast<long long>(n));
   }
-  const npu_status status =
-      parallel(in.rows(), row_grain(n), [&](Index begin, Index end) {
-        std::vector<std::pair<T, Index>> order(static_cast<std::size_t>(n));
-        for (Index r = begin; r < end; ++r) {
-          const T* row = in.row(r);
-          for (Index i = 0; i < n; ++i) {
-            order[static_cast<std::size_t>(i)] = {row[i], i};
-          }
-          select_top(order, k, args.attrs.largest != 0, args.attrs.sorted != 0);
-          for (Index i = 0; i < k; ++i) {
-            const auto& [value, index] = order[static_cast<std::size_t>(i)];
-            values.row(r)[i] = value;
-            if (indices) {
-              indices.row(r)[i] = index;
-            }
-          }
-        }
-      });
-  const npu_status stored = status ? status : values.store();
-  return stored ? stored : indices.store();
+  return write_ordered(in, values, indices, k, [&](Order<T>& order) {
+    select_top(order, k, args.attrs.largest != 0, args.attrs.sorted != 0);
+  });
 }
 
 npu_status topk(const npu_call& call) {

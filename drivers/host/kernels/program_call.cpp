@@ -150,8 +150,9 @@ npu_status program_caps(std::uint32_t code, npu_op_caps& out) {
                    : NPU_E_UNSUPPORTED;
 }
 
+template <class Operands>
 npu_status set_program(
-    const npu_call& call, TensorOperands& operands, Program& program) {
+    const npu_call& call, Operands& operands, Program& program) {
   const npu_program_attrs* attrs = nullptr;
   npu_status status = find_attrs(call, attrs);
   status = status ? status : operands.set(call);
@@ -267,14 +268,6 @@ struct ListOperands {
 
 npu_status multi_program_caps(std::uint32_t code, npu_op_caps& out) {
   return code == 0 ? caps(out, 0) : NPU_E_UNSUPPORTED;
-}
-
-npu_status set_program(
-    const npu_call& call, ListOperands& operands, Program& program) {
-  const npu_program_attrs* attrs = nullptr;
-  npu_status status = find_attrs(call, attrs);
-  status = status ? status : operands.set(call);
-  return status ? status : program.set(*attrs, operands.told);
 }
 
 npu_status multi_program_plan(const npu_call& call, npu_verdict& verdict) {

@@ -397,17 +397,7 @@ npu_status check_random(const npu_call& call, const npu_random_args& args) {
 }  // namespace
 
 const RandomIsa& random_isa() noexcept {
-#if defined(__x86_64__)
-  switch (isa()) {
-    case Isa::kAvx512:
-      return kRandomAvx512;
-    case Isa::kAvx2:
-      return kRandomAvx2;
-    case Isa::kBaseline:
-      break;
-  }
-#endif
-  return kRandomBaseline;
+  return NPU_TABLE_IN_USE(kRandom);
 }
 
 npu_status check_rng(const npu_call& call) {

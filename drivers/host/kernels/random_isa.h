@@ -59,11 +59,15 @@ struct RandomIsa {
 inline constexpr std::int64_t kLaneBlocks = 32;
 static_assert(kChunkWords % (4 * kLaneBlocks) == 0);
 
-extern const RandomIsa kRandomBaseline;
-#if defined(__x86_64__)
-extern const RandomIsa kRandomAvx2;
-extern const RandomIsa kRandomAvx512;
-#endif
+namespace isa_baseline {
+extern const RandomIsa kRandom;
+}
+namespace isa_avx2 {
+extern const RandomIsa kRandom;
+}
+namespace isa_avx512 {
+extern const RandomIsa kRandom;
+}
 
 // The one NPU_HOST_ISA and this machine allow.
 const RandomIsa& random_isa() noexcept;

@@ -69,17 +69,7 @@ npu_status sum_rows(
 }  // namespace
 
 const CellTable& cell_table() noexcept {
-#if defined(__x86_64__)
-  switch (isa()) {
-    case Isa::kAvx512:
-      return isa_avx512::kCells;
-    case Isa::kAvx2:
-      return isa_avx2::kCells;
-    case Isa::kBaseline:
-      break;
-  }
-#endif
-  return isa_baseline::kCells;
+  return NPU_TABLE_IN_USE(kCells);
 }
 
 bool lstm_rows(const npu_lstm_cell_args& args, npu_status& status) {

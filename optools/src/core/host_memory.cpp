@@ -4,12 +4,13 @@
 
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
-#include <pthread.h>
 
 #include <bit>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
+
+#include "core/fork_mutex.h"
 
 namespace optools {
 namespace {
@@ -65,13 +66,7 @@ class Pool {
   }
 
  private:
-  // A child may not inherit the lock from a thread it does not have.
-  Pool() {
-    pthread_atfork(
-        [] { get().mutex_.lock(); },
-        [] { get().mutex_.unlock(); },
-        [] { get().mutex_.unlock(); });
-  }
+  Pool() = default;
 
   static constexpr size_t kHeader = 64;  // its size; keeps the alignment
 
@@ -88,7 +83,7 @@ class Pool {
     c10::GetCPUAllocator()->raw_deallocate(memory);
   }
 
-  std::mutex mutex_;
+  ForkMutex<Pool> mutex_;
   std::unordered_map<size_t, std::vector<void*>> spare_;
   size_t kept_ = 0;
 };

@@ -4,13 +4,12 @@
 // tensor gets its name.
 #include "core/tensor_names.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "core/fork_mutex.h"
 #include "core/names.h"
 #include "core/tool.h"
 
@@ -29,18 +28,11 @@ struct NamedStorage {
 };
 
 struct TensorNames {
-  std::mutex mutex;
+  ForkMutex<TensorNames> mutex;
   std::unordered_map<const c10::StorageImpl*, NamedStorage> storages;
   size_t sweep_at = 1024;
   Names labels;
 
-  // A child may not inherit the lock from a thread it does not have.
-  TensorNames() {
-    pthread_atfork(
-        [] { get().mutex.lock(); },
-        [] { get().mutex.unlock(); },
-        [] { get().mutex.unlock(); });
-  }
   static TensorNames& get() {
     static auto* all = new TensorNames;
     return *all;

@@ -4,11 +4,11 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <mutex>
 
+#include "core/fork_mutex.h"
 #include "core/taps.h"
 #include "core/tool.h"
 
@@ -64,17 +64,9 @@ void leave_operator(const at::RecordFunction&, at::ObserverContext* context) {
 }
 
 struct BlindTools {
-  std::mutex mutex;
+  ForkMutex<BlindTools> mutex;
   int count = 0;
   at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
-
-  // A child may not inherit the lock from a thread it does not have.
-  BlindTools() {
-    pthread_atfork(
-        [] { get().mutex.lock(); },
-        [] { get().mutex.unlock(); },
-        [] { get().mutex.unlock(); });
-  }
 
   static BlindTools& get() {
     static auto* all = new BlindTools;

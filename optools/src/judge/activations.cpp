@@ -19,16 +19,6 @@ using c10::ScalarType;
 // A sigmoid below it may be 0: exp of the negative argument overflowed.
 constexpr double kLeastSigmoid = 0x1p-126;
 
-const c10::IValue* argument_named(const HostCall& call, const char* name) {
-  const auto& arguments = call.op->handle.schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].name() == name) {
-      return &call.inputs[i];
-    }
-  }
-  return nullptr;
-}
-
 at::Tensor wide_tensor(const HostCall& call, const char* name) {
   const auto* value = argument_named(call, name);
   return value != nullptr && value->isTensor() && value->toTensor().defined() &&

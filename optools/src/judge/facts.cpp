@@ -2,12 +2,11 @@
 // What has to be right about a result besides its values.
 #include "judge/facts.h"
 
-#include <pthread.h>
-
 #include <mutex>
 #include <sstream>
 #include <unordered_map>
 
+#include "core/fork_mutex.h"
 #include "core/tool.h"
 #include "judge/attention.h"
 
@@ -102,14 +101,8 @@ class KnownDtypes {
   }
 
  private:
-  // A child may not inherit the lock from a thread it does not have.
-  KnownDtypes() {
-    pthread_atfork(
-        [] { get().mutex_.lock(); },
-        [] { get().mutex_.unlock(); },
-        [] { get().mutex_.unlock(); });
-  }
-  std::mutex mutex_;
+  KnownDtypes() = default;
+  ForkMutex<KnownDtypes> mutex_;
   std::unordered_map<std::string, ScalarType> known_;
 
   static std::string signature(const HostCall& call, const HostResult& result) {

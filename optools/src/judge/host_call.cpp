@@ -80,6 +80,16 @@ std::optional<c10::OperatorHandle> host_twin(
 
 }  // namespace
 
+const c10::IValue* argument_named(const HostCall& call, const char* name) {
+  const auto& arguments = call.op->handle.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == name) {
+      return &call.inputs[i];
+    }
+  }
+  return nullptr;
+}
+
 bool is_dtype(const c10::Argument& argument) {
   const c10::Type* type = argument.real_type().get();
   if (type->kind() == c10::TypeKind::OptionalType) {

@@ -36,6 +36,10 @@ struct HostCall {
   std::vector<std::string> complaints;  // what was seen to be wrong already
 };
 
+// The argument of that name in the operator's schema; nullptr where it has
+// none.
+const c10::IValue* argument_named(const HostCall& call, const char* name);
+
 // Is it a dtype? On the stack it is an int.
 bool is_dtype(const c10::Argument& argument);
 

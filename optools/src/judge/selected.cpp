@@ -10,18 +10,8 @@ namespace {
 
 using c10::ScalarType;
 
-const c10::IValue* argument_of(const HostCall& call, const char* name) {
-  const auto& arguments = call.op->handle.schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].name() == name) {
-      return &call.inputs[i];
-    }
-  }
-  return nullptr;
-}
-
 bool is_true(const HostCall& call, const char* name) {
-  const auto* value = argument_of(call, name);
+  const auto* value = argument_named(call, name);
   return value != nullptr && value->isBool() && value->toBool();
 }
 
@@ -54,7 +44,7 @@ std::optional<Line> line_of(
         expected.flatten(-window),
         -1};
   }
-  const auto* dim = argument_of(call, "dim");
+  const auto* dim = argument_named(call, "dim");
   if (dim == nullptr || dim->isNone()) {
     // max() of everything has no indices; argmax() has one into the flat x.
     return Line{x.flatten(), got.reshape(-1), expected.reshape(-1), 0};

@@ -53,6 +53,24 @@ c10::Device device_of_call(const Call& call) {
 
 }  // namespace
 
+// Afterwards the pool has a pair of events of `device` that no sample waits
+// for.
+void Timing::make_room(Local& mine, c10::Device device) {
+  if (mine.waiting.size() == kPool || mine.pool_device != device) {
+    drain(mine);
+  }
+  if (mine.pool_device != device) {
+    mine.pool.clear();
+    mine.pool.reserve(kPool);
+    mine.pool_device = device;
+  }
+  if (mine.waiting.size() == mine.pool.size()) {
+    mine.pool.push_back(
+        {c10::Event(device.type(), c10::EventFlag::BACKEND_DEFAULT),
+         c10::Event(device.type(), c10::EventFlag::BACKEND_DEFAULT)});
+  }
+}
+
 void Timing::around(Call& call, Chain& chain) {
   Local* mine = nullptr;
   Local::Pair* pair = nullptr;
@@ -71,20 +89,7 @@ void Timing::around(Call& call, Chain& chain) {
       device_ns = 0;  // nothing runs there
       return;
     }
-    const auto device = device_of_call(call);
-    if (mine->waiting.size() == kPool || mine->pool_device != device) {
-      drain(*mine);
-    }
-    if (mine->pool_device != device) {
-      mine->pool.clear();
-      mine->pool.reserve(kPool);
-      mine->pool_device = device;
-    }
-    if (mine->waiting.size() == mine->pool.size()) {
-      mine->pool.push_back(
-          {c10::Event(call.device, c10::EventFlag::BACKEND_DEFAULT),
-           c10::Event(call.device, c10::EventFlag::BACKEND_DEFAULT)});
-    }
+    make_room(*mine, device_of_call(call));
     pair = &mine->pool[mine->waiting.size()];
     pair->begin.record(current_stream(mine->pool_device));
   });

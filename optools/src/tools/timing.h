@@ -44,6 +44,7 @@ class Timing : public Tool {
 
  private:
   struct Local;
+  void make_room(Local& mine, c10::Device device);
   void drain(Local& mine);
   const size_t limit_;
 };

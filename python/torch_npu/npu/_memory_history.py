@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allocator's diary, in the form torch.cuda's memory viewer reads."""
+"""The allocator's trace of events, in the form torch.cuda's memory viewer reads."""
 
 import pickle
 from typing import Any

@@ -106,22 +106,12 @@ def _npu_fusion_attention_grad_v3_infer_output(query, key, value, pse=None, sink
     )
 
 
-# Nothing here needs a workspace: what is asked for is an empty one.
-@implements("_npu_fusion_attention_v3_get_max_workspace")
-def _npu_fusion_attention_v3_get_max_workspace(query, *args, **kwargs):
-    return query.new_empty(0, dtype=torch.uint8)
-
-
-@implements("_npu_fusion_attention_grad_v3_get_max_workspace")
-def _npu_fusion_attention_grad_v3_get_max_workspace(query, *args, **kwargs):
-    return query.new_empty(0, dtype=torch.uint8)
-
-
-@implements("_npu_fused_infer_attention_score_get_max_workspace")
-def _npu_fused_infer_attention_score_get_max_workspace(query, *args, **kwargs):
-    return query.new_empty(0, dtype=torch.uint8)
-
-
-@implements("_npu_fused_infer_attention_score_v2_get_max_workspace")
-def _npu_fused_infer_attention_score_v2_get_max_workspace(query, *args, **kwargs):
+@implements(
+    "_npu_fusion_attention_v3_get_max_workspace",
+    "_npu_fusion_attention_grad_v3_get_max_workspace",
+    "_npu_fused_infer_attention_score_get_max_workspace",
+    "_npu_fused_infer_attention_score_v2_get_max_workspace",
+)
+def _no_workspace(query, *args, **kwargs):
+    """Nothing here needs a workspace: what is asked for is an empty one."""
     return query.new_empty(0, dtype=torch.uint8)

@@ -8,9 +8,16 @@ from torch_npu.ops import implements
 from torch_npu.ops._check import require, unsupported, wide
 from torch_npu.ops.activation import _pack, _unpack
 
+# Arguments that say how a product's operands lie; Ascend's networks never transpose them.
+_FORWARD_TRANSPOSES = (
+    "query_transpose", "key_transpose", "bmm_score_transpose_a", "bmm_score_transpose_b",
+    "value_transpose", "dx_transpose",
+)  # fmt: skip
+_BACKWARD_TRANSPOSES = ("query_transpose", "key_transpose", "value_transpose", "dx_transpose")
 
-def _plain(name: str, **transposes) -> None:
-    for argument, value in transposes.items():
+
+def _refuse_transposes(name: str, arguments: tuple[str, ...], given: tuple[bool, ...]) -> None:
+    for argument, value in zip(arguments, given):
         if value:
             unsupported(f"{name}: {argument} is not supported here: leave it False.")
 
@@ -37,31 +44,19 @@ def _score(name, q, k, v, mask, scale, keep_prob):
 
 @implements("npu_fused_attention_score")
 def npu_fused_attention_score(
-    query_layer, key_layer, value_layer, attention_mask, scale, keep_prob, query_transpose=False,
-    key_transpose=False, bmm_score_transpose_a=False, bmm_score_transpose_b=False,
-    value_transpose=False, dx_transpose=False,
-):  # fmt: skip
+    query_layer, key_layer, value_layer, attention_mask, scale, keep_prob, *transposes
+):
     name = "npu_fused_attention_score"
-    _plain(
-        name, query_transpose=query_transpose, key_transpose=key_transpose,
-        bmm_score_transpose_a=bmm_score_transpose_a, bmm_score_transpose_b=bmm_score_transpose_b,
-        value_transpose=value_transpose, dx_transpose=dx_transpose,
-    )  # fmt: skip
+    _refuse_transposes(name, _FORWARD_TRANSPOSES, transposes)
     return _score(name, query_layer, key_layer, value_layer, attention_mask, scale, keep_prob)[0]
 
 
 @implements("npu_fused_attention_score_fwd")
 def npu_fused_attention_score_fwd(
-    query_layer, key_layer, value_layer, attention_mask, scale, keep_prob, query_transpose=False,
-    key_transpose=False, bmm_score_transpose_a=False, bmm_score_transpose_b=False,
-    value_transpose=False, dx_transpose=False,
-):  # fmt: skip
+    query_layer, key_layer, value_layer, attention_mask, scale, keep_prob, *transposes
+):
     name = "npu_fused_attention_score_fwd"
-    _plain(
-        name, query_transpose=query_transpose, key_transpose=key_transpose,
-        bmm_score_transpose_a=bmm_score_transpose_a, bmm_score_transpose_b=bmm_score_transpose_b,
-        value_transpose=value_transpose, dx_transpose=dx_transpose,
-    )  # fmt: skip
+    _refuse_transposes(name, _FORWARD_TRANSPOSES, transposes)
     context, s, keep = _score(
         name, query_layer, key_layer, value_layer, attention_mask, scale, keep_prob
     )
@@ -71,14 +66,11 @@ def npu_fused_attention_score_fwd(
 @implements("npu_fused_attention_score_grad", "npu_fused_attention_score_backward")
 def npu_fused_attention_score_grad(
     grad_output, softmax_output, query_layer, key_layer, value_layer, mask, scale, keep_prob,
-    query_transpose=False, key_transpose=False, value_transpose=False, dx_transpose=False,
+    *transposes,
 ):  # fmt: skip
     """`mask`: the packed one that the forward pass returned."""
     name = "npu_fused_attention_score_grad"
-    _plain(
-        name, query_transpose=query_transpose, key_transpose=key_transpose,
-        value_transpose=value_transpose, dx_transpose=dx_transpose,
-    )  # fmt: skip
+    _refuse_transposes(name, _BACKWARD_TRANSPOSES, transposes)
     _check_keep(name, keep_prob)
     q, k, v, s = (wide(x) for x in (query_layer, key_layer, value_layer, softmax_output))
     batch, heads, length, size = q.shape

@@ -28,37 +28,34 @@ void record_host(const at::Tensor& host, c10::Stream stream) {
       host.data_ptr(), host.storage().data_ptr().get_context(), stream);
 }
 
-void upload(const at::Tensor& dst, const at::Tensor& host, bool non_blocking) {
-  const c10::Stream stream = current_stream(dst.device().index());
+// One of the tensors is on the host; both have the same bytes.
+void move_bytes(
+    ByteWork::Kind kind,
+    const at::Tensor& to,
+    const at::Tensor& from,
+    bool non_blocking,
+    const char* what) {
+  const bool up = kind == ByteWork::kToDevice;
+  const at::Tensor& device = up ? to : from;
+  const c10::DeviceIndex index = device.device().index();
+  const c10::Stream stream = current_stream(index);
   queue_copy(
-      ByteWork::kToDevice,
-      dst.data_ptr(),
-      host.data_ptr(),
-      dst.nbytes(),
-      dst.device().index(),
-      "copy to the device");
+      kind, to.data_ptr(), from.data_ptr(), device.nbytes(), index, what);
   if (non_blocking) {
-    record_host(host, stream);
+    record_host(up ? from : to, stream);
   } else {
     synchronize_stream(stream);
   }
 }
 
+void upload(const at::Tensor& dst, const at::Tensor& host, bool non_blocking) {
+  move_bytes(
+      ByteWork::kToDevice, dst, host, non_blocking, "copy to the device");
+}
+
 void download(
     const at::Tensor& host, const at::Tensor& src, bool non_blocking) {
-  const c10::Stream stream = current_stream(src.device().index());
-  queue_copy(
-      ByteWork::kToHost,
-      host.data_ptr(),
-      src.data_ptr(),
-      src.nbytes(),
-      src.device().index(),
-      "copy to the host");
-  if (non_blocking) {
-    record_host(host, stream);
-  } else {
-    synchronize_stream(stream);
-  }
+  move_bytes(ByteWork::kToHost, host, src, non_blocking, "copy to the host");
 }
 
 at::Tensor empty_host(

@@ -51,7 +51,7 @@ Native* first_native = nullptr;
 void install_native(torch::Library& library, const std::string& overload) {
   for (const Native* n = first_native; n != nullptr; n = n->next) {
     if (overload == n->overload) {
-      n->install(library);
+      n->install(library, n->overload);
     }
   }
 }
@@ -64,7 +64,7 @@ std::deque<torch::Library>& libraries() {
 
 }  // namespace
 
-Native::Native(const char* name, void (*function)(torch::Library& library))
+Native::Native(const char* name, Install function)
     : overload(name), install(function), next(first_native) {
   first_native = this;
 }

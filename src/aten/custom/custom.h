@@ -40,9 +40,10 @@ bool define(const Operator& op);
 // every device: a static object for each, registered when the overload is
 // defined.
 struct Native {
-  Native(const char* overload, void (*install)(torch::Library& library));
+  using Install = void (*)(torch::Library& library, const char* overload);
+  Native(const char* overload, Install install);
   const char* overload;  // "npu_slice.out", namespace npu
-  void (*install)(torch::Library& library);
+  Install install;
   Native* next;
 };
 

@@ -22,7 +22,7 @@ namespace {
 // Up to here a linear search is faster than a hash map.
 constexpr std::size_t kLinear = 16;
 
-const c10::Device kCpu(c10::DeviceType::CPU);
+const c10::Device kCpuDevice(c10::DeviceType::CPU);
 
 template <class Items, class Pointer>
 std::uint32_t find_linear(
@@ -69,7 +69,7 @@ void read_bytes_of(c10::StorageImpl& cpu, const c10::StorageImpl& original) {
   // A pointer that owns nothing is replaced in place.
   if (pointer.get() != data &&
       C10_UNLIKELY(!pointer.unsafe_reset_data_and_ctx(data))) {
-    cpu.set_data_ptr_noswap(c10::DataPtr(data, kCpu));
+    cpu.set_data_ptr_noswap(c10::DataPtr(data, kCpuDevice));
   }
   if (cpu.nbytes() != original.nbytes()) {
     cpu.set_nbytes(original.nbytes());
@@ -240,7 +240,7 @@ std::uint32_t CpuCall::map_storage(
       mapped.data = original->mutable_data();
       drain(device_);
     }
-    cpu->set_data_ptr_noswap(c10::DataPtr(mapped.data, kCpu));
+    cpu->set_data_ptr_noswap(c10::DataPtr(mapped.data, kCpuDevice));
   }
   if (opens_ && mapped.data != nullptr && mapped.bytes != 0) {
     open_range(mapped.data, mapped.bytes);
@@ -264,7 +264,7 @@ c10::Storage CpuCall::storage_to_cpu(
   c10::Storage cpu(
       c10::Storage::use_byte_size_t(),
       0,
-      c10::DataPtr(nullptr, kCpu),
+      c10::DataPtr(nullptr, kCpuDevice),
       c10::GetCPUAllocator(),
       /*resizable=*/true);
   map_storage(original.unsafeGetStorageImpl(), cpu.unsafeGetStorageImpl(), arg);
@@ -472,7 +472,7 @@ void CpuCall::convert_arguments(c10::IValue* args) {
       case ArgKind::kDevice:
         if (value.isDevice()) {
           for_host_ |= value.toDevice().is_cpu();
-          value = kCpu;
+          value = kCpuDevice;
         }
         break;
       case ArgKind::kGenerator:

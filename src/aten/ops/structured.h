@@ -28,7 +28,7 @@ class Outputs {
   }
 
   // `exact`: the kernel needs these strides; a given tensor with others gets a
-  // stand-in, copied home by finish().
+  // temporary, which finish() copies back to it.
   void set(
       std::int64_t i,
       at::IntArrayRef sizes,

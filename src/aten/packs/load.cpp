@@ -22,35 +22,27 @@ struct npu::pack::Registrar::State {
   std::vector<npu::packs::Row> rows;
 
   torch::Library& fragment(const char* ns) {
-    const auto key =
-        std::make_pair(std::string(ns), c10::DispatchKey::Undefined);
-    const auto at = libraries.find(key);
-    return at != libraries.end() ? at->second
-                                 : libraries
-                                       .emplace(
-                                           key,
-                                           torch::Library(
-                                               torch::Library::FRAGMENT,
-                                               ns,
-                                               std::nullopt,
-                                               __FILE__,
-                                               __LINE__))
-                                       .first->second;
+    return find_or_make(torch::Library::FRAGMENT, ns, std::nullopt);
   }
   torch::Library& implementations(const char* ns, c10::DispatchKey dispatch) {
-    const auto key = std::make_pair(std::string(ns), dispatch);
+    return find_or_make(torch::Library::IMPL, ns, dispatch);
+  }
+
+ private:
+  torch::Library& find_or_make(
+      torch::Library::Kind kind,
+      const char* ns,
+      std::optional<c10::DispatchKey> dispatch) {
+    const auto key = std::make_pair(
+        std::string(ns), dispatch.value_or(c10::DispatchKey::Undefined));
     const auto at = libraries.find(key);
-    return at != libraries.end() ? at->second
-                                 : libraries
-                                       .emplace(
-                                           key,
-                                           torch::Library(
-                                               torch::Library::IMPL,
-                                               ns,
-                                               dispatch,
-                                               __FILE__,
-                                               __LINE__))
-                                       .first->second;
+    return at != libraries.end()
+               ? at->second
+               : libraries
+                     .emplace(
+                         key,
+                         torch::Library(kind, ns, dispatch, __FILE__, __LINE__))
+                     .first->second;
   }
 };
 

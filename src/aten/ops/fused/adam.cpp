@@ -78,13 +78,7 @@ void apply_adam_w(
 }
 
 const custom::Native kInstallAdamW(
-    "npu_apply_adam_w.out", [](torch::Library& m) {
-      impl(
-          m,
-          "npu_apply_adam_w.out",
-          c10::DispatchKey::PrivateUse1,
-          torch::CppFunction::makeFromBoxedFunction<&apply_adam_w>());
-    });
+    "npu_apply_adam_w.out", &install_kernel<&apply_adam_w>);
 
 }  // namespace
 }  // namespace npu::fused

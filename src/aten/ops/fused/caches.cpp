@@ -313,26 +313,12 @@ void gather(
   torch::jit::drop(*stack, op.schema().arguments().size());
 }
 
-template <void (*kKernel)(
-    const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*)>
-void install(torch::Library& library, const char* name) {
-  impl(
-      library,
-      name,
-      c10::DispatchKey::PrivateUse1,
-      torch::CppFunction::makeFromBoxedFunction<kKernel>());
-}
-
 const custom::Native kInstallScatter(
-    "npu_scatter_pa_kv_cache",
-    [](torch::Library& m) { install<&scatter>(m, "npu_scatter_pa_kv_cache"); });
+    "npu_scatter_pa_kv_cache", &install_kernel<&scatter>);
 const custom::Native kInstallGather(
-    "npu_gather_pa_kv_cache",
-    [](torch::Library& m) { install<&gather>(m, "npu_gather_pa_kv_cache"); });
+    "npu_gather_pa_kv_cache", &install_kernel<&gather>);
 const custom::Native kInstallStore(
-    "_npu_reshape_and_cache", [](torch::Library& m) {
-      install<&reshape_and_cache>(m, "_npu_reshape_and_cache");
-    });
+    "_npu_reshape_and_cache", &install_kernel<&reshape_and_cache>);
 
 }  // namespace
 }  // namespace npu::fused

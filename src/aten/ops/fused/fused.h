@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "aten/core/factories.h"
@@ -73,22 +74,35 @@ inline bool is_narrow(const at::Tensor& tensor) {
   return is_float(tensor) && tensor.scalar_type() != at::kDouble;
 }
 
-// m.impl of one key.
-template <class Function>
-void impl(
-    torch::Library& library,
-    const char* overload,
-    c10::DispatchKey key,
-    Function&& function) {
-  library.impl(
-      overload, torch::dispatch(key, std::forward<Function>(function)));
+using BoxedKernel = void (*)(
+    const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);
+
+// What custom::Native installs: a kernel of the device, boxed or not; an
+// autograd kernel, or the gradient of the composition; or one of the two.
+template <auto* kFunction>
+void install_on(
+    torch::Library& library, const char* overload, c10::DispatchKey key) {
+  if constexpr (std::is_same_v<decltype(kFunction), BoxedKernel>) {
+    library.impl(
+        overload,
+        torch::dispatch(
+            key, torch::CppFunction::makeFromBoxedFunction<kFunction>()));
+  } else {
+    library.impl(overload, torch::dispatch(key, TORCH_FN(kFunction)));
+  }
 }
-inline void impl_parts(torch::Library& library, const char* overload) {
-  library.impl(
-      overload,
-      torch::dispatch(
-          c10::DispatchKey::Autograd,
-          torch::CppFunction::makeFromBoxedFunction<&record_parts>()));
+template <auto* kKernel>
+void install_kernel(torch::Library& library, const char* overload) {
+  install_on<kKernel>(library, overload, c10::DispatchKey::PrivateUse1);
+}
+template <auto* kAutograd>
+void install_autograd(torch::Library& library, const char* overload) {
+  install_on<kAutograd>(library, overload, c10::DispatchKey::Autograd);
+}
+template <auto* kKernel, auto* kAutograd = &record_parts>
+void install(torch::Library& library, const char* overload) {
+  install_kernel<kKernel>(library, overload);
+  install_autograd<kAutograd>(library, overload);
 }
 
 }  // namespace npu::fused

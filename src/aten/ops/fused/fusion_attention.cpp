@@ -278,23 +278,9 @@ void fusion_attention_grad(
 }
 
 const custom::Native kInstallFusion(
-    "npu_fusion_attention", [](torch::Library& m) {
-      impl(
-          m,
-          "npu_fusion_attention",
-          c10::DispatchKey::PrivateUse1,
-          torch::CppFunction::makeFromBoxedFunction<&fusion_attention>());
-    });
+    "npu_fusion_attention", &install_kernel<&fusion_attention>);
 const custom::Native kInstallFusionGrad(
-    "npu_fusion_attention_grad", [](torch::Library& m) {
-      const char* const name = "npu_fusion_attention_grad";
-      impl(
-          m,
-          name,
-          c10::DispatchKey::PrivateUse1,
-          torch::CppFunction::makeFromBoxedFunction<&fusion_attention_grad>());
-      impl_parts(m, name);
-    });
+    "npu_fusion_attention_grad", &install<&fusion_attention_grad>);
 
 }  // namespace
 }  // namespace npu::fused

@@ -188,14 +188,7 @@ void fusion_attention_autograd(
 }
 
 const custom::Native kInstallFusionAutograd(
-    "npu_fusion_attention", [](torch::Library& m) {
-      impl(
-          m,
-          "npu_fusion_attention",
-          c10::DispatchKey::Autograd,
-          torch::CppFunction::makeFromBoxedFunction<
-              &fusion_attention_autograd>());
-    });
+    "npu_fusion_attention", &install_autograd<&fusion_attention_autograd>);
 
 }  // namespace
 }  // namespace npu::fused

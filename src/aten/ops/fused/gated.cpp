@@ -280,36 +280,14 @@ at::Tensor rotary_autograd(
   return NpuRotaryMul::apply(x, cos, sin, std::string(mode));
 }
 
-const custom::Native kInstallSwiglu("npu_swiglu", [](torch::Library& m) {
-  impl(m, "npu_swiglu", c10::DispatchKey::PrivateUse1, TORCH_FN(swiglu));
-  impl(m, "npu_swiglu", c10::DispatchKey::Autograd, TORCH_FN(swiglu_autograd));
-});
+const custom::Native kInstallSwiglu(
+    "npu_swiglu", &install<&swiglu, &swiglu_autograd>);
 const custom::Native kInstallSwigluBackward(
-    "npu_swiglu_backward", [](torch::Library& m) {
-      impl(
-          m,
-          "npu_swiglu_backward",
-          c10::DispatchKey::PrivateUse1,
-          TORCH_FN(swiglu_backward));
-      impl_parts(m, "npu_swiglu_backward");
-    });
-const custom::Native kInstallRotary("npu_rotary_mul", [](torch::Library& m) {
-  impl(m, "npu_rotary_mul", c10::DispatchKey::PrivateUse1, TORCH_FN(rotary));
-  impl(
-      m,
-      "npu_rotary_mul",
-      c10::DispatchKey::Autograd,
-      TORCH_FN(rotary_autograd));
-});
+    "npu_swiglu_backward", &install<&swiglu_backward>);
+const custom::Native kInstallRotary(
+    "npu_rotary_mul", &install<&rotary, &rotary_autograd>);
 const custom::Native kInstallRotaryBackward(
-    "npu_rotary_mul_backward", [](torch::Library& m) {
-      impl(
-          m,
-          "npu_rotary_mul_backward",
-          c10::DispatchKey::PrivateUse1,
-          TORCH_FN(rotary_backward));
-      impl_parts(m, "npu_rotary_mul_backward");
-    });
+    "npu_rotary_mul_backward", &install<&rotary_backward>);
 
 }  // namespace
 }  // namespace npu::fused

@@ -146,15 +146,9 @@ Pair geglu_autograd(
   return {outs[0], outs[1]};
 }
 
-const custom::Native kInstallGeglu("npu_geglu", [](torch::Library& m) {
-  impl(m, "npu_geglu", c10::DispatchKey::PrivateUse1, TORCH_FN(geglu));
-  impl(m, "npu_geglu", c10::DispatchKey::Autograd, TORCH_FN(geglu_autograd));
-});
-const custom::Native kInstallGegluGrad("npu_geglu_grad", [](torch::Library& m) {
-  impl(
-      m, "npu_geglu_grad", c10::DispatchKey::PrivateUse1, TORCH_FN(geglu_grad));
-  impl_parts(m, "npu_geglu_grad");
-});
+const custom::Native kInstallGeglu(
+    "npu_geglu", &install<&geglu, &geglu_autograd>);
+const custom::Native kInstallGegluGrad("npu_geglu_grad", &install<&geglu_grad>);
 
 }  // namespace
 }  // namespace npu::fused

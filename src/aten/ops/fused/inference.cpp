@@ -173,15 +173,7 @@ void fused_infer(
 }
 
 const custom::Native kInstallInfer(
-    "npu_fused_infer_attention_score", [](torch::Library& m) {
-      const char* const name = "npu_fused_infer_attention_score";
-      impl(
-          m,
-          name,
-          c10::DispatchKey::PrivateUse1,
-          torch::CppFunction::makeFromBoxedFunction<&fused_infer>());
-      impl_parts(m, name);
-    });
+    "npu_fused_infer_attention_score", &install<&fused_infer>);
 
 }  // namespace
 }  // namespace npu::fused

@@ -375,35 +375,15 @@ Triple gate(const at::Tensor& x, const OptTensor& given, std::int64_t k) {
 }
 
 const custom::Native kInstallPermute(
-    "npu_moe_token_permute", [](torch::Library& m) {
-      const char* const name = "npu_moe_token_permute";
-      impl(m, name, c10::DispatchKey::PrivateUse1, TORCH_FN(permute));
-      impl(m, name, c10::DispatchKey::Autograd, TORCH_FN(permute_autograd));
-    });
+    "npu_moe_token_permute", &install<&permute, &permute_autograd>);
 const custom::Native kInstallPermuteGrad(
-    "npu_moe_token_permute_grad_v2", [](torch::Library& m) {
-      const char* const name = "npu_moe_token_permute_grad_v2";
-      impl(m, name, c10::DispatchKey::PrivateUse1, TORCH_FN(permute_grad));
-      impl_parts(m, name);
-    });
+    "npu_moe_token_permute_grad_v2", &install<&permute_grad>);
 const custom::Native kInstallUnpermute(
-    "npu_moe_token_unpermute", [](torch::Library& m) {
-      const char* const name = "npu_moe_token_unpermute";
-      impl(m, name, c10::DispatchKey::PrivateUse1, TORCH_FN(unpermute));
-      impl(m, name, c10::DispatchKey::Autograd, TORCH_FN(unpermute_autograd));
-    });
+    "npu_moe_token_unpermute", &install<&unpermute, &unpermute_autograd>);
 const custom::Native kInstallUnpermuteGrad(
-    "npu_moe_token_unpermute_grad", [](torch::Library& m) {
-      const char* const name = "npu_moe_token_unpermute_grad";
-      impl(m, name, c10::DispatchKey::PrivateUse1, TORCH_FN(unpermute_grad));
-      impl_parts(m, name);
-    });
+    "npu_moe_token_unpermute_grad", &install<&unpermute_grad>);
 const custom::Native kInstallGate(
-    "npu_moe_gating_top_k_softmax", [](torch::Library& m) {
-      const char* const name = "npu_moe_gating_top_k_softmax";
-      impl(m, name, c10::DispatchKey::PrivateUse1, TORCH_FN(gate));
-      impl_parts(m, name);
-    });
+    "npu_moe_gating_top_k_softmax", &install<&gate>);
 
 }  // namespace
 }  // namespace npu::fused

@@ -181,14 +181,6 @@ void grouped_matmul(
 }
 
 const custom::Native kInstallGrouped(
-    "npu_grouped_matmul", [](torch::Library& m) {
-      const char* const name = "npu_grouped_matmul";
-      impl(
-          m,
-          name,
-          c10::DispatchKey::PrivateUse1,
-          torch::CppFunction::makeFromBoxedFunction<&grouped_matmul>());
-      impl_parts(m, name);
-    });
+    "npu_grouped_matmul", &install<&grouped_matmul>);
 }  // namespace
 }  // namespace npu::fused

@@ -159,21 +159,9 @@ Pair dynamic_quant(
 }
 
 const custom::Native kInstallQuantMatmul(
-    "npu_quant_matmul", [](torch::Library& m) {
-      const char* const name = "npu_quant_matmul";
-      impl(
-          m,
-          name,
-          c10::DispatchKey::PrivateUse1,
-          torch::CppFunction::makeFromBoxedFunction<&quant_matmul>());
-      impl_parts(m, name);
-    });
+    "npu_quant_matmul", &install<&quant_matmul>);
 const custom::Native kInstallDynamicQuant(
-    "npu_dynamic_quant", [](torch::Library& m) {
-      const char* const name = "npu_dynamic_quant";
-      impl(m, name, c10::DispatchKey::PrivateUse1, TORCH_FN(dynamic_quant));
-      impl_parts(m, name);
-    });
+    "npu_dynamic_quant", &install<&dynamic_quant>);
 
 }  // namespace
 }  // namespace npu::fused

@@ -226,27 +226,11 @@ Triple add_rms_autograd(
   return {outs[0], outs[1], outs[2]};
 }
 
-const custom::Native kInstallRms("npu_rms_norm", [](torch::Library& m) {
-  impl(m, "npu_rms_norm", c10::DispatchKey::PrivateUse1, TORCH_FN(rms));
-  impl(m, "npu_rms_norm", c10::DispatchKey::Autograd, TORCH_FN(rms_autograd));
-});
+const custom::Native kInstallRms("npu_rms_norm", &install<&rms, &rms_autograd>);
 const custom::Native kInstallRmsBackward(
-    "npu_rms_norm_backward", [](torch::Library& m) {
-      impl(
-          m,
-          "npu_rms_norm_backward",
-          c10::DispatchKey::PrivateUse1,
-          TORCH_FN(rms_backward));
-      impl_parts(m, "npu_rms_norm_backward");
-    });
-const custom::Native kInstallAddRms("npu_add_rms_norm", [](torch::Library& m) {
-  impl(m, "npu_add_rms_norm", c10::DispatchKey::PrivateUse1, TORCH_FN(add_rms));
-  impl(
-      m,
-      "npu_add_rms_norm",
-      c10::DispatchKey::Autograd,
-      TORCH_FN(add_rms_autograd));
-});
+    "npu_rms_norm_backward", &install<&rms_backward>);
+const custom::Native kInstallAddRms(
+    "npu_add_rms_norm", &install<&add_rms, &add_rms_autograd>);
 
 }  // namespace
 }  // namespace npu::fused

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // gather, index, index_select, take, index_put: elements found by indices.
-#include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/IndexingUtils.h>
 #include <ATen/ops/index_meta.h>
 
 #include <vector>
 
+#include "aten/ops/index/overlap.h"
 #include "aten/ops/op.h"
 #include "attempts/index.h"
 #include "driver/build_call.h"
@@ -14,14 +14,6 @@
 namespace npu::ops {
 
 namespace {
-
-// Of an out= tensor, which may not share memory with what is read.
-void check_overlap(
-    const at::Tensor& out, const at::Tensor& self, const at::Tensor& index) {
-  at::assert_no_internal_overlap(out);
-  at::assert_no_overlap(out, self);
-  at::assert_no_overlap(out, index);
-}
 
 // Not given, or of self's dtype and apart from what is read.
 bool is_apart(

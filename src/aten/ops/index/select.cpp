@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "aten/ops/counted.h"
+#include "aten/ops/index/overlap.h"
 #include "attempts/index.h"
 #include "driver/build_call.h"
 
@@ -33,10 +34,7 @@ npu_reason nonzero(NativeSite& site, Outputs& out, const at::Tensor& self) {
   if (const npu_reason why = counted.count(build)) {
     return why;
   }
-  if (given.defined()) {
-    at::assert_no_internal_overlap(given);
-    at::assert_no_overlap(given, self);
-  }
+  check_overlap(given, self);
   const std::int64_t total = counted.total();
   // One column after the other, as CPU lays it out.
   out.set(
@@ -96,11 +94,7 @@ npu_reason masked_select(
   if (const npu_reason why = counted.count(build)) {
     return why;
   }
-  if (given.defined()) {
-    at::assert_no_internal_overlap(given);
-    at::assert_no_overlap(given, self);
-    at::assert_no_overlap(given, mask);
-  }
+  check_overlap(given, self, mask);
   const at::Tensor& result = set_output(out, 0, {counted.total()}, self);
   return counted.fill(build, result);
 }
