@@ -106,7 +106,7 @@ PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
 test-python: build build-core ## pytest: every folder of tests/ that holds Python; says which were the ten slowest
 	@$(PYTEST) --durations=10 --durations-min=0 tests
 
-test-docs: build ## the code blocks of README and docs/tools.md print what they show (in test-python too)
+test-docs: build ## the code blocks of the READMEs and guides print what they show (in test-python too)
 	@$(PY) -m pytest -q tests/docs
 
 test-full: build build-core test-asan-torch test-tsan-optools test-modes ## test-python with every OpInfo sample, a long fuzz, what is left out of make test

@@ -332,7 +332,7 @@ ONE_FILE = {
 
 def check(problems: list[str], expected, file: str = "pack0.yaml") -> None:
     assert len(problems) == len(expected), problems
-    for problem, (line, *parts) in zip(problems, expected):
+    for problem, (line, *parts) in zip(problems, expected, strict=True):
         assert problem.startswith(f"{file}:{line}: "), problem
         for part in parts:
             assert part in problem, problem

@@ -56,7 +56,7 @@ def test_loss_curves(name):
             torch._dynamo.reset()
             run = torch.compile(traced, backend="aot_eager")
             assert got == curve(traced, loss, run)
-            for a, b in zip(compiled.parameters(), traced.parameters()):
+            for a, b in zip(compiled.parameters(), traced.parameters(), strict=True):
                 assert torch.equal(a, b)
 
 
@@ -90,5 +90,5 @@ def test_decoding_with_a_cache_of_fixed_size():
         wanted = decode(torch.compile(model, backend="eager"))
         torch._dynamo.reset()
         got = decode(torch.compile(model, backend=torchair.get_npu_backend()))
-    for (a, x), (b, y) in zip(got, wanted):
+    for (a, x), (b, y) in zip(got, wanted, strict=True):
         assert a == b and torch.equal(x, y)

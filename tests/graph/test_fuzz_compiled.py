@@ -54,9 +54,9 @@ def check(program, functional: bool) -> bool:
         eager, given = fresh(), fresh()
         wanted, got = function(*eager), run(list(given))
         assert len(got) == len(wanted)
-        for n, (a, b) in enumerate(zip(got, wanted)):
+        for n, (a, b) in enumerate(zip(got, wanted, strict=True)):
             assert equal_up_to_strides(a, b, functional), f"turn {turn}, result {n} of\n{text}"
-        for n, (a, b) in enumerate(zip(given, eager)):
+        for n, (a, b) in enumerate(zip(given, eager, strict=True)):
             assert equal(a, b), f"turn {turn}, input {n} after\n{text}"
     return True
 

@@ -201,7 +201,7 @@ def test_host_numbers_have_the_bits_of_the_kernels(name, overload, number):
     call = getattr(getattr(torch.ops.aten, name), overload or "default")
     given = (values,) if number is None else (values, number)
     wanted = call(*(given[::-1] if overload == "ScalarAndTensor" else given))
-    for a, b in zip(got, wanted):
+    for a, b in zip(got, wanted, strict=True):
         assert torch.equal(a.view(torch.int32), b.view(torch.int32))
 
 
@@ -210,10 +210,10 @@ def test_lists_divided_by_host_numbers():
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         x = [torch.randn(s).to(dtype).npu() for s in ((3, 4), (5,), (0,), (2, 2))]
         y = [torch.tensor(v, dtype=torch.float32) for v in (3.0, 0.7, 2.0, -1.5)]
-        for got, a, b in zip(torch._foreach_div(x, y), x, y):
+        for got, a, b in zip(torch._foreach_div(x, y), x, y, strict=True):
             assert got.dtype == dtype and torch.equal(got.cpu(), (a.cpu() / b))
         same = [t.to(dtype) for t in y]
-        for got, a, b in zip(torch._foreach_mul(x, same), x, same):
+        for got, a, b in zip(torch._foreach_mul(x, same), x, same, strict=True):
             assert got.dtype == dtype and torch.equal(got.cpu(), a.cpu() * b)
         torch._foreach_div_(x, same)
 

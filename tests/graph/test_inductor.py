@@ -83,7 +83,7 @@ def test_trains_as_inductor_on_the_cpu(name):
     torch._dynamo.reset()
     losses, got = curve(on_npu, x.npu(), 3)
     assert losses == pytest.approx(wanted, rel=1e-6)
-    for a, b in zip(got, state):
+    for a, b in zip(got, state, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
     with torch.no_grad():
         torch._dynamo.reset()

@@ -87,7 +87,7 @@ def test_a_whole_training_step():
         data.copy_(randn(6, 4))
         graph.replay()
         assert torch.equal(loss, eager_step())
-    for p, q in zip(eager.parameters(), graphed.parameters()):
+    for p, q in zip(eager.parameters(), graphed.parameters(), strict=True):
         assert torch.equal(p, q)
 
 
@@ -105,7 +105,7 @@ def test_graphed_modules_train_as_eager():
         a.sin().sum().backward()
         b.sin().sum().backward()
         assert torch.equal(a, b) and torch.equal(x.grad, y.grad)
-        for p, q in zip(eager.parameters(), graphed.parameters()):
+        for p, q in zip(eager.parameters(), graphed.parameters(), strict=True):
             assert torch.equal(p.grad, q.grad)
     graphed.eval()
     assert torch.equal(graphed(x), eager(x))  # not captured: as before

@@ -36,7 +36,7 @@ def test_models_train_as_eager(name, counts):
     graph = compiled(copy.deepcopy(eager))
     for _ in range(4):
         wanted, got = step(eager, x), step(graph, x)
-        for a, b in zip(wanted, got):
+        for a, b in zip(wanted, got, strict=True):
             assert torch.equal(a, b)
         for m in (eager, graph):
             with torch.no_grad():
@@ -58,7 +58,7 @@ def test_other_addresses_and_results_that_are_still_alive(counts):
         x, y = randn(7, 5), randn(7, 5)
         kept.append((function(x, y), body(x, y)))
     for got, wanted in kept:
-        assert all(torch.equal(a, b) for a, b in zip(got, wanted))
+        assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
     assert counts("replayed") >= 3
 
 

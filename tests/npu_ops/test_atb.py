@@ -268,7 +268,7 @@ def test_caches_are_loaded():
         ([0, lengths[0], sum(lengths)], True),
     ):
         found = load(*whole, lens(given), seq_starts=lens(starts), cumsum=cumsum)
-        for got, want in zip(found, rows):
+        for got, want in zip(found, rows, strict=True):
             near(got, want)
     outs = [torch.zeros_like(x) for x in found]
     load(*whole, lens(lengths), seq_starts=lens(starts), key=outs[0], value=outs[1])

@@ -66,7 +66,7 @@ MODES = {
 
 def check(found, wanted, inputs, leaves, dtype):
     t = 3e-5 if dtype == torch.float32 else 3e-2
-    for i, (got, want) in enumerate(zip(found, wanted)):
+    for i, (got, want) in enumerate(zip(found, wanted, strict=True)):
         torch.testing.assert_close(
             got.detach().cpu().double(),
             want.detach(),
@@ -76,7 +76,9 @@ def check(found, wanted, inputs, leaves, dtype):
         )
     seed = rand(*wanted[0].shape, seed=5)
     grads = torch.autograd.grad(found[0], inputs, seed.to(dtype).npu())
-    for i, (got, want) in enumerate(zip(grads, torch.autograd.grad(wanted[0], leaves, seed))):
+    for i, (got, want) in enumerate(
+        zip(grads, torch.autograd.grad(wanted[0], leaves, seed), strict=True)
+    ):
         scale = max(1, want.abs().max())
         torch.testing.assert_close(
             got.cpu().double(),

@@ -38,7 +38,8 @@ def test_by_name_too():
     one, other = ([dev(x) for x in (var, m, v)] for _ in range(2))
     adam_w(grad, out=tuple(one))
     adam_w(grad, var=other[0], m=other[1], v=other[2])
-    assert all(torch.equal(a, b) for a, b in zip(one, other))
+    assert not torch.equal(one[0], dev(var))  # it did something
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def test_compiled():
@@ -46,7 +47,7 @@ def test_compiled():
     one, other = ([dev(x) for x in (var, m, v)] for _ in range(2))
     adam_w(grad, out=tuple(one))
     torch.compile(adam_w, backend="aot_eager")(grad, out=other)
-    for got, expected in zip(other, one):
+    for got, expected in zip(other, one, strict=True):
         torch.testing.assert_close(got, expected)
 
 

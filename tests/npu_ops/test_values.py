@@ -74,7 +74,7 @@ def compare(case, found, expected, dtype) -> None:
     assert len(found) == len(expected)
     assert any(want is not None for want in expected), "nothing to compare"
     tolerance = case.tolerance if case.tolerance is not None else TOLERANCE[dtype]
-    for i, (got, want) in enumerate(zip(found, expected)):
+    for i, (got, want) in enumerate(zip(found, expected, strict=True)):
         if want is None:
             continue
         if not isinstance(want, torch.Tensor):
@@ -130,7 +130,7 @@ def test_gradients(case):
         seeds = [torch.rand(o.shape, generator=generator, dtype=torch.float64) for o in outs[:1]]
         seeds = [s.to(outs[0].device, outs[0].dtype) for s in seeds]
         results.append(torch.autograd.grad(outs[:1], [args[i] for i in case.grad], seeds))
-    for i, got, want in zip(case.grad, *results):
+    for i, got, want in zip(case.grad, *results, strict=True):
         torch.testing.assert_close(
             got.cpu(), want, rtol=1e-5, atol=1e-6, msg=lambda m, i=i: f"argument {i}: {m}"
         )
@@ -152,7 +152,7 @@ def test_fake(case):
         shapes = flat(
             operator(case.op)(*[fake(a) for a in args], **{k: fake(v) for k, v in kwargs.items()})
         )
-    for got, want in zip(shapes, real):
+    for got, want in zip(shapes, real, strict=True):
         if isinstance(want, torch.Tensor):
             assert (got.shape, got.dtype) == (want.shape, want.dtype)
             assert got.device.type == want.device.type

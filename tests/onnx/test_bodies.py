@@ -25,7 +25,7 @@ def run(model: onnx.ModelProto, tensors):
 
 def compare(found, wanted):
     assert len(found) == len(wanted)
-    for i, (got, want) in enumerate(zip(found, wanted)):
+    for i, (got, want) in enumerate(zip(found, wanted, strict=True)):
         want = want.cpu().numpy()
         assert got.dtype == want.dtype and got.shape == want.shape, f"output {i}"
         tolerance = 2e-3 if want.dtype == np.float16 else 2e-6

@@ -36,7 +36,7 @@ def cast(tree, dtype, to, device="cpu"):
 def compare(got, want, what, composed=False):
     got, want = tree_leaves(got), tree_leaves(want)
     assert len(got) == len(want)
-    for a, b in zip(got, want):
+    for a, b in zip(got, want, strict=True):
         if not isinstance(b, torch.Tensor):
             continue
         assert a.device.type == "npu" and a.shape == b.shape, what

@@ -164,7 +164,9 @@ def test_copies_are_right_when_the_tensor_changes_later(on_cpu):
             x.numpy()[:] = -1  # no operator, no version
 
     found, _ = capture(body)
-    for i, record in enumerate(found.select(op="aten::neg")):
+    negated = list(found.select(op="aten::neg"))
+    assert len(negated) == 60
+    for i, record in enumerate(negated):
         assert record.args[0].load().unique().tolist() == [i]
         assert record.outputs[0].load().unique().tolist() == [-i]
 
@@ -372,7 +374,9 @@ def test_a_small_queue_loses_nothing(on_cpu, monkeypatch):
     monkeypatch.setenv("OP_CAPTURE_PACK_MB", "3")
     found, tool = capture(lambda: [torch.full((1 << 18,), float(i)).neg() for i in range(24)])
     assert tool.totals()["packs"] > 5 and found.problems == []
-    for i, record in enumerate(found.select(op="aten::neg")):
+    negated = list(found.select(op="aten::neg"))
+    assert len(negated) == 24
+    for i, record in enumerate(negated):
         assert record.args[0].load().unique().tolist() == [i]
 
 

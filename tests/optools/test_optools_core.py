@@ -357,7 +357,7 @@ def test_the_result_is_bit_equal(device):
     plain = run()
     with op_tools.OpObserve(), op_tools.OpOverflowCheck(), op_tools.OpTimeMeasure():
         watched = run()
-    assert all(torch.equal(a, b) for a, b in zip(plain, watched))
+    assert all(torch.equal(a, b) for a, b in zip(plain, watched, strict=True))
 
 
 def test_sparse_quantised_and_nested_do_not_break(monkeypatch):

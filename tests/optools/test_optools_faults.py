@@ -85,7 +85,7 @@ def test_the_table_of_miss_rates_is_what_is_measured(name):
     shown = list(shares_of(Path(__file__).parents[2] / "docs" / name).values())
     measured = [[100 * share for share in shares] for _, shares in fault_generator.table()]
     assert len(shown) == len(measured) == 4
-    for ours, theirs in zip(shown, measured):
+    for ours, theirs in zip(shown, measured, strict=True):
         assert ours == pytest.approx(theirs, abs=5), (ours, theirs)
 
 

@@ -34,7 +34,7 @@ def test_a_call_of_many_nodes(device):
     x, w, b = leaf(device, 2, 3, 4), leaf(device, 5, 4), leaf(device, 5)
     y, found = watched(F.linear, x, w, b)
     y.square().sum().backward()
-    for got, expected in zip(found[0][0], (x.grad, w.grad, b.grad)):
+    for got, expected in zip(found[0][0], (x.grad, w.grad, b.grad), strict=True):
         torch.testing.assert_close(got, expected)
     assert len(found) == 1
 

@@ -89,7 +89,7 @@ def test_every_byte_of_a_capture_is_in_its_files(where, tmp_path, on_cpu, monkey
                     op_tools._C.set_step(step + 1)
         found = list(captures.open(tool.folder).select(op="aten::bitwise_not"))
         assert len(found) == len(wanted)
-        for record, value in zip(found, wanted):
+        for record, value in zip(found, wanted, strict=True):
             assert torch.equal(record.load()[0][0], value)
             assert torch.equal(record.load_outputs()[0], ~value)
         packs = sorted(Path(tool.folder).glob("pack-*"))

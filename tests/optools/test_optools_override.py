@@ -85,7 +85,7 @@ def test_fallback_of_a_training_step_equals_a_cpu_run(accelerator, make):
 
     plain = train("cpu", contextlib.nullcontext())
     fallen = train(accelerator, op_tools.OpFallback())
-    for a, b in zip(plain, fallen):
+    for a, b in zip(plain, fallen, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 

@@ -89,7 +89,7 @@ def test_tools_come_and_go_while_four_threads_train(device, monkeypatch, names):
 
     def work(_):
         while not done.is_set():
-            for a, b in zip(plain, train(device)):
+            for a, b in zip(plain, train(device), strict=True):
                 torch.testing.assert_close(a, b)
 
     threads, problems = run_in_threads(work)

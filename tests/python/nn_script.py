@@ -31,7 +31,7 @@ def on(device, fn, args, grad):
     return outs + [leaf.grad for leaf in leaves if grad]
 
 def same(fn, *args, grad=True, tolerance=None):
-    for want, got in zip(on("cpu", fn, args, grad), on("npu", fn, args, grad)):
+    for want, got in zip(on("cpu", fn, args, grad), on("npu", fn, args, grad), strict=True):
         if want is None:
             assert got is None
             continue

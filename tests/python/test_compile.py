@@ -45,7 +45,9 @@ def test_cross_entropy_is_traced_in_parts():
         return torch.nn.functional.cross_entropy(x, target, label_smoothing=0.1)
 
     compiled = torch.compile(loss, backend="aot_eager")
-    for got, wanted in zip(torch.autograd.grad(compiled(x), x), torch.autograd.grad(loss(x), x)):
+    for got, wanted in zip(
+        torch.autograd.grad(compiled(x), x), torch.autograd.grad(loss(x), x), strict=True
+    ):
         torch.testing.assert_close(got, wanted)
 
 

@@ -46,8 +46,8 @@ def test_attention_of_bert(norm):
             out = ((p @ v).transpose(1, 2).reshape(8, 128), *([x] if norm else []))
         grads = torch.autograd.grad([o.sin().sum() for o in out], [h, *rest])
         results.append((out, grads))
-    for got, want in zip(*results):
-        for a, b in zip(got, want):
+    for got, want in zip(*results, strict=True):
+        for a, b in zip(got, want, strict=True):
             close(a.detach(), b.detach(), 1e-4)
     with pytest.raises(RuntimeError, match=r"keep_prob is 0.0; allowed: above 0[^$]*ERR01003"):
         contrib.npu_fused_attention(

@@ -36,7 +36,7 @@ def test_colliding_sums_repeat(deterministic):
         first = [t.cpu() for t in scattered("npu")]
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            assert all(a.equal(b.cpu()) for a, b in zip(first, scattered("npu")))
+            assert all(a.equal(b.cpu()) for a, b in zip(first, scattered("npu"), strict=True))
     finally:
         torch.set_num_threads(before)
 

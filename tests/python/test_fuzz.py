@@ -212,7 +212,7 @@ def same(expected, got):
 
 def compare(cpu, npu, program):
     assert len(cpu) == len(npu), program
-    for n, (e, g) in enumerate(zip(cpu, npu)):
+    for n, (e, g) in enumerate(zip(cpu, npu, strict=True)):
         wrong = same(e, g)
         assert wrong is None, f"t[{n}] after\n" + "\n".join(program) + f"\nis {wrong}"
 
@@ -245,7 +245,7 @@ def run_program(program):
                 "\n".join(done) + f"\nnpu: {got}\nCPU: {expected}"
             )
             compare(cpu, npu, done)
-            for e, g in zip(cpu, npu):
+            for e, g in zip(cpu, npu, strict=True):
                 assert e._version == g._version, "\n".join(done) + "\nversions differ"
             align(cpu, npu)
 

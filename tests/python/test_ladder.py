@@ -142,7 +142,7 @@ def test_many_tensors_in_one_call():
 
 def test_tensor_lists_as_results():
     x = npu(7, 4)
-    for cpu, here in zip(torch.unbind_copy(x[0], 1), torch.unbind_copy(x[1], 1)):
+    for cpu, here in zip(torch.unbind_copy(x[0], 1), torch.unbind_copy(x[1], 1), strict=True):
         same(cpu, here)
     parts = [torch.empty(0, device="npu") for _ in range(2)]
     torch.split_with_sizes_copy(x[1], [3, 4], out=parts)
@@ -309,7 +309,7 @@ def test_bitwise_where_a_composite_would_not_be():
 
 def test_composites_that_ask_for_the_device():
     x = torch.tensor([[1, 1, 2], [3, 3, 1]])
-    for cpu, here in zip(torch.mode(x), torch.mode(x.to("npu"))):
+    for cpu, here in zip(torch.mode(x), torch.mode(x.to("npu")), strict=True):
         same(cpu, here)
     out = (
         torch.empty(0, dtype=torch.int64, device="npu"),

@@ -147,7 +147,7 @@ def test_nested_there_and_back():
     for dtype in (None, torch.float64):
         n = expected.to("npu", dtype)
         assert n.is_nested and n.device.type == "npu" and n.dtype == (dtype or expected.dtype)
-        for got, back, part in zip(n.unbind(), n.cpu().unbind(), parts):
+        for got, back, part in zip(n.unbind(), n.cpu().unbind(), parts, strict=True):
             assert got.device.type == "npu"
             assert torch.equal(got.cpu(), part.to(n.dtype)) and torch.equal(back, part.to(n.dtype))
 
@@ -156,7 +156,7 @@ def test_nested():
     parts = [torch.arange(3.0), torch.arange(5.0)]
     n = torch.nested.nested_tensor([p.to("npu") for p in parts])
     assert n.is_nested and n.device.type == "npu"
-    for part, got in zip(parts, n.unbind()):
+    for part, got in zip(parts, n.unbind(), strict=True):
         assert torch.equal(got.cpu(), part)
     padded = n.to_padded_tensor(0.0)
     assert padded.device.type == "npu"

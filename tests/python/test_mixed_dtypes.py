@@ -43,7 +43,7 @@ def check(function, *tensors):
     got = function(*(t.npu() for t in tensors)).cpu()
     assert got.dtype == expected.dtype
     where = [str(t.dtype) for t in tensors], [t.dim() for t in tensors]
-    for one, other in zip(bits(expected), bits(got)):
+    for one, other in zip(bits(expected), bits(got), strict=True):
         assert torch.equal(one, other), where
     return True
 

@@ -49,7 +49,9 @@ for dtype in DTYPES:
         same(train, x, r(4), r(4), r(4), r(4).abs())
         same(lambda x, m, v: F.batch_norm(x, m.detach(), v.detach()), x, r(4), r(4).abs())
 half, w = torch.randn(3, 4, 5).bfloat16(), torch.randn(5)
+before = calls("native_layer_norm")[0]
 same(lambda x, w: aten.native_layer_norm(x, [5], w, w, 1e-5), half, w, grad=False)
+assert calls("native_layer_norm")[0] == before + 1  # the mixed call too
 ran("native_layer_norm", "native_layer_norm_backward", "native_group_norm")
 ran("native_group_norm_backward", "native_batch_norm", "native_batch_norm_backward")
 ran("_weight_norm_interface", "_weight_norm_interface_backward")

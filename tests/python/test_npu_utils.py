@@ -25,11 +25,11 @@ def test_combine_tensors(dtype):
     whole = npu_combine_tensors(tensors)
     assert whole.is_contiguous() and whole.numel() == 8 + 16 + 3
     address = whole.data_ptr()
-    for tensor, value in zip(tensors, values):
+    for tensor, value in zip(tensors, values, strict=True):
         assert tensor.data_ptr() == address and torch.equal(tensor, value)
         address += tensor.numel() * tensor.element_size()
     whole += 2
-    for tensor, value in zip(tensors, values):
+    for tensor, value in zip(tensors, values, strict=True):
         assert torch.equal(tensor, value + 2)
     assert torch.equal(get_part_combined_tensor(whole, 8, 16).view(4, 4), tensors[1])
     assert is_combined_tensor_valid(whole, tensors)

@@ -27,7 +27,8 @@ def test_empty_pinned():
 
 
 def test_empty_tensor():
-    torch.empty(0).pin_memory()
+    x = torch.empty(0, 3).pin_memory()
+    assert x.shape == (0, 3) and x.device.type == "cpu"
 
 
 def test_npu_tensors_are_not_pinned():

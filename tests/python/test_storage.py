@@ -120,14 +120,17 @@ def test_data_of_a_parameter_can_move_device():
     assert not model[1].weight.equal(old)
 
 
-def test_record_stream_is_accepted_and_checked():
+def test_memory_of_a_recorded_stream_is_free_again_when_the_stream_is_done():
+    gc.collect()
+    before = torch.npu.memory_allocated()
     x = torch.ones(1000, device="npu")
     side = torch.npu.Stream()
     x.record_stream(side)
-    torch.empty(0, device="npu").record_stream(side)
+    torch.empty(0, device="npu").record_stream(side)  # has no memory to hold back
     del x
-    gc.collect()
     torch.npu.synchronize()
+    torch.empty(10, device="npu")  # looks at what streams have passed
+    assert torch.npu.memory_allocated() == before
 
 
 def test_is_set_to_compares_layout():

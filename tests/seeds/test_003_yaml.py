@@ -64,7 +64,7 @@ def test_whole_file(run):
                     refused.append((text.count("\n"), row["reason"]))
     _, problems = run(text)
     assert len(problems) == len(refused) == 4, problems
-    for problem, (line, reason) in zip(problems, refused):
+    for problem, (line, reason) in zip(problems, refused, strict=True):
         assert problem.startswith(f"guide.yaml:{line}: ") and reason in problem, problem
 
 
@@ -72,7 +72,7 @@ def test_list_without_dashes(run):
     printed = EXPECTED["without_dashes"]
     _, problems = run(HEAD + printed["text"])
     assert len(problems) == len(printed["problems"]), problems
-    for problem, expected in zip(problems, printed["problems"]):
+    for problem, expected in zip(problems, printed["problems"], strict=True):
         assert problem.startswith(f"guide.yaml:{expected['line'] + 2}: key 'supported': "), problem
         assert expected["reason"] in problem, problem
     for wrong, right in printed["nearest"].items():
