@@ -5,6 +5,7 @@ What is not a script, a module or `-c`, and an environment that torch reads when
 interpreter, as in interpreter.py. A fork ends with the command that asked for it, and the other way round.
 """
 
+import contextlib
 import os
 import select
 import shutil
@@ -59,7 +60,8 @@ class Commands:
             finally:
                 for file in files:
                     os.close(file)
-            connection.sendall(f"{answer}\n".encode())
+            with contextlib.suppress(BrokenPipeError):  # the command was killed
+                connection.sendall(f"{answer}\n".encode())
 
     def _run(self, asked: dict, files: list[int], connection: socket.socket) -> object:
         arguments, env = asked["arguments"], asked["env"]
@@ -78,3 +80,14 @@ class Commands:
                 os.kill(pid, signal.SIGKILL)
                 ended.wait()
         return ended.returncode
+
+
+@contextlib.contextmanager
+def python_command(folder: Path):
+    """The path of a command `python` in the folder, with the environment of this process."""
+    commands = Commands(dict(os.environ))
+    commands.write(folder / "python")
+    try:
+        yield str(folder / "python")
+    finally:
+        commands.close()

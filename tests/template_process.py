@@ -80,7 +80,8 @@ def become(request):
     os.environ.clear()
     os.environ.update(request["env"])
     sys.argv = request["argv"]
-    given = [p for p in request["env"].get("PYTHONPATH", "").split(os.pathsep) if p]
+    given = request["env"].get("PYTHONPATH", "").split(os.pathsep)
+    given = [os.path.abspath(p) for p in given if p]  # as the module site makes them
     sys.path[:] = [request["path0"], *given, *(p for p in sys.path[1:] if p not in PYTHONPATH)]
 
 

@@ -8,16 +8,13 @@ import sys
 import time
 
 import pytest
-from fork_commands import Commands
+from fork_commands import python_command
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
-    commands = Commands(dict(os.environ))
-    path = tmp_path_factory.mktemp("bin") / "python"
-    commands.write(path)
-    yield str(path)
-    commands.close()
+    with python_command(tmp_path_factory.mktemp("bin")) as path:
+        yield path
 
 
 def shell(python, script, **options):
@@ -30,10 +27,13 @@ def test_streams_folder_and_variables(python, tmp_path):
         "import os, sys\n"
         "print(sys.stdin.read().strip(), os.environ['WORD'], os.getcwd(), *sys.argv[1:])\n"
         "print('aside', file=sys.stderr)\n"
-        "print('torch' in sys.modules, __name__, __file__)\n"
+        "print('torch' in sys.modules, __name__, __file__, sys.path[1])\n"
     )
-    done = shell(python, "echo given | WORD=one python show.py 2 3", cwd=tmp_path)
-    assert done.stdout.splitlines() == [f"given one {tmp_path} 2 3", "True __main__ show.py"]
+    done = shell(python, "echo given | WORD=one PYTHONPATH=near python show.py 2 3", cwd=tmp_path)
+    assert done.stdout.splitlines() == [
+        f"given one {tmp_path} 2 3",
+        f"True __main__ show.py {tmp_path / 'near'}",
+    ]
     assert done.stderr == "aside\n" and done.returncode == 0
 
 

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tools run on plain cpu tensors and on an accelerator; no test leaves a tap behind."""
 
-import os
 from types import SimpleNamespace
 
 import op_tools
 import pytest
 import torch
-from fork_commands import Commands
+from fork_commands import python_command
 from op_tools import _C, captures
 from op_tools.core import options
 from op_tools.core.op_tool import OpTool
@@ -77,11 +76,8 @@ def sound_tools(request, monkeypatch):
 @pytest.fixture(scope="session")
 def forked_python(tmp_path_factory):
     """A command `python` whose processes are forks of one that has imported torch."""
-    commands = Commands(dict(os.environ))
-    path = tmp_path_factory.mktemp("bin") / "python"
-    commands.write(path)
-    yield str(path)
-    commands.close()
+    with python_command(tmp_path_factory.mktemp("bin")) as path:
+        yield path
 
 
 @pytest.fixture

@@ -214,5 +214,5 @@ def test_item_honours_conj_and_neg_and_size():
     z = torch.tensor([1 + 2j], device="npu")
     assert z.conj().item() == 1 - 2j
     assert z.conj().imag.item() == -2
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="2 elements cannot be converted to Scalar"):
         torch.ones(2, device="npu").item()

@@ -130,7 +130,7 @@ def test_norm_of_an_empty_tensor_and_of_nan():
     x = torch.tensor([1.0, float("nan")])
     got = torch._foreach_norm([torch.empty(0).npu(), x.npu()], 2)
     assert got[0].item() == 0 and got[1].isnan()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="the infinity norm on an empty tensor"):
         torch._foreach_norm([torch.empty(0).npu()], float("inf"))
 
 
@@ -249,13 +249,13 @@ def test_memory_that_is_shared():
 
 def test_errors():
     x = [torch.ones(3).npu(), torch.ones(2).npu()]
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="same number of tensors, got"):
         torch._foreach_add(x, x[:1])
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="at least one tensor"):
         torch._foreach_add([], [])
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="as scalar list"):
         torch._foreach_mul(x, [1.0])
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match=r"size of tensor a .3. must match"):
         torch._foreach_add_([torch.ones(3).npu()], [torch.ones(4).npu()])
 
 

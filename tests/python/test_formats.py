@@ -180,7 +180,7 @@ def test_empty_with_format():
         torch_npu.empty_with_format([2], device="cpu")
     with pytest.raises(RuntimeError, match="negative dimension"):
         torch_npu.empty_with_format([-2, 3], acl_format=29)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="is too large for format 29"):
         torch_npu.empty_with_format([2**40, 2**40], acl_format=29)
 
 

@@ -225,7 +225,7 @@ def test_fraction_limits_and_is_validated():
         torch.npu.set_per_process_memory_fraction(1.0)
     torch.empty(size, dtype=torch.uint8, device="npu")
     for bad in (-0.1, 1.1, float("nan")):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="Invalid fraction value"):
             torch.npu.set_per_process_memory_fraction(bad)
 
 

@@ -34,9 +34,9 @@ def test_empty_tensor():
 def test_npu_tensors_are_not_pinned():
     x = torch.ones(2, device="npu")
     assert not x.is_pinned()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
         x.pin_memory()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
         torch.empty(2, device="npu", pin_memory=True)
 
 

@@ -25,7 +25,7 @@ def test_stream_from_its_id():
     s = torch.npu.Stream()
     again = torch.npu.Stream(stream_id=s.stream_id, device_index=0, device_type=20)
     assert again == s and hash(again) == hash(s)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="1000000 is no stream id"):
         torch.npu.Stream(stream_id=10**6, device_index=0, device_type=20)
 
 
@@ -169,7 +169,7 @@ def test_sync_launch_streams():
         {"stream_id": 0, "device_index": 0, "device_type": 999},
         {"stream_id": 0, "device_index": 0, "device_type": -1},
     ):
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError, match=r"is no stream id|Invalid device ID|device_type"):
             torch.npu.Stream(**bad)
     with pytest.raises(TypeError, match="unexpected arguments"):
         torch.npu.Stream(color="red")
