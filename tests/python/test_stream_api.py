@@ -195,11 +195,16 @@ def test_raw_streams():
 
 
 def test_record_stream():
+    """What a stream still reads is not given to the next tensor."""
     s = torch.npu.Stream()
     x = torch.ones(100, device="npu")
+    s.wait_stream(torch.npu.current_stream())
     with torch.npu.stream(s):
+        for _ in range(20):
+            torch.ones(100, device="npu")
         y = x * 2
         x.record_stream(s)
     del x
+    torch.zeros(100, device="npu")
     s.synchronize()
     assert y.sum().item() == 200
