@@ -112,6 +112,19 @@ def test_inputs_that_overlap():
         assert torch.equal(a, b) and all(map(torch.equal, got, wanted))
 
 
+def test_views_never_reach_behind_a_smaller_storage(counts):
+    """The same view of less memory is another call: eager mode refuses it."""
+    function = lambda x: [x.as_strided((6,), (1,), 0).mul_(2) + 1]  # noqa: E731
+    long = torch.arange(6.0).npu()
+    run = torchair.get_compiler()(make_fx(function)(long.clone()[:2]), [long[:2]])
+    for turn in (1, 2):
+        assert run([long[:2]])[0].tolist() == [2**turn * i + 1 for i in range(6)]
+    assert run([torch.ones(9).npu()[:2]])[0].tolist() == [3] * 6
+    assert counts("recorded") == 1 and counts("replayed") == 2
+    with pytest.raises(RuntimeError, match="storage"):
+        run([torch.ones(2).npu()])
+
+
 def test_results_that_alias():
     def body(x, w):
         y = x * 2

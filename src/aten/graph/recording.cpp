@@ -25,6 +25,11 @@ std::uint8_t alignment_of(const at::Tensor& tensor) {
       address == 0 ? 8 : std::min(std::countr_zero(address), 8));
 }
 
+// What frames may touch of a tensor's storage; nothing where they never do.
+std::size_t bytes_of(const at::Tensor& tensor) {
+  return is_plain_npu(tensor) ? tensor.storage().nbytes() : 0;
+}
+
 InputKey key_of(
     const c10::IValue& value, const std::vector<c10::IValue>& inputs) {
   InputKey made;
@@ -35,6 +40,7 @@ InputKey key_of(
   const at::Tensor& tensor = value.toTensor();
   made.spec = spec_of(tensor);
   made.alignment = alignment_of(tensor);
+  made.bytes = bytes_of(tensor);
   for (BufferId i = 0; i < inputs.size(); ++i) {
     if (inputs[i].isTensor() && inputs[i].toTensor().defined() &&
         inputs[i].toTensor().storage().is_alias_of(tensor.storage())) {
@@ -92,7 +98,8 @@ bool InputKey::matches(const c10::IValue& value) const {
     return tensor == (value.isTensor() && value.toTensor().defined());
   }
   return spec.describes(value.toTensor()) &&
-         alignment == alignment_of(value.toTensor());
+         alignment == alignment_of(value.toTensor()) &&
+         (bytes == 0 || value.toTensor().storage().nbytes() >= bytes);
 }
 
 Recording::Recording(

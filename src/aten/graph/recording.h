@@ -56,6 +56,7 @@ struct InputKey {
   bool tensor = false;
   Spec spec;                   // buffer: the first input with the same storage
   std::uint8_t alignment = 0;  // of its data: lowest bit set, at most 256
+  std::size_t bytes = 0;       // of its storage: views may reach over all of it
   bool matches(const c10::IValue& value) const;
 };
 
