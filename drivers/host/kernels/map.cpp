@@ -125,7 +125,12 @@ npu_status caps(std::uint32_t code, npu_op_caps& out) {
   out.alias_mask = (UINT64_C(1) << row->n_in) - 1;
   constexpr int kOuts =
       Kind == NPU_KIND_UNARY || Kind == NPU_KIND_TERNARY ? 2 : 1;
-  std::fill_n(out.dtypes, kOuts, kMapBits);
+  // Nothing but truth values is stored as those: a kernel that only promotes
+  // them computes in none.
+  const bool makes_bools =
+      (row->dtypes & kBoolBit) != 0 ||
+      std::ranges::find(row->out, npu_dtype{NPU_BOOL}) != std::end(row->out);
+  std::fill_n(out.dtypes, kOuts, makes_bools ? kMapBits : kMapBits & ~kBoolBit);
   std::fill_n(out.dtypes + kOuts, row->n_in, row->in_dtypes);
   return NPU_OK;
 }

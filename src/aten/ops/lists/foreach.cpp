@@ -27,6 +27,13 @@ bool is_real(const at::Scalar& value) {
   return !value.isComplex() && !value.isSymbolic();
 }
 
+// PyTorch refuses truth values here: subtracted, or as the factor of a list
+// that is added or subtracted.
+bool refuses_bools(const Op& op, const Lists& lists) {
+  return op.site.code() == NPU_MULTI_MAP_BINARY &&
+         (op.op == NPU_BINARY_SUB || (op.op == NPU_BINARY_ADD && lists.n == 2));
+}
+
 // A number that is added to halves, or subtracted, is rounded to their dtype
 // first, as a loop over the tensors does it. Factors keep their digits.
 bool rounds_numbers(const Op& op, const Lists& lists) {
@@ -37,7 +44,7 @@ bool rounds_numbers(const Op& op, const Lists& lists) {
 }
 
 at::Scalar rounded(const at::Scalar& value, c10::ScalarType half) {
-  if (!is_real(value)) {
+  if (!is_real(value) || value.isBoolean()) {
     return value;
   }
   const auto number = static_cast<float>(value.toDouble());
@@ -49,7 +56,7 @@ at::Scalar rounded(const at::Scalar& value, c10::ScalarType half) {
 class Settled {
  public:
   Settled(const Op& op, const Factor& given, const Lists& lists)
-      : factor_(given) {
+      : factor_(given), refuses_bools_(refuses_bools(op, lists)) {
     if (given.tensor != nullptr) {
       read_tensor(*given.tensor, lists);
     }
@@ -65,16 +72,19 @@ class Settled {
     if (!fits_) {
       return false;
     }
+    const auto takes = [&](const at::Scalar& value) {
+      return is_real(value) && !(refuses_bools_ && value.isBoolean());
+    };
     if (factor_.is_list) {
       return factor_.each.size() == x.size() &&
-             std::all_of(factor_.each.begin(), factor_.each.end(), is_real);
+             std::all_of(factor_.each.begin(), factor_.each.end(), takes);
     }
     if (factor_.tensor != nullptr) {
       const at::Tensor& tensor = *factor_.tensor;
       return tensor.dim() == 0 && tensor.device() == x[0].device() &&
              at::isFloatingType(tensor.scalar_type());
     }
-    return factor_.one == nullptr || is_real(*factor_.one);
+    return factor_.one == nullptr || takes(*factor_.one);
   }
 
  private:
@@ -127,6 +137,7 @@ class Settled {
 
   Factor factor_;
   std::vector<at::Scalar> values_;
+  const bool refuses_bools_;
   bool fits_ = true;
 };
 

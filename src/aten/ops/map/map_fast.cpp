@@ -257,7 +257,11 @@ class FastCall {
     const bool known = (active_driver().table().tensor_flags_known &
                         NPU_TENSOR_HOST_SCALAR) != 0 &&
                        (caps_.flags & NPU_CAP_HOST_SCALAR) != 0;
-    if (!known || first_->dim() == 0 || tensor.dim() != 0 ||
+    // PyTorch refuses to subtract a truth value; the long way says so.
+    const bool refused = tensor.scalar_type() == c10::kBool &&
+                         site_.slot() == NPU_KIND_BINARY &&
+                         site_.code() == NPU_BINARY_SUB;
+    if (!known || refused || first_->dim() == 0 || tensor.dim() != 0 ||
         tensor.is_complex() || tensor.is_conj() || tensor.is_neg() ||
         has_number_ || needs_wider_compute(site_, dtype_, dtype) ||
         !store_number(number_, tensor, dtype)) {
