@@ -271,3 +271,89 @@ def test_errors_of_torch_cuda():
     hooked.register_forward_hook(lambda *_: None)
     with pytest.raises(AssertionError, match="hooks"):
         torch.npu.make_graphed_callables(hooked, (randn(1, 2),))
+
+
+def twice_transposed(x):
+    y = x * 2
+    y.t_().add_(torch.arange(4.0, device=x.device))
+    y.t_()
+    return y * 1, y
+
+
+def view_before(x):
+    y = x * 2
+    v = y[:]
+    y.t_()
+    return v + y, y.unsqueeze_(0)
+
+
+def memory_swapped(x):
+    y = x * 2
+    v = y[1:]
+    y.set_(x.t() + 5)
+    return y * 3, v + 1
+
+
+def lazily_cloned(x):
+    c = torch._lazy_clone(x)
+    x.add_(1)
+    d = torch._lazy_clone(c).mul_(3)
+    return c * 2, d, torch.cumsum(c, 0)
+
+
+def resized(x):
+    t = x.clone()
+    w = t.view(-1)
+    t.resize_(300, 300)
+    w.mul_(2)
+    t.view(-1)[16:].fill_(3)
+    other = x * 7
+    return torch.cumsum(t, 0), torch.fmax(t, t), other + t[0, 0], t
+
+
+def resized_by_out(x):
+    y, z = (torch.empty(0, device=x.device) for _ in range(2))
+    torch.mul(x, 2, out=y)
+    torch.cumsum(y, 0, out=z)
+    return y, z, y.t() + z
+
+
+@pytest.mark.parametrize(
+    "body",
+    [twice_transposed, view_before, memory_swapped, lazily_cloned, resized, resized_by_out],
+    ids=lambda body: body.__name__,
+)
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_tensors_that_change_what_they_show(body):
+    """Sizes, strides and memory of a tensor that is changed in place, against the CPU's results."""
+    x = torch.zeros(4, 4, device="npu")
+    held = [torch.empty(16, device="npu") for _ in range(3)]  # addresses in another order
+    graph, out = captured(body, x)
+    del held
+    for _ in range(3):
+        given = torch.randn(4, 4)
+        x.copy_(given)
+        graph.replay()
+        torch.npu.synchronize()
+        for a, b in zip((*out, x), (*body(given), given), strict=True):
+            assert a.shape == b.shape and torch.allclose(a.cpu(), b, rtol=1e-5)
+
+
+def test_geometry_of_the_programs_own_tensors_is_left_alone():
+    """The kernels of a replay work where they were captured, whatever tensors show by then."""
+    x, y = torch.arange(12.0, device="npu").view(3, 4), torch.zeros(2, device="npu")
+
+    def body():
+        before = x * 2
+        x.t_()
+        y.unsqueeze_(0)
+        return before, x * 3, y + 1
+
+    graph, out = captured(body)
+    assert x.shape == (4, 3) and y.shape == (1, 2)
+    for _ in range(2):
+        x.add_(1)
+        graph.replay()
+        assert x.shape == (4, 3) and y.shape == (1, 2)
+        assert torch.equal(out[0], x.t() * 2) and torch.equal(out[1], x * 3)
+        assert out[2].tolist() == [[1, 1]]

@@ -38,6 +38,8 @@ class Capture(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if torch.Tag.inplace_view in func.tags:
+            return self._change_geometry(func, args, kwargs)
         flat, tree = tree_flatten((args, kwargs))
         self._refuse(func, args, kwargs)
         self._keep_what_is_written(func, args, kwargs)
@@ -47,8 +49,41 @@ class Capture(TorchDispatchMode):
         tensors = [t for t in (*flat, *results) if isinstance(t, torch.Tensor)]
         if any(t.device.type == "npu" for t in tensors):
             self.calls.append((func, places, tree))
+            self._note_geometry(flat, places)
             self._note_results(results)
         return out
+
+    def _change_geometry(self, func, args, kwargs):
+        """What a tensor shows of which memory: `_place` sees it at the next use, and a replay does
+        nothing. Only memory of the capture that grows is part of the program."""
+        tensor = args[0]
+        found, storage = self._find(tensor), tensor.untyped_storage()
+        if found is None and id(tensor) in self._outside:
+            self._keep_geometry(tensor)
+        bytes_before = storage.nbytes()
+        out = func(*args, **kwargs)
+        if found is not None and storage.nbytes() > bytes_before:
+            value, (_, _, offset, dtype), weak = found
+            whole = [-(-storage.nbytes() // dtype.itemsize) - offset]
+            self._add(_aten.resize_.default, (value, whole))
+            self._known[storage._cdata] = (value, (whole, [1], offset, dtype), weak)
+        return out
+
+    def _keep_geometry(self, tensor: torch.Tensor) -> None:
+        """Calls so far go on seeing somebody else's tensor as it was."""
+        as_it_was = tensor.detach()
+        del self._outside[id(tensor)]
+        self._outside[id(as_it_was)] = as_it_was
+        for _, places, _ in self.calls:
+            places[:] = [as_it_was if place is tensor else place for place in places]
+
+    def _note_geometry(self, tensors, places) -> None:
+        """Of values that the call gave other sizes, as out= does; a replay does it too."""
+        for tensor, place in zip(tensors, places):
+            found = self._find(tensor) if isinstance(place, _Value) else None
+            if found is not None and found[0] is place:
+                cdata = tensor.untyped_storage()._cdata
+                self._known[cdata] = (place, _geometry(tensor), found[2])
 
     def _refuse(self, func, args, kwargs) -> None:
         tensors = [a for a in tree_flatten((args, kwargs))[0] if isinstance(a, torch.Tensor)]

@@ -29,7 +29,12 @@ bool is_nothing(const c10::IValue& value) {
 // Memory that the recording has not seen: two of them may share theirs.
 bool Recording::Maker::are_new(const std::vector<c10::IValue>& results) const {
   return std::ranges::none_of(results, [&](const c10::IValue& value) {
-    return is_plain_result(value) && known_buffer(value.toTensor());
+    if (!is_plain_result(value)) {
+      return false;
+    }
+    const auto found =
+        storages_.find(value.toTensor().storage().unsafeGetStorageImpl());
+    return found != storages_.end() && !found->second.weak.expired();
   });
 }
 

@@ -130,12 +130,19 @@ bool Recording::Maker::gather(
 std::optional<BufferId> Recording::Maker::known_buffer(
     const at::Tensor& tensor) const {
   const auto found = storages_.find(tensor.storage().unsafeGetStorageImpl());
-  if (found == storages_.end() || found->second.weak.expired()) {
+  if (found == storages_.end() || !found->second.is_there()) {
     return std::nullopt;
   }
   return found->second.id;
 }
 
+bool Recording::Maker::Known::is_there() const {
+  const c10::intrusive_ptr<c10::StorageImpl> storage = weak.lock();
+  return storage && storage->data() == base;
+}
+
+// A lazy clone gets memory of its own here, as at every replay: two storages
+// with one address could not be told apart.
 BufferId Recording::Maker::buffer_of(const c10::Storage& storage, Owner owner) {
   const auto found = storages_.find(storage.unsafeGetStorageImpl());
   if (found != storages_.end() && !found->second.weak.expired()) {
@@ -147,10 +154,10 @@ BufferId Recording::Maker::buffer_of(const c10::Storage& storage, Owner owner) {
   r_.devices_.push_back(storage.device().index());
   aligned_.resize(graph_.buffers.size());
   aligned_.back() =
-      reinterpret_cast<std::uintptr_t>(storage.data()) % kAligned == 0;
+      reinterpret_cast<std::uintptr_t>(storage.mutable_data()) % kAligned == 0;
   const Known known{
       id,
-      static_cast<const std::byte*>(storage.data()),
+      static_cast<const std::byte*>(storage.mutable_data()),
       storage.nbytes(),
       storage.getWeakStorageImpl()};
   storages_.insert_or_assign(storage.unsafeGetStorageImpl(), known);
@@ -162,7 +169,7 @@ std::optional<Ref> Recording::Maker::find(
   const auto* const at = static_cast<const std::byte*>(pointer);
   for (const auto& [impl, known] : storages_) {
     if (at >= known.base && at + bytes <= known.base + known.bytes &&
-        !known.weak.expired()) {
+        known.is_there()) {
       return Ref{known.id, static_cast<std::uint64_t>(at - known.base)};
     }
   }

@@ -64,8 +64,10 @@ class Recording::Maker {
     BufferId id;
     const std::byte* base;
     std::uint64_t bytes;
-    // Memory that went back may be somebody else's by now.
+    // Memory that went back may be somebody else's by now: storages go, are
+    // resized, or part from a lazy clone.
     c10::weak_intrusive_ptr<c10::StorageImpl> weak;
+    bool is_there() const;
   };
 
   void instruction(
