@@ -52,11 +52,16 @@ ifdef BUILT
 # By scripts/stages.sh, which runs after it.
 build:
 else
+# The tools are compiled beside the plugin, by fewer processes: no core waits for the end of either.
+TOOLS_WHEEL := build/tools-wheel
 build: setup ## compile and install into the environment
-	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PIP) --no-build-isolation --no-deps --force-reinstall .
+	@export TORCH_DEVICE_BACKEND_AUTOLOAD=0; rm -rf $(TOOLS_WHEEL); \
+	  CMAKE_BUILD_PARALLEL_LEVEL=$$(( ($(JOBS) + 1) / 2 )) $(PY) -m pip wheel -q --disable-pip-version-check \
+	    --no-build-isolation --no-deps -w $(TOOLS_WHEEL) ./optools & tools=$$!; \
+	  $(PIP) --no-build-isolation --no-deps --force-reinstall . || { wait; exit 1; }; wait $$tools
 	@$(PIP) --no-build-isolation --no-deps ./compat
 	@$(PY) scripts/foreign_apex.py || $(PIP) --no-build-isolation --no-deps ./compat/apex
-	@TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PIP) --no-build-isolation --no-deps --force-reinstall ./optools
+	@$(PIP) --no-deps --force-reinstall $(TOOLS_WHEEL)/*.whl
 endif
 
 demo: build ## train a small GPT on npu:0

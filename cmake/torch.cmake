@@ -31,4 +31,16 @@ find_library(NPU_STDCXX NAMES libstdc++.so.6 PATHS /usr/lib/${CMAKE_LIBRARY_ARCH
 if(NPU_STDCXX)
   target_link_libraries(npu_torch INTERFACE ${NPU_STDCXX})
 endif()
-target_compile_definitions(npu_torch INTERFACE NPU_TORCH_VERSION="${NPU_TORCH_VERSION}")
+# ATen's headers bring the operators they use, not all two thousand.
+target_compile_definitions(npu_torch INTERFACE NPU_TORCH_VERSION="${NPU_TORCH_VERSION}" AT_PER_OPERATOR_HEADERS)
+
+# npu_torch_headers(target): what nearly every file reads of PyTorch, compiled once for all targets. npu_runtime, the
+# lowest of them, owns it. <ATen/ops/empty.h> is there for what every header of an operator brings along.
+function(npu_torch_headers target)
+  if(target STREQUAL "npu_runtime")
+    target_precompile_headers(npu_runtime PRIVATE
+      <ATen/core/Tensor.h> <ATen/TensorIterator.h> <ATen/ops/empty.h> <torch/library.h>)
+  else()
+    target_precompile_headers(${target} REUSE_FROM npu_runtime)
+  endif()
+endfunction()

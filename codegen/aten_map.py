@@ -17,7 +17,7 @@ from torchgen.api import structured
 from torchgen.context import native_function_manager
 
 MAP_KINDS = ("unary", "unary_with", "binary", "compare", "ternary")
-SHARDS = 4
+SHARDS = 2
 
 
 def is_structured(operator: Operator) -> bool:

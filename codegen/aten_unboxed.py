@@ -93,6 +93,7 @@ def emit_shard(number: int, part: dict) -> str:
         *(f"#include {h}" for h in headers),
         "",
         "namespace npu::ladder {",
+        *(f"template struct Unboxed<{signature}>;" for signature in sorted(part)),
         "namespace {",
         "const UnboxedRow kRows[] = {",
     ]
@@ -106,6 +107,20 @@ def emit_shard(number: int, part: dict) -> str:
         f"UnboxedRows unboxed_rows_{number}() {{",
         "  return {kRows, sizeof(kRows) / sizeof(kRows[0])};",
         "}",
+        "}  // namespace npu::ladder",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def emit_signatures(by_signature: dict) -> str:
+    """Who calls an exported function finds the instance of its signature in the file of the table."""
+    lines = [
+        "// SPDX-License-Identifier: Apache-2.0",
+        "// Made by codegen/aten_unboxed.py: signatures that are compiled in unboxed_<i>.cpp. Ends aten/ladder/unboxed.h.",
+        "#pragma once",
+        "",
+        "namespace npu::ladder {",
+        *(f"extern template struct Unboxed<{signature}>;" for signature in sorted(by_signature)),
         "}  // namespace npu::ladder",
     ]
     return "\n".join(lines) + "\n"
@@ -136,7 +151,9 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, help="folder for parsed torch YAML (default: --out)")
     args = parser.parse_args()
     torch = load_torch(packaged_yaml(), args.cache or args.out)
-    for number, part in enumerate(shards(rows(torch), args.shards)):
+    by_signature = rows(torch)
+    write(args.out / "unboxed_signatures.h", emit_signatures(by_signature))
+    for number, part in enumerate(shards(by_signature, args.shards)):
         write(args.out / f"unboxed_{number}.cpp", emit_shard(number, part))
     write(args.out / "unboxed_table.cpp", emit_table(args.shards))
     return 0

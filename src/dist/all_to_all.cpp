@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // All to all, in equal and in given parts. Data goes as bytes, so every dtype
 // works.
-#include <ATen/Functions.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <numeric>

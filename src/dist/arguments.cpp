@@ -3,8 +3,9 @@
 // driver's communicator.
 #include "dist/arguments.h"
 
-#include <ATen/Functions.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/StreamGuard.h>
 
 #include "runtime/device.h"

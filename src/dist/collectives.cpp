@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Broadcasts and reductions: what the ranks must agree on, and what Gloo is
 // asked to do.
-#include <ATen/Functions.h>
+#include <ATen/ops/empty.h>
 
 #include "dist/checks.h"
 #include "dist/reduction.h"

@@ -2,7 +2,8 @@
 // A driver's communicator (comm/1) of one group.
 #include "dist/communicator.h"
 
-#include <ATen/Functions.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>

@@ -2,7 +2,9 @@
 // Collectives in terms of what a driver's communicator can do.
 #include "dist/driver_way.h"
 
-#include <ATen/Functions.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/view_as_real.h>
 
 #include <algorithm>
 

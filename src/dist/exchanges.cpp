@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gathers and scatters. What only moves data goes to Gloo as bytes,
 // so every dtype works.
-#include <ATen/Functions.h>
+#include <ATen/ops/empty.h>
 
 #include "dist/checks.h"
 #include "dist/shared.h"

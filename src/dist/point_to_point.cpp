@@ -3,7 +3,9 @@
 //
 // A message is its size, then its bytes: Gloo would end the process when a
 // receiver expects another size than was sent.
-#include <ATen/Functions.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 #include "dist/shared.h"
 #include "runtime/device.h"

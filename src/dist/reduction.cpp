@@ -2,8 +2,6 @@
 // What a ReduceOp means for each dtype, in terms of what Gloo can do.
 #include "dist/reduction.h"
 
-#include <ATen/Functions.h>
-
 #include <limits>
 
 #include "runtime/dtype.h"

@@ -2,7 +2,9 @@
 // What the lanes of a group share: the meeting of the ranks, and failures.
 #include "dist/shared.h"
 
-#include <ATen/Functions.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 #include <unistd.h>
 
 #include <algorithm>

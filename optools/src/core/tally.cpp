@@ -21,7 +21,6 @@ namespace {
 
 constexpr int kMostLanes = 8;
 constexpr int64_t kBlock = 512;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Below it a relative difference says nothing.
 constexpr double kSmall = 1e-30;
 

@@ -4,9 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace optools {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // allowed = out |ref| + acc M, and never less than `floor`.
 struct Allowance {

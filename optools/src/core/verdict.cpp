@@ -68,8 +68,6 @@ Allowance allowance_of(
   return a;
 }
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 bool is_infinite(const c10::complex<double>& z) {
   return std::isinf(z.real()) || std::isinf(z.imag());
 }

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/tally.h"
 #include "core/tensor_bytes.h"
 #include "core/tool.h"
 #include "core/torch_compat.h"
@@ -20,7 +21,6 @@
 namespace optools {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A larger tensor's own pass takes longer than its launch.
 constexpr size_t kLargestKept = 1 << 20;
 constexpr size_t kKeptBytes = 32 << 20;

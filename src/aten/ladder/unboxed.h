@@ -337,9 +337,19 @@ R call_held(CpuRun& run, const Arg* arg, R (*fn)(Args...), Args&... args) {
   }
 }
 
-// Runs `fn`, the CPU function of `entry`'s operator, with npu tensors.
+// Runs `fn`, the CPU function of `entry`'s operator, with npu tensors. A class,
+// for one instance per signature that is compiled in one place: see the end of
+// this file.
+template <class Signature>
+struct Unboxed;
 template <class R, class... Args>
-R run_unboxed(Entry& entry, npu_reason reason, R (*fn)(Args...), Args... args) {
+struct Unboxed<R(Args...)> {
+  static R run(Entry& entry, npu_reason reason, R (*fn)(Args...), Args... args);
+};
+
+template <class R, class... Args>
+R Unboxed<R(Args...)>::run(
+    Entry& entry, npu_reason reason, R (*fn)(Args...), Args... args) {
   DeviceFinder finder;
   (finder.see(args), ...);
   CpuRun run(entry, finder.device(), reason);
@@ -370,6 +380,12 @@ R run_unboxed(Entry& entry, npu_reason reason, R (*fn)(Args...), Args... args) {
     run.finish();
     return result;
   }
+}
+
+template <class R, class... Args>
+R run_unboxed(Entry& entry, npu_reason reason, R (*fn)(Args...), Args... args) {
+  return Unboxed<R(Args...)>::run(
+      entry, reason, fn, std::forward<Args>(args)...);
 }
 
 // One operator's kernel on the PrivateUse1 key.
@@ -446,3 +462,8 @@ struct make_boxed_from_unboxed_functor<
   }
 };
 }  // namespace c10::impl
+
+// Generated: `extern template struct Unboxed<...>` for every signature of an
+// exported CPU function. The files of the tables (unboxed_<i>.cpp) hold the
+// instances; adapters only call them.
+#include "unboxed_signatures.h"

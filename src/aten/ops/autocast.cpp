@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.autocast("npu"): PyTorch's own cast lists; all else falls through.
+#include "aten/ops/autocast.h"
+
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include "runtime/device.h"
+
 namespace npu {
+
+bool autocast_enabled() {
+  return at::autocast::is_autocast_enabled(kDeviceType);
+}
+
 namespace {
 
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {

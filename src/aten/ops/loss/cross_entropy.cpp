@@ -5,7 +5,6 @@
 // it is taken over above autograd. Whatever wants to see those parts gets them:
 // traced and transformed programs, autocast, gradients of gradients.
 #include <ATen/OpMathType.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss_compositeimplicitautograd_dispatch.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -14,6 +13,7 @@
 #include <torch/library.h>
 
 #include "aten/core/factories.h"
+#include "aten/ops/autocast.h"
 #include "aten/ops/op.h"
 #include "aten/ops/operands.h"
 #include "driver/build_call.h"
@@ -216,10 +216,9 @@ at::Tensor cross_entropy(
     c10::SymInt ignore_index,
     double smoothing) {
   const at::Tensor& w = or_undefined(weight);
-  if (c10::impl::TorchDispatchModeTLS::any_modes_set() ||
-      at::autocast::is_autocast_enabled(kDeviceType) || !is_plain(self) ||
-      !is_plain(target) || !is_plain(w) || target.requires_grad() ||
-      (w.defined() && w.requires_grad())) {
+  if (c10::impl::TorchDispatchModeTLS::any_modes_set() || autocast_enabled() ||
+      !is_plain(self) || !is_plain(target) || !is_plain(w) ||
+      target.requires_grad() || (w.defined() && w.requires_grad())) {
     return at::compositeimplicitautograd::cross_entropy_loss_symint(
         self, target, weight, reduction, ignore_index, smoothing);
   }

@@ -4,7 +4,6 @@
 // the device is this CPU, or lacks the cells, and host code can read its
 // memory, that kernel runs here too; otherwise the driver runs the cells.
 #include <ATen/Context.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/lstm_compositeimplicitautograd_dispatch.h>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "aten/ladder/ladder.h"
+#include "aten/ops/autocast.h"
 #include "aten/ops/rnn/recurrent.h"
 #include "driver/registry.h"
 #include "npu/kinds.h"
@@ -75,9 +75,9 @@ bool goes_by_layer(const Lstm& c) {
   const at::Tensor& input = c.input;
   if (c.hx.size() != 2 || input.device().type() != kDeviceType ||
       driver_runs_cells() || !at::globalContext().userEnabledMkldnn() ||
-      at::autocast::is_autocast_enabled(kDeviceType) || is_symbolic(input) ||
-      input.dim() != 3 || input.numel() == 0 || c.hx[0].dim() != 3 ||
-      c.hx[1].dim() != 3 || !onednn_takes(input.scalar_type())) {
+      autocast_enabled() || is_symbolic(input) || input.dim() != 3 ||
+      input.numel() == 0 || c.hx[0].dim() != 3 || c.hx[1].dim() != 3 ||
+      !onednn_takes(input.scalar_type())) {
     return false;
   }
   for (const at::TensorList& list : {c.hx, c.params}) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // nn.GRU and nn.RNN: the input's products for all steps in one gemm. PyTorch
 // does that on the CPU only; on other devices it makes one product per step.
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/_thnn_fused_gru_cell.h>
 #include <ATen/ops/gru_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/linear.h>
@@ -15,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "aten/ops/autocast.h"
 #include "aten/ops/rnn/recurrent.h"
 #include "runtime/device.h"
 
@@ -71,8 +71,7 @@ bool goes_by_sequence(const Sequence& c) {
     return tensor.device() == input.device() && same_dtype(tensor, input);
   };
   return input.device().type() == kDeviceType && input.dim() == 3 &&
-         c.hx.dim() == 3 && input.numel() != 0 &&
-         !at::autocast::is_autocast_enabled(kDeviceType) &&
+         c.hx.dim() == 3 && input.numel() != 0 && !autocast_enabled() &&
          c.fits(c.hx, kGates) && is_like(c.hx) &&
          std::all_of(c.params.begin(), c.params.end(), is_like);
 }
