@@ -179,6 +179,20 @@ for device in ("npu:1", "npu:0"):
     run_python(code, NPU_HOST_DEVICES="2", timeout=40, **late)
 
 
+def test_a_lazy_clone_without_elements(run_python):
+    """In a process of its own, which an error in the copy would end when the tensors go."""
+    run_python("""
+import torch, torch_npu
+x = torch.zeros(0, 4, device="npu")
+a, b, c = (torch._lazy_clone(x) for _ in range(3))
+a.add_(1)
+b.erfinv_()
+assert a.data_ptr() == 0 and c.untyped_storage().data_ptr() == 0
+assert a.shape == b.shape == c.cpu().shape == (0, 4)
+del a, b, x, c
+""")
+
+
 # --- memory that is opened to host code --------------------------------------------------------
 
 

@@ -80,8 +80,12 @@ c10::CachingAllocator::StatArray to_c10(const StatArray& array) {
   return {to_c10(array[0]), to_c10(array[1]), to_c10(array[2])};
 }
 
-// Both blocks on one device.
+// Both blocks on one device. PyTorch copies nothing, from nowhere to nowhere,
+// for a lazy clone without elements, and does not survive an error there.
 void copy_block(void* dest, const void* src, std::size_t count) {
+  if (count == 0) {
+    return;
+  }
   const c10::DeviceIndex device = device_of_pointer(dest);
   TORCH_CHECK(
       device >= 0, "npu: allocator: copy_data to memory that is not npu's.");
