@@ -41,7 +41,8 @@ class Commands:
 
     def close(self) -> None:
         self.server.close()
-        self.template.connection.close()
+        self.template.connection.shutdown(socket.SHUT_RDWR)  # which ends the process
+        self.template.process.wait()
         shutil.rmtree(self.folder)
 
     def _accept(self) -> None:
