@@ -140,11 +140,15 @@ typedef struct npu_call {
   uint32_t flags;
   uint16_t math_mode;
   /* The dtype of the computation; NPU_ABSENT: the operands' own. Inputs are
-   * converted to it, and the result is rounded to it before it is converted to
-   * the output's dtype: float16 operands with a float32 output give values that
-   * float16 has. A kernel may compute halves in float32 inside. The host side
-   * never combines a half compute_dtype with an output of another floating
-   * point dtype; it lets the kernel write the half and converts that. */
+   * converted to it (integers and bools too, before the operation), and the
+   * result is rounded to it before it is converted to the output's dtype:
+   * float16 operands with a float32 output give values that float16 has. Two
+   * things are not converted: a condition (where, masked_scale), and a float32
+   * number in host memory beside a half compute_dtype, whose digits all count
+   * (mul and div by a Python number). A kernel may compute halves in float32
+   * inside. The host side never combines a half compute_dtype with an output of
+   * another floating point dtype; it lets the kernel write the half and
+   * converts that. */
   npu_dtype compute_dtype;
   uint32_t deterministic; /* 1 = only deterministic kernels */
   const char* label;      /* "aten::add.Tensor", for messages and profiles */
@@ -232,12 +236,13 @@ typedef struct npu_verdict {
 #define NPU_CAP_DETERMINISTIC 16u
 #define NPU_CAP_CAPTURE 32u
 /* Operands flagged NPU_TENSOR_HOST_SCALAR, and lists flagged so. The number has
- * the dtype the operand says: the compute dtype where the call names one, which
- * may be wider than the tensors beside it. */
+ * the dtype the operand says: the compute dtype where the call names one, or
+ * float32 where that is a half. It is not rounded to the half then. */
 #define NPU_CAP_HOST_SCALAR 64u
 /* A limit, not an ability: ask only for calls whose inputs have one dtype. Bool
  * inputs, host scalars and operands whose dtypes the kind limits are no matter.
- * Since 1.1. */
+ * A host side older than the flag asks all the same: run answers the right
+ * numbers or NPU_E_UNSUPPORTED. Since 1.1. */
 #define NPU_CAP_ONE_INPUT_DTYPE 8192u
 
 /* Attributes that came later. A kernel without the flag never sees them set

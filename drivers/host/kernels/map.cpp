@@ -150,6 +150,16 @@ npu_dtype dtype_computed(const npu_call& call, const npu_tensor* in) {
                                           : npu_dtype{NPU_ABSENT};
 }
 
+// Inputs of another dtype are rounded to a half that the call computes in; a
+// number in host memory has the digits it is meant to have.
+npu_dtype input_rounding(npu_dtype computed, const npu_tensor& in) {
+  const bool half = computed == NPU_F16 || computed == NPU_BF16;
+  const bool number = (in.flags & NPU_TENSOR_HOST_SCALAR) != 0;
+  return half && !number && in.dtype != computed && in.dtype != NPU_BOOL
+             ? computed
+             : npu_dtype{NPU_ABSENT};
+}
+
 // Fast path: all operands are contiguous and have the dtypes of the line, with
 // few enough elements for one thread. False: not such a call.
 bool run_plain(
@@ -210,9 +220,10 @@ npu_status run_any(
     if (!map.operands[i] && i != 1) {
       return refuse(call, "an operand is absent");
     }
-    if (is_out && map.operands[i]) {
+    if (map.operands[i]) {
       map.rounds_to[i] =
-          map_rounding(results[i], dtype, map.operands[i]->dtype);
+          is_out ? map_rounding(results[i], dtype, map.operands[i]->dtype)
+                 : input_rounding(dtype, *map.operands[i]);
     }
   }
   if (!map.operands[1] && map.n_out != 2) {

@@ -3,6 +3,8 @@
 // the line computes with.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/isa/map.h"
 #include "kernels/kernel.h"
 
@@ -17,15 +19,18 @@ struct MapCall {
   const npu_tensor* operands[kMaxOperands];  // outputs first
   npu_dtype units[kMaxOperands];
   // The compute dtype of the call, where it is narrower than the line's and the
-  // output is not of that dtype: results are rounded to it first.
-  npu_dtype rounds_to[2];
+  // operand is not of that dtype: results are rounded to it before they are
+  // stored, inputs before they are used.
+  npu_dtype rounds_to[kMaxOperands];
   const npu_scalar* scalars;
 
   int count() const {
     return n_out + n_in;
   }
   bool rounds() const {
-    return rounds_to[0] != NPU_ABSENT || rounds_to[1] != NPU_ABSENT;
+    return std::any_of(rounds_to, rounds_to + count(), [](npu_dtype dtype) {
+      return dtype != NPU_ABSENT;
+    });
   }
 };
 

@@ -162,7 +162,7 @@ class Port {
                     : cast_.set(tensor.dtype, unit);
   }
 
-  // Of an output: results are rounded to `narrow` before they are stored.
+  // Numbers are rounded to `narrow` on their way in or out.
   bool set_rounding(npu_dtype unit, npu_dtype narrow) {
     rounds_ = narrow != NPU_ABSENT;
     thin_bytes_ = static_cast<std::int64_t>(element_bytes(narrow));
@@ -192,6 +192,7 @@ class Port {
   void load(char* to, std::int64_t offset, std::int64_t stride, std::int64_t n)
       const {
     cast_.line(to, unit_bytes_, data_ + offset, stride, n);
+    round(to, n);
   }
   void store(
       const char* from,
@@ -236,8 +237,7 @@ class StridedMap {
       const bool scalar = (t.flags & NPU_TENSOR_HOST_SCALAR) != 0;
       if ((!scalar && t.ndim != out.ndim) ||
           !ports_[i].set(t, map_.units[i], i >= map_.n_out) ||
-          (i < map_.n_out &&
-           !ports_[i].set_rounding(map_.units[i], map_.rounds_to[i]))) {
+          !ports_[i].set_rounding(map_.units[i], map_.rounds_to[i])) {
         return fail(
             NPU_E_UNSUPPORTED,
             "npu: host driver: operand %d is %s with %d dimensions, the "
