@@ -54,7 +54,7 @@ std::uint64_t allowed_dtypes(
       return caps.dtypes[0] & (own != 0 ? own : ~UINT64_C(0)) &
              NPU_DTYPE_BIT(first);
     case NPU_DTYPES_CAST:
-      return own != 0 ? own : caps.dtypes[0];
+      return own != 0 ? own : special ? role.info->dtypes : caps.dtypes[0];
     default:
       return own != 0 ? own : (special ? role.info->dtypes : ~UINT64_C(0));
   }
@@ -118,7 +118,7 @@ bool may_compute_wider(const npu_call& call) noexcept {
          std::string_view(kind->family) != "random";
 }
 
-// Lists have their dtypes after those of the kind's operands; 0 = any.
+// Lists have their dtypes after those of the kind's operands.
 std::uint64_t list_dtypes(
     const npu_op_caps& caps, const npu_call& call, std::uint32_t i) noexcept {
   const npu_kind_info* kind = npu_kind_of(call.slot);
@@ -126,7 +126,14 @@ std::uint64_t list_dtypes(
       kind == nullptr ? call.n_out + call.n_in : kind->n_out + kind->n_in;
   const std::uint64_t own =
       first + i < NPU_MAX_OPERANDS ? caps.dtypes[first + i] : 0;
-  return own != 0 ? own : ~UINT64_C(0);
+  const std::uint64_t kinds = kind != nullptr && i < kind->n_lists
+                                  ? kind->operands[first + i].dtypes
+                                  : 0;
+  if (own != 0 || kinds != 0) {
+    return own != 0 ? own : kinds;
+  }
+  const bool any = caps.dtype_rule == NPU_DTYPES_FREE || kind == nullptr;
+  return any ? ~UINT64_C(0) : caps.dtypes[0];
 }
 
 npu_verdict check_list_dtypes(const npu_op_caps& caps, const npu_call& call) {

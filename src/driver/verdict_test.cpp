@@ -79,6 +79,39 @@ TEST_F(Caps, ListsCountAsOneOperand) {
       verdict_of_caps(caps_, driver_, call.frame()).reason, NPU_REASON_SLOWER);
 }
 
+// A mask of 0 is that of dtypes[0], for lists too, unless the kind limits the
+// operand.
+TEST_F(Caps, MasksOfZero) {
+  const std::int64_t numel[] = {3};
+  const auto answer = [&](npu_dtype dtype) {
+    Call call(NPU_KIND_MULTI_MAP, 0, "aten::_foreach_exp");
+    npu_list list{};
+    list.n = 1;
+    list.dtype = NPU_F32;
+    list.numel = numel;
+    call.add_list(list);
+    list.dtype = dtype;
+    call.add_list(list);
+    return verdict_of_caps(caps_, driver_, call.frame());
+  };
+  EXPECT_EQ(answer(NPU_F32).answer, NPU_VERDICT_YES);
+  EXPECT_EQ(answer(NPU_I64).reason, NPU_REASON_DTYPE);
+  caps_.dtype_rule = NPU_DTYPES_FREE;
+  EXPECT_EQ(answer(NPU_I64).answer, NPU_VERDICT_YES);
+  Holder index({2, 3}, {3, 1});
+  index.tensor.dtype = NPU_I64;
+  for (const std::uint32_t rule :
+       {NPU_DTYPES_SAME, NPU_DTYPES_CAST, NPU_DTYPES_FREE}) {
+    caps_.dtype_rule = rule;
+    Call call(NPU_KIND_GATHER, 0, "aten::gather");
+    npu_gather_attrs attrs{};
+    build::gather(call, x_.tensor, y_.tensor, index.tensor, attrs);
+    EXPECT_EQ(
+        verdict_of_caps(caps_, driver_, call.frame()).answer, NPU_VERDICT_YES)
+        << "rule " << rule << ": indices are int64, dtypes[0] is float32";
+  }
+}
+
 TEST_F(Caps, Alignment) {
   caps_.min_alignment = 64;
   EXPECT_EQ(verdict().answer, NPU_VERDICT_YES);
