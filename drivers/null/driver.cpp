@@ -17,6 +17,12 @@ npu_status count(int32_t* out) {
   return when_given([=] { *out = 1; }, out);
 }
 
+npu_status open(npu_device device) {
+  const npu_status status = check_device(device);
+  opened = opened || status == NPU_OK;
+  return status;
+}
+
 npu_status properties(npu_device device, npu_device_properties* out) {
   npu_status status = check_device(device);
   status = status ? status : check_given(out);
@@ -50,7 +56,7 @@ npu_status memory_info(npu_device device, uint64_t* free, uint64_t* total) {
 // clang-format off
 const npu_device_table device_table = {
     sizeof(device_table), 0, count,
-    check_device, check_device, // open, close
+    open, check_device, // close
     properties,
     check_device, // synchronize: streams are inline
     memory_info,
@@ -88,7 +94,8 @@ extern "C" NPU_EXPORT npu_status npu_driver_entry(
     return status;
   }
   alive = true;
-  pthread_atfork(nullptr, nullptr, [] { alive = false; });
+  // A process that only asked what there is may fork and use the devices.
+  pthread_atfork(nullptr, nullptr, [] { alive = alive && !opened; });
   *out = &driver;
   return NPU_OK;
 }

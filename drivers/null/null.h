@@ -10,7 +10,9 @@
 namespace npu::null {
 
 inline const npu_host_services* services = nullptr;
-inline std::atomic<bool> alive{false};  // false after shutdown and in a child
+// False after shutdown, and in a child forked after a device was opened.
+inline std::atomic<bool> alive{false};
+inline std::atomic<bool> opened{false};
 
 // Stores this thread's error text and returns the status.
 inline npu_status fail(npu_status status, const char* text) {

@@ -24,7 +24,9 @@ struct npu_event_s {
 namespace {
 
 const npu_host_services* host = nullptr;
-std::atomic<bool> alive{false};  // false after shutdown and in a forked child
+// False after shutdown, and in a child forked after the device was opened.
+std::atomic<bool> alive{false};
+std::atomic<bool> opened{false};
 
 npu_status fail(npu_status status, const char* text) {
   host->set_error(text);
@@ -235,7 +237,8 @@ npu_status run_kernel(const npu_call* call) {  // SDK: launch a kernel
 const npu_device_table device_table = {
     sizeof(npu_device_table), 0,
     [](int32_t* out) { return entry([=] { *out = 1; return NPU_OK; }, out); },
-    check_device, check_device, // open, close
+    [](npu_device device) { opened = true; return check_device(device); },
+    check_device, // close
     properties, check_device, memory_info, nullptr, nullptr};
 
 const npu_memory_table memory_table = {
@@ -292,7 +295,7 @@ extern "C" NPU_EXPORT npu_status npu_driver_entry(
     uint32_t, const npu_host_services* services, const npu_driver** out) {
   host = services;
   alive = true;
-  pthread_atfork(nullptr, nullptr, [] { alive = false; });
+  pthread_atfork(nullptr, nullptr, [] { alive = alive && !opened; });
   *out = &driver;
   return NPU_OK;
 }

@@ -26,7 +26,9 @@ inline constexpr int kDevices = 2;
 inline constexpr uint64_t kCapacity = UINT64_C(1) << 28;  // of each
 
 inline const npu_host_services* services = nullptr;
-inline std::atomic<bool> alive{false};  // false after shutdown and in a child
+// False after shutdown, and in a child forked after a device was opened.
+inline std::atomic<bool> alive{false};
+inline std::atomic<bool> opened{false};
 inline int delay_us = 0;
 
 inline npu_status fail(npu_status status, const std::string& text) {

@@ -172,9 +172,14 @@ npu_status plan(npu_device device, const npu_call* call, npu_verdict* verdict) {
   if (call->slot == NPU_KIND_GEMM) {
     const npu_gemm_args args = npu_gemm_unpack(call);
     const bool plain = args.attrs.epilogue == 0 && args.pre == nullptr;
-    verdict->answer = plain ? NPU_VERDICT_YES : NPU_VERDICT_NO;
-    verdict->reason = plain ? NPU_REASON_NONE : NPU_REASON_ATTRIBUTE;
-    verdict->workspace_bytes = sizeof(double) * size_t(args.out->numel);
+    const uint64_t bytes = sizeof(double) * size_t(args.out->numel);
+    verdict->reason = !plain ? NPU_REASON_ATTRIBUTE
+                      : bytes > npu_call_workspace_limit(call)
+                          ? NPU_REASON_WORKSPACE
+                          : NPU_REASON_NONE;
+    verdict->answer =
+        verdict->reason == NPU_REASON_NONE ? NPU_VERDICT_YES : NPU_VERDICT_NO;
+    verdict->workspace_bytes = bytes;
     verdict->host_workspace_bytes = sizeof(Sizes);
   }
   return NPU_OK;
@@ -241,7 +246,8 @@ npu_status memory_info(npu_device device, uint64_t* free, uint64_t* total) {
 const npu_device_table device_table = {
     sizeof(device_table), 0,
     [](int32_t* out) { return check(out) ? check(out) : (*out = kDevices, NPU_OK); },
-    check_device<>, check_device<>, // open, close
+    [](npu_device device) { opened = true; return check_device(device); },
+    check_device<>, // close
     properties, drain_device, memory_info, nullptr, nullptr};
 
 const npu_op_table op_table = {
@@ -266,7 +272,7 @@ extern "C" NPU_EXPORT npu_status npu_driver_entry(
     delay_us = std::atoi(delay);
   }
   alive = true;
-  pthread_atfork(nullptr, nullptr, [] { alive = false; });
+  pthread_atfork(nullptr, nullptr, [] { alive = alive && !opened; });
   *out = &driver;
   return NPU_OK;
 }
