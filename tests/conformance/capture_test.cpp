@@ -17,7 +17,7 @@ class capture : public ::testing::Test {
             ? nullptr
             : driver().get_interface(NPU_CAPTURE_INTERFACE);
     if (found == nullptr) {
-      GTEST_SKIP() << "the driver has no " NPU_CAPTURE_INTERFACE;
+      NPU_NOT_DECLARED(NPU_CAPTURE_INTERFACE);
     }
     table_ = static_cast<const npu_capture*>(found);
     ASSERT_GE(table_->size, sizeof(npu_capture));

@@ -56,8 +56,8 @@ std::string Case::text() const {
   return out + "; seed " + std::to_string(seed);
 }
 
-Machine subject() {
-  return {&driver()};
+Machine subject(npu_device device) {
+  return {&driver(), device};
 }
 
 const Machine& oracle() {

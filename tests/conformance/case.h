@@ -51,6 +51,10 @@ struct Case {
   Bytes attrs;
   npu_dtype compute_dtype = NPU_ABSENT;
   bool deterministic = false;
+  // npu_call.workspace_limit.
+  std::uint64_t workspace_limit = 0;
+  // NPU_CALL_BENCHMARK: tune is asked between plan and run.
+  bool benchmark = false;
   npu_rng rng{};
   // Linear in every input: the majorant of a sum is the sum of absolute values.
   bool linear = false;
@@ -77,6 +81,7 @@ struct Outcome {
   npu_verdict verdict{};  // what it said then
   std::string reason;
   std::string broken;  // a promise that was not kept, in words
+  std::uint64_t workspace_bytes = 0;
   std::int64_t total = 0;
   std::vector<std::vector<Value>> values;  // of every output, and of the lists
   std::vector<npu_dtype> dtypes;
@@ -86,11 +91,12 @@ struct Outcome {
   }
 };
 
-// A driver, its device 0.
+// A driver, one of its devices.
 struct Machine {
   const npu_driver* driver;
+  npu_device device = 0;
 };
-Machine subject();
+Machine subject(npu_device device = 0);
 // The host driver with all of its kernels; the subject itself when that is it.
 const Machine& oracle();
 

@@ -370,29 +370,24 @@ TEST(comm, MessagesOfAGroupDoNotBlockEachOther) {
   Ranks ranks;
   ASSERT_TRUE(ranks.ready());
   Exchange exchange(ranks);
+  const auto move = [&](auto function, int rank, auto* at, auto n, int peer) {
+    return n == 0 ? npu_status{NPU_OK}
+                  : function(
+                        ranks.comm(rank),
+                        at,
+                        n,
+                        NPU_F64,
+                        peer,
+                        ranks.stream(rank));
+  };
   NPU_ASSERT_OK(ranks.all([&](int r) {
     npu_status status = NPU_OK;
     for (int s = 0; s < ranks.size() && status == NPU_OK; ++s) {
-      if (s == r) {
-        continue;
-      }
-      if (parcel(r, s) > 0) {
-        status = t.send(
-            ranks.comm(r),
-            exchange.sent(r, s),
-            parcel(r, s),
-            NPU_F64,
-            s,
-            ranks.stream(r));
-      }
-      if (parcel(s, r) > 0 && status == NPU_OK) {
-        status = t.recv(
-            ranks.comm(r),
-            exchange.place(r, s),
-            parcel(s, r),
-            NPU_F64,
-            s,
-            ranks.stream(r));
+      if (s != r) {
+        status = move(t.send, r, exchange.sent(r, s), parcel(r, s), s);
+        status = status != NPU_OK
+                     ? status
+                     : move(t.recv, r, exchange.place(r, s), parcel(s, r), s);
       }
     }
     return status;

@@ -89,8 +89,10 @@ Bytes expected_copy(
 
 bool copies(npu_dtype out, npu_dtype in) {
   npu_op_caps caps;
-  return declares(NPU_KIND_COPY, 0, &caps) && has(caps.dtypes[0], out) &&
-         has(caps.dtypes[1], in) &&
+  const npu_kind_info& kind = *npu_kind_of(NPU_KIND_COPY);
+  return declares(NPU_KIND_COPY, 0, &caps) &&
+         has(taken_dtypes(kind, caps, 0), out) &&
+         has(taken_dtypes(kind, caps, 1), in) &&
          (out == in || caps.dtype_rule != NPU_DTYPES_SAME);
 }
 

@@ -13,9 +13,13 @@ constexpr std::uint64_t kDrawn =
     (UINT64_C(1) << (NPU_C128 + 1)) - 2;  // no 8-bit and 4-bit floats
 
 // The operand whose dtype the others follow: the first input of no fixed
-// dtype, or the first output of that kind, or the first list.
-std::size_t leader(const npu_kind_info& kind) {
+// dtype, or the first output of that kind, or the first list. A condition is no
+// leader.
+std::size_t leader(const npu_kind_info& kind, std::uint32_t code) {
   const std::uint32_t n = kind.n_out + kind.n_in;
+  if (kind.slot == NPU_KIND_TERNARY && code == NPU_TERNARY_WHERE) {
+    return kind.n_out + 1;
+  }
   for (std::uint32_t i = kind.n_out; i < n; ++i) {
     if (kind.operands[i].dtypes == 0 && !kind.operands[i].optional) {
       return i;
@@ -51,13 +55,9 @@ Shape with(Shape sizes, std::size_t dim, std::int64_t size) {
   return sizes;
 }
 
-std::uint64_t main_dtypes(const npu_kind_info& kind, const npu_op_caps& caps) {
-  const std::size_t i = leader(kind);
-  std::uint64_t mask = caps.dtypes[i] != 0 ? caps.dtypes[i] : caps.dtypes[0];
-  if (kind.operands[i].dtypes != 0) {
-    mask &= kind.operands[i].dtypes;
-  }
-  return mask & kDrawn;
+std::uint64_t main_dtypes(
+    const npu_kind_info& kind, std::uint32_t code, const npu_op_caps& caps) {
+  return taken_dtypes(kind, caps, leader(kind, code)) & kDrawn;
 }
 
 Draw::Draw(
@@ -82,6 +82,20 @@ Draw::Draw(
   ranges_.resize(kind.n_out + kind.n_in + kind.n_lists);
   plain_.resize(ranges_.size());
   attrs_set_.resize(kind.n_attrs);
+  pick_row(leader(kind, code));
+}
+
+// One of the combinations that begin with the main dtype.
+void Draw::pick_row(std::size_t leading) {
+  const bool rows = caps_.dtype_rule == NPU_DTYPES_ROWS && caps_.dtype_rows;
+  std::vector<const npu_dtype_row*> fit;
+  for (std::uint32_t i = 0; rows && i < caps_.n_dtype_rows; ++i) {
+    const npu_dtype_row& row = caps_.dtype_rows[i];
+    if (leading < NPU_MAX_OPERANDS && row.dtypes[leading] == main_) {
+      fit.push_back(&row);
+    }
+  }
+  row_ = fit.empty() ? nullptr : fit[random_() % fit.size()];
 }
 
 std::int64_t Draw::between(std::int64_t low, std::int64_t high) {
@@ -94,6 +108,18 @@ double Draw::real(double low, double high) {
 }
 
 Shape Draw::shape(std::int64_t least_dims, std::int64_t most_dims) {
+  if (is_long_ && most_dims > 0) {
+    // More than a block or a tile of most kernels, and no multiple of one.
+    is_long_ = false;
+    Shape row{2 * between(200, 500) + 1};
+    if (std::max(least_dims, between(1, most_dims)) > 1) {
+      row.insert(coin() ? row.begin() : row.end(), 2);
+    }
+    while (static_cast<std::int64_t>(row.size()) < least_dims) {
+      row.insert(row.begin(), 1);
+    }
+    return row;
+  }
   Shape out(static_cast<std::size_t>(between(least_dims, most_dims)));
   for (std::int64_t& each : out) {
     each = size();
@@ -118,13 +144,7 @@ std::size_t Draw::place(const std::string& name) const {
 }
 
 std::uint64_t Draw::taken_at(std::size_t i) const {
-  const std::uint64_t kinds = kind_.operands[i].dtypes;
-  const std::uint64_t any = kinds != 0 ? kinds : ~UINT64_C(0);
-  const std::uint64_t driver = i < NPU_MAX_OPERANDS && caps_.dtypes[i] != 0
-                                   ? caps_.dtypes[i]
-                               : kinds != 0 ? kinds
-                                            : caps_.dtypes[0];
-  return any & driver;
+  return taken_dtypes(kind_, caps_, i);
 }
 
 std::uint64_t Draw::allowed_at(std::size_t i) const {
@@ -141,6 +161,10 @@ npu_dtype Draw::one_of(const std::string& name, std::uint64_t mask) {
 
 npu_dtype Draw::dtype_at(std::size_t i) {
   const std::uint64_t mask = allowed_at(i);
+  if (row_ != nullptr && i < NPU_MAX_OPERANDS &&
+      row_->dtypes[i] != NPU_ABSENT) {
+    return row_->dtypes[i];
+  }
   if (kind_.operands[i].dtypes == 0) {
     return has(mask, main_) ? main_ : npu_dtype{NPU_ABSENT};
   }
@@ -223,6 +247,14 @@ Draw& Draw::list(const std::string& name, const std::vector<Shape>& sizes) {
     operand.dtype = dtype;
     rows.push_back(operand);
   }
+  return *this;
+}
+
+Draw& Draw::host_list(const std::string& name) {
+  for (Operand& each : case_.lists.at(place(name) - case_.operands.size())) {
+    each.host_scalar = true;
+  }
+  possible_ = possible_ && (caps_.flags & NPU_CAP_HOST_SCALAR) != 0;
   return *this;
 }
 
@@ -336,62 +368,6 @@ const Shape& Draw::sizes(const std::string& name) const {
   return case_.operands.at(place(name)).sizes;
 }
 
-void Draw::lay_out(Operand& operand, bool strided) {
-  operand.strides = contiguous_strides(operand.sizes);
-  operand.offset = 0;
-  if (!strided || operand.host_scalar || operand.sizes.empty()) {
-    return;
-  }
-  // Gaps between elements, an order of dimensions, an offset; expanded
-  // dimensions for inputs.
-  std::vector<std::size_t> order(operand.sizes.size());
-  for (std::size_t d = 0; d < order.size(); ++d) {
-    order[d] = d;
-  }
-  if (coin()) {
-    std::shuffle(order.begin(), order.end(), random_);
-  }
-  std::int64_t step = between(1, 2);
-  for (std::size_t d = order.size(); d-- > 0;) {
-    operand.strides[order[d]] = step;
-    step *= operand.sizes[order[d]];
-    step += coin() ? 0 : between(0, 2);
-  }
-  if (operand.info->mode == NPU_MODE_IN && between(0, 3) == 0) {
-    operand.strides[dim(operand.sizes)] = 0;
-  }
-  operand.offset = between(0, 3);
-  if (caps_.min_alignment > npu_dtype_bytes(operand.dtype)) {
-    operand.offset = 0;  // the host side aligns what is not
-  }
-}
-
-// Layouts between contiguous and any strides, where the driver takes them.
-void Draw::lay_out_limited(Operand& operand) {
-  const bool out = operand.is_output();
-  const std::size_t n = operand.sizes.size();
-  if (operand.host_scalar || n < 2) {
-    return;
-  }
-  std::vector<std::size_t> order(n);
-  for (std::size_t d = 0; d < n; ++d) {
-    order[d] = d;
-  }
-  std::int64_t pitch = 0;
-  if (has_cap(out ? NPU_CAP_DENSE_OUT : NPU_CAP_DENSE_IN)) {
-    std::shuffle(order.begin(), order.end(), random_);
-  } else if (has_cap(NPU_CAP_CHANNELS_LAST) && n >= 3 && n <= 5) {
-    std::rotate(order.begin() + 1, order.begin() + 2, order.end());
-  } else if (has_cap(NPU_CAP_INNER_STRIDE_1)) {
-    pitch = between(1, 3);
-  }
-  std::int64_t step = 1;
-  for (std::size_t i = n; i-- > 0;) {
-    operand.strides[order[i]] = step;
-    step = step * operand.sizes[order[i]] + (i + 1 == n ? pitch : 0);
-  }
-}
-
 bool Draw::finish(Case& out) {
   if (!possible_) {
     return false;
@@ -476,8 +452,10 @@ bool draw_case(
     const npu_op_caps& caps,
     npu_dtype dtype,
     std::uint64_t seed,
-    Case& out) {
+    Case& out,
+    bool is_long) {
   Draw draw(kind, code, caps, dtype, seed);
+  draw.set_long(is_long);
   find_rule(kind.name)(draw);
   return draw.finish(out);
 }

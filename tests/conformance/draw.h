@@ -63,6 +63,8 @@ class Draw {
   Draw& host_scalar(const std::string& name);
   Draw& contiguous(const std::string& name);
   Draw& list(const std::string& name, const std::vector<Shape>& sizes);
+  // Its entries are numbers in host memory.
+  Draw& host_list(const std::string& name);
   // Only the entries [first, last) of a list are there.
   Draw& keep(const std::string& name, std::size_t first, std::size_t last);
 
@@ -79,6 +81,10 @@ class Draw {
   Draw& cancels(double size);
   Draw& compute(npu_dtype dtype);
   Draw& sized(std::function<void(Case&, std::int64_t)> fn);
+  // The next shape has one dimension of some hundred elements.
+  void set_long(bool value) {
+    is_long_ = value;
+  }
   // There is no such case (of this dtype, say).
   void impossible() {
     possible_ = false;
@@ -113,6 +119,7 @@ class Draw {
   std::uint64_t taken_at(std::size_t place) const;
   std::uint64_t allowed_at(std::size_t place) const;
   npu_dtype dtype_at(std::size_t place);
+  void pick_row(std::size_t leading);
   const npu_attr_info* attr_info(const std::string& name) const;
   void write_attr(const npu_attr_info& info, std::size_t i, double value);
   void lay_out(Operand& operand, bool strided);
@@ -138,6 +145,8 @@ class Draw {
   std::vector<bool> plain_;
   std::vector<bool> attrs_set_;
   bool possible_ = true;
+  bool is_long_ = false;
+  const npu_dtype_row* row_ = nullptr;
 };
 
 struct Rule {
@@ -156,8 +165,10 @@ bool draw_case(
     const npu_op_caps& caps,
     npu_dtype dtype,
     std::uint64_t seed,
-    Case& out);
+    Case& out,
+    bool is_long = false);
 // The dtypes a driver declares for the operand that others follow.
-std::uint64_t main_dtypes(const npu_kind_info& kind, const npu_op_caps& caps);
+std::uint64_t main_dtypes(
+    const npu_kind_info& kind, std::uint32_t code, const npu_op_caps& caps);
 
 }  // namespace npu::kit

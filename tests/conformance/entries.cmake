@@ -45,7 +45,7 @@ if(NOT NPU_SANITIZE MATCHES "thread")
 endif()
 
 # The discrete driver: memory that host code cannot touch, asynchronous streams.
-npu_conformance_test(discrete discrete NPU_DISCRETE_COMM=1)
+npu_conformance_test(discrete discrete NPU_DISCRETE_COMM=1 NPU_DISCRETE_PROFILER=1)
 # Only the group that the interface is for: the rest is as above.
 function(npu_capture_test name mode)
   add_test(NAME conformance.${name}
@@ -75,6 +75,12 @@ function(npu_kit_test name wrong filter expected)
   endif()
 endfunction()
 
+add_test(NAME kit.catches-records-twice
+  COMMAND npu_conformance --driver $<TARGET_FILE:npu_discrete> --gtest_brief=1
+          --gtest_filter=profiler.*)
+set_tests_properties(kit.catches-records-twice PROPERTIES
+  ENVIRONMENT NPU_DISCRETE_PROFILER=twice TIMEOUT 60 LABELS conformance
+  PASS_REGULAR_EXPRESSION "flush gives the same records twice")
 npu_capture_test(catches-eager-capture eager
   PASS_REGULAR_EXPRESSION "FAILED  . capture.NothingRunsBeforeALaunch")
 npu_kit_test(catches-epilogue epilogue kind.gemm "FAILED  . kind.gemm")
@@ -90,6 +96,8 @@ npu_kit_test(catches-no-without-reason quiet_no kind.gemm "declines and gives no
 npu_kit_test(catches-host-scalars number kind.binary "with a host scalar as other")
 npu_kit_test(catches-no-wait no_wait stream.WaitEventWaitsForALateStream
   "ran before the event's own stream" NPU_HOST_ASYNC=1)
+npu_kit_test(catches-early-query idle stream.QueryIsNotReady* "work is still running"
+  NPU_HOST_ASYNC=1)
 npu_kit_test(catches-not-inline inline stream.InlineWorkIsDoneAtOnce
   "says NPU_DRIVER_INLINE, and a host function has not run.*a kernel is not over" NPU_HOST_ASYNC=1
   NPU_HOST_DELAY_US=200)
@@ -99,6 +107,21 @@ npu_kit_test(catches-thrown throw=roll kind.roll "C.. exception .*thrown across 
 npu_kit_test(catches-no-rows no_rows abi.CapabilitiesAreSane "NPU_DTYPES_ROWS and no dtype_rows")
 npu_kit_test(catches-dense-as-contiguous dense kind.unary "FAILED  . kind.unary")
 npu_kit_test(catches-unrounded-registers program program.Registers* "f16 2048 . 1 - 2048")
+# Dtypes that differ, tests/conformance/mixed_test.cpp.
+npu_kit_test(catches-mixed-dtypes mixed mixed.*
+  "binary.add of i32 and i64 into i64, computed in i64: .* instead of")
+npu_kit_test(catches-unconverted-inputs unconverted mixed.*
+  "of i32 and bf16 into bf16, computed in bf16: 257 and .* instead of")
+npu_kit_test(catches-unrounded-results unrounded mixed.* "of i32 and i32 into i64, computed in i32")
+npu_kit_test(catches-rounded-numbers number_half mixed.* "and the number 65536 gives")
+npu_kit_test(catches-one-input-dtype one_dtype mixed.* "FAILED  . mixed.OneInputDtypeIsALimit")
+npu_kit_test(catches-a-row-of-dtypes mixed_row kind.gemm "FAILED  . kind.gemm")
+npu_kit_test(catches-nan nan map.* "maximum of f32: element 1 is inf instead of nan")
+npu_kit_test(catches-tails tail kind.unary "FAILED  . kind.unary")
+npu_kit_test(catches-idle-device last_device kind.gemm "on device 1 it gives another answer"
+  NPU_HOST_DEVICES=2)
+npu_kit_test(catches-ignored-limit limit kind.gemm "bytes, and workspace_limit says")
+npu_kit_test(catches-greedy-tune tune kind.gemm "tune wants a workspace of")
 npu_kit_test(bears-rows rows abi.*:kind.gemm "")
 set(_planned kind.gemm:kind.conv:kind.sort:kind.masked_select:kind.cat:fill.*:copy.*:kind.copy)
 npu_kit_test(bears-few-dimensions ndim=2 ${_planned} "")

@@ -8,10 +8,18 @@
 #include <memory>
 #include <utility>
 
+#include "crash.h"
 #include "kit.h"
 
 namespace npu::kit {
 namespace {
+
+// Says which call is made: it may be the driver's last.
+#define NPU_EXPECT_REFUSED(call, what) \
+  do {                                 \
+    note_case(#call);                  \
+    expect_refused((call), what);      \
+  } while (0)
 
 // A failure with words, not a success and not a crash.
 void expect_refused(npu_status status, const char* what) {
@@ -38,37 +46,39 @@ TEST_F(errors, BadDeviceIndex) {
   for (const npu_device device : {-1, device_count(), 1000000, INT32_MIN}) {
     SCOPED_TRACE(device);
     void* ptr = nullptr;
-    expect_refused(memory_table().alloc(device, 64, &ptr), "alloc");
+    NPU_EXPECT_REFUSED(memory_table().alloc(device, 64, &ptr), "alloc");
     npu_stream stream = nullptr;
-    expect_refused(stream_table().create(device, 0, &stream), "stream");
+    NPU_EXPECT_REFUSED(stream_table().create(device, 0, &stream), "stream");
     npu_event event = nullptr;
-    expect_refused(event_table().create(device, 0, &event), "event");
-    expect_refused(device_table().synchronize(device), "synchronize");
+    NPU_EXPECT_REFUSED(event_table().create(device, 0, &event), "event");
+    NPU_EXPECT_REFUSED(device_table().synchronize(device), "synchronize");
     npu_device_properties p{};
     p.size = sizeof(p);
-    expect_refused(device_table().properties(device, &p), "properties");
+    NPU_EXPECT_REFUSED(device_table().properties(device, &p), "properties");
     std::uint64_t a = 0;
     std::uint64_t b = 0;
-    expect_refused(device_table().memory_info(device, &a, &b), "memory_info");
-    expect_refused(device_table().open(device), "open");
+    NPU_EXPECT_REFUSED(
+        device_table().memory_info(device, &a, &b), "memory_info");
+    NPU_EXPECT_REFUSED(device_table().open(device), "open");
   }
 }
 
 TEST_F(errors, NullArguments) {
-  expect_refused(device_table().count(nullptr), "count");
-  expect_refused(device_table().properties(0, nullptr), "properties");
-  expect_refused(device_table().memory_info(0, nullptr, nullptr), "info");
-  expect_refused(memory_table().alloc(0, 64, nullptr), "alloc");
-  expect_refused(memory_table().host_alloc(64, nullptr), "host_alloc");
-  expect_refused(memory_table().pointer_info(&errno, nullptr), "pointer_info");
-  expect_refused(stream_table().create(0, 0, nullptr), "stream create");
-  expect_refused(stream_table().synchronize(nullptr), "stream synchronize");
-  expect_refused(stream_table().query(nullptr), "stream query");
-  expect_refused(stream_table().destroy(nullptr), "stream destroy");
-  expect_refused(event_table().create(0, 0, nullptr), "event create");
-  expect_refused(event_table().destroy(nullptr), "event destroy");
-  expect_refused(event_table().query(nullptr), "event query");
-  expect_refused(event_table().synchronize(nullptr), "event synchronize");
+  NPU_EXPECT_REFUSED(device_table().count(nullptr), "count");
+  NPU_EXPECT_REFUSED(device_table().properties(0, nullptr), "properties");
+  NPU_EXPECT_REFUSED(device_table().memory_info(0, nullptr, nullptr), "info");
+  NPU_EXPECT_REFUSED(memory_table().alloc(0, 64, nullptr), "alloc");
+  NPU_EXPECT_REFUSED(memory_table().host_alloc(64, nullptr), "host_alloc");
+  NPU_EXPECT_REFUSED(
+      memory_table().pointer_info(&errno, nullptr), "pointer_info");
+  NPU_EXPECT_REFUSED(stream_table().create(0, 0, nullptr), "stream create");
+  NPU_EXPECT_REFUSED(stream_table().synchronize(nullptr), "stream synchronize");
+  NPU_EXPECT_REFUSED(stream_table().query(nullptr), "stream query");
+  NPU_EXPECT_REFUSED(stream_table().destroy(nullptr), "stream destroy");
+  NPU_EXPECT_REFUSED(event_table().create(0, 0, nullptr), "event create");
+  NPU_EXPECT_REFUSED(event_table().destroy(nullptr), "event destroy");
+  NPU_EXPECT_REFUSED(event_table().query(nullptr), "event query");
+  NPU_EXPECT_REFUSED(event_table().synchronize(nullptr), "event synchronize");
 }
 
 TEST_F(errors, NullOnAStream) {
@@ -76,26 +86,27 @@ TEST_F(errors, NullOnAStream) {
   Event event;
   Buffer a(64);
   Bytes host(64);
-  expect_refused(event_table().record(event.get(), nullptr), "record");
-  expect_refused(event_table().record(nullptr, stream.get()), "record");
-  expect_refused(
+  NPU_EXPECT_REFUSED(event_table().record(event.get(), nullptr), "record");
+  NPU_EXPECT_REFUSED(event_table().record(nullptr, stream.get()), "record");
+  NPU_EXPECT_REFUSED(
       stream_table().wait_event(stream.get(), nullptr), "wait_event");
-  expect_refused(stream_table().wait_event(nullptr, event.get()), "wait_event");
-  expect_refused(
+  NPU_EXPECT_REFUSED(
+      stream_table().wait_event(nullptr, event.get()), "wait_event");
+  NPU_EXPECT_REFUSED(
       stream_table().host_call(stream.get(), nullptr, nullptr), "host_call");
-  expect_refused(
+  NPU_EXPECT_REFUSED(
       memory_table().copy_to_device(nullptr, a.data(), host.data(), 64),
       "copy without stream");
-  expect_refused(
+  NPU_EXPECT_REFUSED(
       memory_table().copy_to_device(stream.get(), nullptr, host.data(), 64),
       "copy to null");
-  expect_refused(
+  NPU_EXPECT_REFUSED(
       memory_table().copy_to_host(stream.get(), nullptr, a.data(), 64),
       "copy to null host");
-  expect_refused(
+  NPU_EXPECT_REFUSED(
       memory_table().set_bytes(stream.get(), nullptr, 0, 64), "set_bytes");
   double ms = 0;
-  expect_refused(
+  NPU_EXPECT_REFUSED(
       event_table().elapsed_ms(nullptr, event.get(), &ms), "elapsed");
 }
 
@@ -103,22 +114,24 @@ TEST_F(errors, DoubleFree) {
   void* ptr = nullptr;
   NPU_ASSERT_OK(memory_table().alloc(0, 4096, &ptr));
   NPU_ASSERT_OK(memory_table().free(0, ptr));
-  expect_refused(memory_table().free(0, ptr), "second free");
+  NPU_EXPECT_REFUSED(memory_table().free(0, ptr), "second free");
   void* pinned = nullptr;
   NPU_ASSERT_OK(memory_table().host_alloc(4096, &pinned));
   NPU_ASSERT_OK(memory_table().host_free(pinned));
-  expect_refused(memory_table().host_free(pinned), "second host_free");
+  NPU_EXPECT_REFUSED(memory_table().host_free(pinned), "second host_free");
 }
 
 TEST_F(errors, ForeignAndInteriorPointers) {
   Bytes host(4096);
-  expect_refused(memory_table().free(0, host.data()), "free of host memory");
-  expect_refused(memory_table().host_free(host.data()), "host_free");
+  NPU_EXPECT_REFUSED(
+      memory_table().free(0, host.data()), "free of host memory");
+  NPU_EXPECT_REFUSED(memory_table().host_free(host.data()), "host_free");
   void* ptr = nullptr;
   NPU_ASSERT_OK(memory_table().alloc(0, 4096, &ptr));
-  expect_refused(
+  NPU_EXPECT_REFUSED(
       memory_table().free(0, static_cast<char*>(ptr) + 512), "interior free");
-  expect_refused(memory_table().host_free(ptr), "host_free of device memory");
+  NPU_EXPECT_REFUSED(
+      memory_table().host_free(ptr), "host_free of device memory");
   NPU_EXPECT_OK(memory_table().free(0, ptr));
 }
 
@@ -128,7 +141,7 @@ TEST_F(errors, FreeOnTheWrongDevice) {
   }
   void* ptr = nullptr;
   NPU_ASSERT_OK(memory_table().alloc(0, 4096, &ptr));
-  expect_refused(memory_table().free(1, ptr), "free on another device");
+  NPU_EXPECT_REFUSED(memory_table().free(1, ptr), "free on another device");
   NPU_EXPECT_OK(memory_table().free(0, ptr));
 }
 
@@ -136,18 +149,18 @@ TEST_F(errors, CopiesOutsideTheirMemory) {
   Buffer a(4096);
   Bytes host(1 << 20);
   Stream stream;
-  expect_refused(
+  NPU_EXPECT_REFUSED(
       memory_table().copy_to_device(
           stream.get(), a.data(), host.data(), host.size()),
       "copy past the end");
-  expect_refused(
+  NPU_EXPECT_REFUSED(
       memory_table().copy_to_host(
           stream.get(), host.data(), a.data(), host.size()),
       "read past the end");
-  expect_refused(
+  NPU_EXPECT_REFUSED(
       memory_table().set_bytes(stream.get(), a.data(), 0, UINT64_MAX - 64),
       "set past the end");
-  expect_refused(
+  NPU_EXPECT_REFUSED(
       memory_table().copy_on_device(stream.get(), a.data(), host.data(), 64),
       "copy_on_device from host memory");
   stream.synchronize();
@@ -163,7 +176,7 @@ TEST_F(errors, CopiesOfFreedMemory) {
       stream.get(), ptr, host.data(), host.size()));
   stream.synchronize();
   NPU_ASSERT_OK(memory_table().free(0, ptr));
-  expect_refused(
+  NPU_EXPECT_REFUSED(
       memory_table().copy_to_device(
           stream.get(), ptr, host.data(), host.size()),
       "copy to freed memory");
@@ -172,18 +185,18 @@ TEST_F(errors, CopiesOfFreedMemory) {
 
 TEST_F(errors, UnknownKinds) {
   std::uint32_t slot = 0;
-  expect_refused(op_table().find("no.such.kind/1", &slot), "find");
-  expect_refused(op_table().find("", &slot), "find empty");
+  NPU_EXPECT_REFUSED(op_table().find("no.such.kind/1", &slot), "find");
+  NPU_EXPECT_REFUSED(op_table().find("", &slot), "find empty");
   npu_op_caps caps{};
   caps.size = sizeof(caps);
-  expect_refused(op_table().caps(4095, 0, &caps), "caps of a free slot");
-  expect_refused(
+  NPU_EXPECT_REFUSED(op_table().caps(4095, 0, &caps), "caps of a free slot");
+  NPU_EXPECT_REFUSED(
       op_table().caps(NPU_KIND_RANDOM, 100000, &caps), "caps of a free code");
   npu_call call{};
   call.size = sizeof(call);
   call.slot = 4095;
   Stream stream;
-  expect_refused(op_table().run(stream.get(), &call), "run of a free slot");
+  NPU_EXPECT_REFUSED(op_table().run(stream.get(), &call), "run of a free slot");
   npu_verdict verdict{};
   verdict.size = sizeof(verdict);
   const npu_status status = op_table().plan(0, &call, &verdict);
@@ -253,8 +266,10 @@ bool make_bad_call(
       NPU_KIND_INDEX_SELECT, NPU_KIND_TAKE, NPU_KIND_GATHER};
   for (const std::uint32_t slot : kKinds) {
     npu_op_caps caps;
-    if (!declares(slot, 0, &caps) || !has(caps.dtypes[0], NPU_F32) ||
-        !has(caps.dtypes[2], NPU_I64)) {
+    const npu_kind_info& kind = *npu_kind_of(slot);
+    if (!declares(slot, 0, &caps) ||
+        !has(taken_dtypes(kind, caps, 0), NPU_F32) ||
+        !has(taken_dtypes(kind, caps, 2), NPU_I64)) {
       continue;
     }
     memory.push_back(std::make_unique<Buffer>(std::vector<float>(4, 0)));
@@ -340,6 +355,10 @@ TEST_F(errors, TextIsPerThreadAndOneLine) {
   const std::string text = last_error();
   EXPECT_NE(text, "");
   EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+}
+
+TEST_F(errors, ForkBeforeOpen) {
+  EXPECT_EQ(wrong_with_forked_child(), "");
 }
 
 // In a forked child every call answers, and none works.

@@ -2,6 +2,7 @@
 // Streams, memory with sentinels, and call frames of the kit.
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include "kit.h"
@@ -224,6 +225,24 @@ Frame& Frame::absent_in() {
   return *this;
 }
 
+Frame& Frame::compute(npu_dtype dtype) {
+  call_.compute_dtype = dtype;
+  return *this;
+}
+
+Frame& Frame::number(npu_dtype dtype, const void* value) {
+  npu_tensor tensor{};
+  tensor.data = tensor.storage = const_cast<void*>(value);
+  tensor.storage_bytes = npu_dtype_bytes(dtype);
+  tensor.numel = 1;
+  tensor.dtype = dtype;
+  tensor.flags =
+      NPU_TENSOR_HOST_SCALAR | NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE;
+  tensors_.push_back(tensor);
+  ++call_.n_in;
+  return *this;
+}
+
 Frame& Frame::rng(const npu_rng& value) {
   call_.rng = value;
   return *this;
@@ -242,6 +261,7 @@ npu_status Frame::run(npu_stream stream) {
       << "the kit built a wrong frame: " << text;
   npu_op_caps caps{};
   caps.size = sizeof(caps);
+  std::unique_ptr<Buffer> workspace;
   if (op_table().caps(call_.slot, call_.code, &caps) == NPU_OK &&
       caps.plan_use != NPU_PLAN_NONE) {
     npu_verdict verdict{};
@@ -251,11 +271,23 @@ npu_status Frame::run(npu_stream stream) {
     if (verdict.answer != NPU_VERDICT_YES) {
       return NPU_E_UNSUPPORTED;
     }
-    EXPECT_EQ(verdict.workspace_bytes, 0u)
-        << "the kit's kinds need no workspace";
     call_.plan = verdict.plan;
+    if (verdict.workspace_bytes > 0) {
+      workspace = std::make_unique<Buffer>(verdict.workspace_bytes, device);
+      call_.workspace = workspace->data();
+      call_.workspace_bytes = verdict.workspace_bytes;
+    }
+    if (verdict.host_workspace_bytes > 0) {
+      NPU_EXPECT_OK(memory_table().host_alloc(
+          verdict.host_workspace_bytes, &call_.host_workspace));
+      call_.host_workspace_bytes = verdict.host_workspace_bytes;
+    }
   }
   const npu_status status = run_unchecked(stream);
+  if (call_.host_workspace != nullptr) {
+    NPU_EXPECT_OK(memory_table().host_free(call_.host_workspace));
+    call_.host_workspace = nullptr;
+  }
   if (call_.plan && op_table().release_plan) {
     op_table().release_plan(call_.plan);
   }

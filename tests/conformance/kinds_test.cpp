@@ -6,6 +6,7 @@
 #include "kinds_test.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <map>
 
@@ -16,6 +17,7 @@ namespace npu::kit {
 namespace {
 
 constexpr int kMostFailures = 5;
+constexpr int kUsualCases = 3;
 
 std::map<std::string, KindResult>& results() {
   static std::map<std::string, KindResult> rows;
@@ -44,16 +46,18 @@ class KindTest : public testing::Test {
     }
     result_.codes = static_cast<int>(codes.size());
     if (const char* why = not_drawn(kind_)) {
+      result_.why_declined = why;
       GTEST_SKIP() << kind_.name << ": " << why;
     }
     for (const std::uint32_t code : codes) {
       declares(kind_.slot, code, &caps_);
-      const std::uint64_t dtypes = main_dtypes(kind_, caps_);
+      const std::uint64_t dtypes = main_dtypes(kind_, code, caps_);
       for (npu_dtype dtype = 1; dtype < NPU_DTYPE_COUNT; ++dtype) {
         if (has(dtypes, dtype) && failures_ < kMostFailures) {
           test_dtype(code, dtype);
         }
       }
+      test_long(code, dtypes);
     }
   }
 
@@ -77,13 +81,49 @@ class KindTest : public testing::Test {
         continue;
       }
       const Outcome outcome = run_mended(subject(), value);
-      if (outcome.declined) {
+      // A list kind may learn in run that it lacks the operation.
+      const bool lacks = kind_.slot == NPU_KIND_MULTI_MAP &&
+                         outcome.queued == NPU_E_UNSUPPORTED;
+      if (outcome.declined || lacks) {
         ++result_.declined;
         result_.why_declined = outcome.reason;
         continue;
       }
       --wanted;
       test_case(value, outcome);
+    }
+  }
+
+  // Many elements in a row: kernels work in blocks and tiles. One dtype per
+  // code, another for the next code; all of them when many cases are asked for.
+  void test_long(std::uint32_t code, std::uint64_t dtypes) {
+    const std::string family = kind_.family;
+    if (family != "map" && family != "reduce" && family != "normalise") {
+      return;
+    }
+    for (const std::uint32_t complex : {NPU_C32, NPU_C64, NPU_C128}) {
+      dtypes &= ~NPU_DTYPE_BIT(complex);
+    }
+    const auto n = static_cast<std::uint32_t>(std::popcount(dtypes));
+    std::uint32_t place = 0;
+    for (npu_dtype dtype = 1; dtype < NPU_DTYPE_COUNT; ++dtype) {
+      if (!has(dtypes, dtype)) {
+        continue;
+      }
+      const bool turn = place++ == code % n || options().cases > kUsualCases ||
+                        options().seed != 0;
+      Case value;
+      const std::uint64_t seed =
+          options().seed != 0 ? options().seed
+                              : mix(kind_.slot * 1000u + code, dtype) >> 32;
+      if (!turn || failures_ >= kMostFailures ||
+          !draw_case(kind_, code, caps_, dtype, seed, value, true)) {
+        continue;
+      }
+      const Outcome outcome = run_mended(subject(), value);
+      if (!outcome.declined) {
+        test_case(value, outcome);
+      }
     }
   }
 
@@ -112,6 +152,66 @@ class KindTest : public testing::Test {
     test_again(value, outcome);
     test_in_place(value, outcome);
     test_host_scalars(value);
+    test_once(value, outcome);
+  }
+
+  // What one case of a kind tells as well as many.
+  void test_once(const Case& value, const Outcome& outcome) {
+    if (!tested_device_ && device_count() > 1) {
+      tested_device_ = true;
+      const Outcome other = run_case(subject(device_count() - 1), value);
+      if (!other.declined && (!other.ok() || !same(outcome, other))) {
+        fail(
+            value.text() + ": on device " + std::to_string(device_count() - 1) +
+            " it gives another answer " + other.reason + other.broken);
+      }
+    }
+    if (!tested_limit_ && outcome.workspace_bytes > 0) {
+      tested_limit_ = true;
+      test_workspace_limit(value, outcome.workspace_bytes);
+    }
+    const bool tunes = caps_.plan_use != NPU_PLAN_NONE &&
+                       driver().op->tune != nullptr &&
+                       (driver().call_flags_known & NPU_CALL_BENCHMARK) != 0;
+    if (!tested_tune_ && tunes) {
+      tested_tune_ = true;
+      Case tuned = value;
+      tuned.benchmark = true;
+      judge_other(tuned, "flagged NPU_CALL_BENCHMARK");
+    }
+  }
+
+  // Less workspace than the plan would like, and none at all.
+  void test_workspace_limit(const Case& value, std::uint64_t bytes) {
+    for (const std::uint64_t limit : {bytes / 2, std::uint64_t{1}}) {
+      Case limited = value;
+      limited.workspace_limit = std::max<std::uint64_t>(limit, 1);
+      const std::string what =
+          "with workspace_limit " + std::to_string(limited.workspace_limit);
+      const Outcome outcome = judge_other(limited, what);
+      if (outcome.declined && outcome.verdict.answer == NPU_VERDICT_NO &&
+          outcome.verdict.reason != NPU_REASON_WORKSPACE) {
+        fail(
+            limited.text() + ": " + what +
+            " plan declines, and the reason is not NPU_REASON_WORKSPACE: " +
+            outcome.reason);
+      }
+    }
+  }
+
+  Outcome judge_other(const Case& value, const std::string& what) {
+    const Outcome outcome = run_case(subject(), value);
+    std::string skipped;
+    const std::string wrong =
+        outcome.declined          ? ""
+        : !outcome.broken.empty() ? outcome.broken
+        : !outcome.ok()
+            ? explain(outcome.queued ? outcome.queued : outcome.done)
+            : judge(value, outcome, skipped).wrong;
+    if (!wrong.empty()) {
+      fail(value.text() + ": " + what + ": " + wrong);
+    }
+    return outcome;
   }
 
   // Elementwise calls with a number in the place of each input in turn.
@@ -136,21 +236,8 @@ class KindTest : public testing::Test {
       number.offset = 0;
       number.host_scalar = true;
       number.values.resize(1);
-      const Outcome outcome = run_case(subject(), scalar);
-      if (outcome.declined) {
-        continue;
-      }
-      std::string skipped;
-      const std::string wrong =
-          !outcome.broken.empty() ? outcome.broken
-          : !outcome.ok()
-              ? explain(outcome.queued ? outcome.queued : outcome.done)
-              : judge(scalar, outcome, skipped).wrong;
-      if (!wrong.empty()) {
-        fail(
-            scalar.text() + ": with a host scalar as " + number.info->name +
-            ": " + wrong);
-      }
+      judge_other(
+          scalar, std::string("with a host scalar as ") + number.info->name);
     }
   }
 
@@ -221,6 +308,9 @@ class KindTest : public testing::Test {
   KindResult& result_;
   npu_op_caps caps_{};
   int failures_ = 0;
+  bool tested_device_ = false;
+  bool tested_limit_ = false;
+  bool tested_tune_ = false;
 };
 
 // ---- indices out of range ----

@@ -3,6 +3,7 @@
 #include "kit.h"
 
 #include <dlfcn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,6 +18,7 @@ namespace {
 
 const npu_driver* loaded = nullptr;
 const npu_driver* reference = nullptr;
+std::string fork_problem;
 std::atomic<std::int64_t> subject_bytes{0};
 std::atomic<std::int64_t> reference_bytes{0};
 std::atomic<int> threads{1};
@@ -167,6 +169,26 @@ std::string wrong_with_device(const npu_driver& given, npu_device device) {
              : "";
 }
 
+// A process that only asked what there is has a child that uses the devices.
+std::string wrong_with_early_child(const npu_driver& given) {
+  npu_device_properties properties{};
+  properties.size = sizeof(properties);
+  given.device->properties(0, &properties);
+  const pid_t child = fork();
+  if (child == 0) {
+    void* ptr = nullptr;
+    const bool works = given.device->open(0) == NPU_OK &&
+                       given.memory->alloc(0, 64, &ptr) == NPU_OK;
+    _exit(works ? 0 : 1);
+  }
+  int result = -1;
+  const bool ended = child > 0 && waitpid(child, &result, 0) == child;
+  return ended && WIFEXITED(result) && WEXITSTATUS(result) == 0
+             ? ""
+             : "a child forked after count and properties, before open, cannot "
+               "open the device";
+}
+
 // Opens the library and its devices.
 std::string open_driver(
     const std::string& name,
@@ -203,6 +225,9 @@ std::string open_driver(
   }
   std::int32_t count = 0;
   out->device->count(&count);
+  if (&out == &loaded) {
+    fork_problem = wrong_with_early_child(*out);
+  }
   for (npu_device device = 0; device < count; ++device) {
     const std::string missing = wrong_with_device(*out, device);
     if (!missing.empty()) {
@@ -247,6 +272,10 @@ const npu_driver& driver() {
   return *loaded;
 }
 
+const std::string& wrong_with_forked_child() {
+  return fork_problem;
+}
+
 int device_count() {
   std::int32_t count = 0;
   return driver().device->count(&count) == NPU_OK ? count : 0;
@@ -267,6 +296,18 @@ bool declares(std::uint32_t slot, std::uint32_t code, npu_op_caps* caps) {
   std::uint32_t found = 0;
   return op_table().find(npu_kind_name(slot), &found) == NPU_OK &&
          found == slot && op_table().caps(slot, code, &out) == NPU_OK;
+}
+
+std::uint64_t taken_dtypes(
+    const npu_kind_info& kind, const npu_op_caps& caps, std::size_t place) {
+  const std::uint64_t kinds = kind.operands[place].dtypes;
+  const std::uint64_t own = place < NPU_MAX_OPERANDS ? caps.dtypes[place] : 0;
+  const std::uint64_t any = kinds != 0 ? kinds : ~UINT64_C(0);
+  if (own != 0) {
+    return own & any;
+  }
+  return kinds != 0 || caps.dtype_rule == NPU_DTYPES_FREE ? any
+                                                          : caps.dtypes[0];
 }
 
 const npu_host_services* services() {

@@ -2,8 +2,8 @@
 // What the tests of the conformance kit share: the driver under test, memory
 // with sentinels, streams, call frames.
 //
-// New here? A test is TEST(Group, WhatMustHold); groups are device, memory,
-// stream, event, capture, copy, fill, random, errors and abi. Take memory with
+// New here? A test is TEST(Group, WhatMustHold); groups are listed in
+// report.cpp. Take memory with
 // Buffer (it checks the bytes around it), build calls with Frame, and begin
 // with NPU_NEEDS_KIND when the driver may lack the kind. Device memory is never
 // touched directly: the driver may forbid it.
@@ -29,6 +29,8 @@ namespace npu::kit {
 std::string load_driver(const std::string& name);
 
 const npu_driver& driver();
+// What a child found that was forked before any device was opened; "": nothing.
+const std::string& wrong_with_forked_child();
 // The host driver, whose kernels are the oracle; null when it cannot be opened.
 const npu_driver* reference_driver();
 // What a driver reported through services.account.
@@ -54,6 +56,10 @@ npu_device_properties properties(npu_device device = 0);
 // True when the driver's op table knows kind and code; fills caps.
 bool declares(
     std::uint32_t slot, std::uint32_t code = 0, npu_op_caps* caps = nullptr);
+// The dtypes that caps take for an operand or list of the kind, by place: a
+// mask of 0 has the meaning that npu_op_caps.dtypes gives it.
+std::uint64_t taken_dtypes(
+    const npu_kind_info& kind, const npu_op_caps& caps, std::size_t place);
 inline bool has(std::uint64_t mask, npu_dtype dtype) {
   return (mask & NPU_DTYPE_BIT(dtype)) != 0;
 }
@@ -223,6 +229,9 @@ class Frame {
     attrs_.assign(bytes, bytes + sizeof(value));
     return *this;
   }
+  // A number in host memory as the next input.
+  Frame& number(npu_dtype dtype, const void* value);
+  Frame& compute(npu_dtype dtype);
   Frame& rng(const npu_rng& value);
 
   npu_call& call();

@@ -8,73 +8,11 @@
 #include <numeric>
 #include <optional>
 
+#include "block.h"
 #include "crash.h"
 
 namespace npu::kit {
 namespace {
-
-// The address sanitizer has guards of its own, and sees reads too.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kGuard = 0;
-#else
-constexpr std::size_t kGuard = 512;
-#endif
-constexpr std::uint8_t kGuardByte = 0xC3;
-
-// One operand in device memory, with what was put there.
-class Block {
- public:
-  Block(const Machine& machine, npu_stream stream, std::size_t bytes)
-      : machine_(machine), stream_(stream), before_(bytes + 2 * kGuard) {
-    std::memset(before_.data(), kGuardByte, before_.size());
-    const npu_memory_table& memory = *machine_.driver->memory;
-    NPU_EXPECT_OK(memory.alloc(0, before_.size(), &base_));
-  }
-  ~Block() {
-    NPU_EXPECT_OK(machine_.driver->memory->free(0, base_));
-  }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-
-  std::uint8_t* image() {
-    return before_.data() + kGuard;
-  }
-  void* data() const {
-    return static_cast<std::uint8_t*>(base_) + kGuard;
-  }
-  std::size_t bytes() const {
-    return before_.size() - 2 * kGuard;
-  }
-  void upload() {
-    NPU_EXPECT_OK(machine_.driver->memory->copy_to_device(
-        stream_, base_, before_.data(), before_.size()));
-  }
-  void download() {
-    after_.resize(before_.size());
-    NPU_EXPECT_OK(machine_.driver->memory->copy_to_host(
-        stream_, after_.data(), base_, after_.size()));
-  }
-  const std::uint8_t* result() const {
-    return after_.data() + kGuard;
-  }
-  // First byte that changed and is not marked in `written`; -1: none.
-  std::int64_t changed(const std::vector<bool>& written) const {
-    for (std::size_t i = 0; i < after_.size(); ++i) {
-      const bool inside = i >= kGuard && i - kGuard < written.size();
-      if (after_[i] != before_[i] && !(inside && written[i - kGuard])) {
-        return static_cast<std::int64_t>(i) - static_cast<std::int64_t>(kGuard);
-      }
-    }
-    return -1;
-  }
-
- private:
-  const Machine& machine_;
-  npu_stream stream_;
-  void* base_ = nullptr;
-  Bytes before_;
-  Bytes after_;
-};
 
 View view_of(const Operand& operand) {
   return {
@@ -115,7 +53,7 @@ class Layout {
   Layout(const Machine& machine, const Case& value)
       : machine_(machine), case_(value) {
     if (machine_.driver == &driver()) {
-      stock_.emplace();
+      stock_.emplace(machine_.device);
       stream_ = stock_->get();
     } else {
       // The oracle is never shut down, nor is its stream.
@@ -128,6 +66,9 @@ class Layout {
   }
   ~Layout() {
     NPU_EXPECT_OK(machine_.driver->stream->synchronize(stream_));
+    for (void* each : pinned_) {
+      NPU_EXPECT_OK(machine_.driver->memory->host_free(each));
+    }
   }
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
@@ -144,7 +85,9 @@ class Layout {
   npu_call frame(bool counting);
   bool plan(npu_call& call, Outcome& out);
   void execute(npu_call& call, Outcome& out);
+  void tune(npu_call& call, const npu_verdict& planned, Outcome& out);
   void* extra(std::uint64_t bytes);
+  void* pinned(std::uint64_t bytes);
   void read_back(Outcome& out);
   std::int64_t read_total(Outcome& out);
 
@@ -154,7 +97,7 @@ class Layout {
   npu_stream stream_ = nullptr;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<std::unique_ptr<Block>> extra_;
-  std::vector<std::unique_ptr<Bytes>> host_;
+  std::vector<void*> pinned_;
   std::vector<std::unique_ptr<Bytes>> scalars_;
   std::vector<Placed> placed_;
   std::vector<npu_tensor> tensors_;
@@ -173,6 +116,7 @@ void Layout::place(const Operand& operand, npu_tensor& tensor) {
   }
   const View view = view_of(operand);
   const std::size_t element = npu_dtype_bytes(operand.dtype);
+  tensor.device = machine_.device;
   tensor.numel = operand.numel();
   tensor.dtype = operand.dtype;
   tensor.ndim = static_cast<std::uint16_t>(operand.sizes.size());
@@ -220,6 +164,8 @@ npu_call Layout::frame(bool counting) {
   call.code = case_.code;
   call.flags = NPU_CALL_INDEX32 & machine_.driver->call_flags_known;
   call.flags |= counting ? NPU_CALL_COUNT : 0u;
+  call.flags |= case_.benchmark ? NPU_CALL_BENCHMARK : 0u;
+  call.workspace_limit = case_.workspace_limit;
   call.compute_dtype = case_.compute_dtype;
   call.deterministic = case_.deterministic ? 1 : 0;
   call.label = "conformance";
@@ -245,6 +191,15 @@ void* Layout::extra(std::uint64_t bytes) {
   return extra_.back()->data();
 }
 
+void* Layout::pinned(std::uint64_t bytes) {
+  void* out = nullptr;
+  if (bytes > 0) {
+    NPU_EXPECT_OK(machine_.driver->memory->host_alloc(bytes, &out));
+    pinned_.push_back(out);
+  }
+  return out;
+}
+
 bool Layout::plan(npu_call& call, Outcome& out) {
   npu_op_caps caps{};
   caps.size = sizeof(caps);
@@ -263,8 +218,8 @@ bool Layout::plan(npu_call& call, Outcome& out) {
   npu_verdict first{};
   first.size = sizeof(first);
   npu_verdict second = first;
-  const npu_status status = op.plan(0, &call, &first);
-  if (status != NPU_OK || op.plan(0, &call, &second) != NPU_OK) {
+  const npu_status status = op.plan(machine_.device, &call, &first);
+  if (status != NPU_OK || op.plan(machine_.device, &call, &second) != NPU_OK) {
     out.broken = "plan fails: " + explain(status);
     return false;
   }
@@ -293,12 +248,18 @@ bool Layout::plan(npu_call& call, Outcome& out) {
                  " bytes for a call this small";
     return false;
   }
+  if (first.workspace_bytes > npu_call_workspace_limit(&call)) {
+    out.broken = "plan asks for a workspace of " +
+                 std::to_string(first.workspace_bytes) +
+                 " bytes, and workspace_limit says " +
+                 std::to_string(npu_call_workspace_limit(&call));
+    return false;
+  }
+  out.workspace_bytes = first.workspace_bytes;
   call.plan = first.plan;
   call.workspace = extra(first.workspace_bytes);
   call.workspace_bytes = first.workspace_bytes;
-  host_.push_back(std::make_unique<Bytes>(first.host_workspace_bytes + 1));
-  call.host_workspace =
-      first.host_workspace_bytes > 0 ? host_.back()->data() : nullptr;
+  call.host_workspace = pinned(first.host_workspace_bytes);
   call.host_workspace_bytes = first.host_workspace_bytes;
   if ((call.flags & NPU_CALL_COUNT) != 0) {
     carry_ = extra(first.carry_bytes);
@@ -306,7 +267,36 @@ bool Layout::plan(npu_call& call, Outcome& out) {
     call.carry = carry_;
     call.carry_bytes = carry_bytes_;
   }
+  if (case_.benchmark && op.tune != nullptr) {
+    tune(call, first, out);
+  }
   return true;
+}
+
+// What the host side does with a call flagged NPU_CALL_BENCHMARK.
+void Layout::tune(npu_call& call, const npu_verdict& planned, Outcome& out) {
+  const npu_op_table& op = *machine_.driver->op;
+  npu_verdict kept = planned;
+  const npu_status status = op.tune(stream_, &call, &kept);
+  NPU_EXPECT_OK(machine_.driver->stream->synchronize(stream_));
+  clear_error();
+  if (status != NPU_OK) {
+    return;  // the plan stays
+  }
+  if (kept.answer != NPU_VERDICT_YES) {
+    out.broken = "tune takes back the plan's yes";
+  }
+  if (kept.workspace_bytes > planned.workspace_bytes) {
+    out.broken = "tune wants a workspace of " +
+                 std::to_string(kept.workspace_bytes) + " bytes, the plan " +
+                 std::to_string(planned.workspace_bytes);
+    kept.workspace_bytes = planned.workspace_bytes;
+  }
+  if (kept.plan != planned.plan && planned.plan && op.release_plan) {
+    op.release_plan(planned.plan);
+  }
+  call.plan = kept.plan;
+  call.workspace_bytes = kept.workspace_bytes;
 }
 
 void Layout::execute(npu_call& call, Outcome& out) {
@@ -323,14 +313,14 @@ void Layout::execute(npu_call& call, Outcome& out) {
   std::uint64_t free_before = 0;
   std::uint64_t free_after = 0;
   std::uint64_t total = 0;
-  machine_.driver->device->memory_info(0, &free_before, &total);
+  machine_.driver->device->memory_info(machine_.device, &free_before, &total);
   clear_error();
   out.queued = machine_.driver->op->run(stream_, &call);
   // The frame is the caller's again: queued work must have copied the numbers.
   for (const auto& scalar : scalars_) {
     std::fill(scalar->begin(), scalar->end(), std::uint8_t{0x5A});
   }
-  machine_.driver->device->memory_info(0, &free_after, &total);
+  machine_.driver->device->memory_info(machine_.device, &free_after, &total);
   out.done = machine_.driver->stream->synchronize(stream_);
   out.reason = last_error();
   if (free_before != free_after || owned != accounted_bytes(machine_.driver)) {
@@ -398,8 +388,11 @@ Outcome Layout::run() {
       row.dtype = dtype;
       row.data = list_data_.back().data();
       row.numel = list_numel_.back().data();
-      row.tensors =
-          dense_list(case_, list) ? nullptr : list_tensors_.back().data();
+      const bool numbers = !list.empty() && list.front().host_scalar;
+      row.flags = numbers ? NPU_TENSOR_HOST_SCALAR : 0u;
+      row.tensors = numbers || dense_list(case_, list)
+                        ? nullptr
+                        : list_tensors_.back().data();
       lists_.push_back(row);
     }
     for (const auto& block : blocks_) {

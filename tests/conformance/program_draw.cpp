@@ -161,20 +161,6 @@ void add_operation(Program& program, Random& random) {
 
 }  // namespace
 
-Value rounded(npu_dtype dtype, const Value& value) {
-  alignas(16) std::uint8_t bytes[16] = {};
-  store(dtype, value, bytes);
-  return load(dtype, bytes);
-}
-double number_of(const Value& v) {
-  return v.is_integer ? static_cast<double>(v.integer) : v.number.real();
-}
-Value number_value(double number) {
-  Value made;
-  made.number = number;
-  return made;
-}
-
 npu_dtype Program::dtype(std::uint32_t reg) const {
   return reg < NPU_PROGRAM_INPUTS
              ? ins[reg]

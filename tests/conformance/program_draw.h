@@ -14,11 +14,6 @@
 
 namespace npu::kit {
 
-// The value as an element of the dtype has it.
-Value rounded(npu_dtype dtype, const Value& value);
-double number_of(const Value& v);
-Value number_value(double number);
-
 struct Program {
   npu_dtype main;
   std::vector<npu_dtype> ins;

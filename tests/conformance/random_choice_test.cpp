@@ -247,8 +247,9 @@ TEST(random, Multinomial) {
   NPU_NEEDS_KIND(NPU_KIND_MULTINOMIAL, 0);
   npu_op_caps caps;
   declares(NPU_KIND_MULTINOMIAL, 0, &caps);
+  const npu_kind_info& kind = *npu_kind_of(NPU_KIND_MULTINOMIAL);
   for (const npu_dtype dtype : kFloats) {
-    if (!has(caps.dtypes[1], dtype)) {
+    if (!has(taken_dtypes(kind, caps, 1), dtype)) {
       continue;
     }
     for (const int threads : {1, 4}) {

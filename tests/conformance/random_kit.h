@@ -27,9 +27,10 @@ struct RandomCall {
 
   bool declared() const {
     npu_op_caps caps;
+    const npu_kind_info& kind = *npu_kind_of(NPU_KIND_RANDOM);
     return declares(NPU_KIND_RANDOM, code, &caps) &&
            has(caps.dtypes[0], dtype) &&
-           (!p || has(caps.dtypes[1], parameter_dtype()));
+           (!p || has(taken_dtypes(kind, caps, 1), parameter_dtype()));
   }
 
   std::string name() const {

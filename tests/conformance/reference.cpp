@@ -262,6 +262,22 @@ void store(npu_dtype dtype, const Value& value, void* to) {
   }
 }
 
+Value rounded(npu_dtype dtype, const Value& value) {
+  alignas(16) std::uint8_t bytes[16] = {};
+  store(dtype, value, bytes);
+  return load(dtype, bytes);
+}
+
+double number_of(const Value& v) {
+  return v.is_integer ? static_cast<double>(v.integer) : v.number.real();
+}
+
+Value number_value(double number) {
+  Value made;
+  made.number = number;
+  return made;
+}
+
 std::int64_t element_offset(const View& view, std::int64_t linear) {
   std::int64_t at = view.offset;
   std::int64_t step = 1;

@@ -27,6 +27,10 @@ Value load(npu_dtype dtype, const void* from);
 // Converts as PyTorch does: integers wrap, small floats are rounded from
 // float32, a complex number gives its real part.
 void store(npu_dtype dtype, const Value& value, void* to);
+// The value as an element of the dtype has it.
+Value rounded(npu_dtype dtype, const Value& value);
+double number_of(const Value& v);
+Value number_value(double number);
 
 // Number of the element at an index list in a view, in memory order of strides.
 std::int64_t element_offset(const View& view, std::int64_t linear);

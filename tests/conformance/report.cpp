@@ -40,11 +40,14 @@ constexpr const char* kGroups[] = {
     "errors",
     "copy",
     "fill",
+    "map",
+    "mixed",
     "random",
     "program",
     "oracle",
     "kind",
     "index_errors",
+    "profiler",
     "comm"};
 
 class Report : public testing::EmptyTestEventListener {

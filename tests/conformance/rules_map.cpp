@@ -244,6 +244,7 @@ void ternary(Draw& d) {
   d.set("out", sizes);
   if (code == "where") {
     d.dtype("x", NPU_BOOL).set("x", sizes).set("y", sizes).set("z", sizes);
+    d.compute(d.main());
     return;
   }
   d.set("x", sizes);
@@ -278,7 +279,21 @@ void multi_map(Draw& d) {
   } else if (d.code_is("unary_with")) {
     d.attr("op", NPU_UNARY_WITH_AFFINE).attr("a", 2).attr("b", 1);
   } else if (d.code_is("binary")) {
-    d.attr("op", d.coin() ? NPU_BINARY_ADD : NPU_BINARY_MUL).list("y", sizes);
+    d.attr("op", d.coin() ? NPU_BINARY_ADD : NPU_BINARY_MUL);
+    const std::vector<Shape> numbers(sizes.size());
+    switch (d.between(0, 3)) {
+      case 0:
+        d.attr("a", 3);
+        break;
+      case 1:
+        d.list("scalars", numbers);
+        break;
+      case 2:
+        d.list("scalars", numbers).host_list("scalars");
+        break;
+      default:
+        d.list("y", sizes);
+    }
   } else if (d.code_is("ternary")) {
     d.attr("op", NPU_TERNARY_ADDCMUL).attr("a", 2);
     d.list("y", sizes).list("z", sizes);

@@ -130,6 +130,32 @@ TEST(stream, HostCallSitsBetweenItsNeighbours) {
 }
 
 // The CPU rungs of a driver that says so read memory without synchronising.
+// The last piece of work has left the queue, and is not over.
+TEST(stream, QueryIsNotReadyWhileTheLastWorkRuns) {
+  struct State {
+    std::atomic<bool> started{false};
+    std::atomic<bool> over{false};
+  } state;
+  Stream stream;
+  const npu_host_fn slow = [](void* context) {
+    auto& given = *static_cast<State*>(context);
+    given.started = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    given.over = true;
+  };
+  NPU_ASSERT_OK(stream_table().host_call(stream.get(), slow, &state));
+  while (!state.started) {
+    std::this_thread::yield();
+  }
+  const npu_status status = stream_table().query(stream.get());
+  if (!state.over) {
+    EXPECT_EQ(status, NPU_NOT_READY) << "work is still running";
+  }
+  stream.synchronize();
+  EXPECT_TRUE(state.over);
+  NPU_EXPECT_OK(stream_table().query(stream.get()));
+}
+
 TEST(stream, InlineWorkIsDoneAtOnce) {
   if ((driver().flags & NPU_DRIVER_INLINE) == 0) {
     NPU_NOT_DECLARED("NPU_DRIVER_INLINE");

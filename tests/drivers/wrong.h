@@ -12,11 +12,23 @@
 //     hang=<kind>, throw=<kind>   ... never returns, throws a C++ exception
 //     number     host scalars are read as 0
 //     no_wait    stream.wait_event does nothing
+//     idle       stream.query says that all is done
 //     inline     says NPU_DRIVER_INLINE, whatever its streams do
 //     in_place   gemm forgets c when it is the output
 //     program    registers are not rounded: the next operation sees float32
 //     dense      takes dense inputs, and reads them as if contiguous
 //     no_rows    gemm has rows of dtypes, and gives none
+//     mixed      the second input is read in the dtype of the first
+//     one_dtype  ... though it says NPU_CAP_ONE_INPUT_DTYPE
+//     unconverted   integers beside halves are not converted to the half
+//     unrounded  results are computed in the output's dtype
+//     number_half   a number beside halves is infinite where float16 is
+//     mixed_row  gemm of halves into float32, a row of its own, forgets alpha
+//     nan        maximum takes the number where the other is none
+//     tail       unary forgets the last of more than 256 elements
+//     last_device   kernels of all devices but the first do nothing
+//     limit      gemm wants its workspace, whatever the limit
+//     tune       tune wants more workspace than the plan
 //   Not wrong:
 //     rows       gemm takes float32 and float64, as rows
 //     ndim=<n>   kernels take n dimensions at most, and say so
@@ -35,6 +47,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -42,6 +55,7 @@
 #include <vector>
 
 #include "npu/program.h"
+#include "npu/validate.h"
 
 struct Wrong {
   std::string word;
@@ -53,11 +67,13 @@ struct Wrong {
     word = text.substr(0, equals);
     value = equals == std::string::npos ? "" : text.substr(equals + 1);
     for (const char* known :
-         {"",        "epilogue", "beta",          "optional", "late",
-          "swallow", "segv",     "abort",         "hang",     "throw",
-          "number",  "no_wait",  "no_rows",       "dense",    "rows",
-          "ndim",    "if_cast",  "if_contiguous", "no",       "quiet_no",
-          "inline",  "in_place", "program"}) {
+         {"",        "epilogue",    "beta",          "optional",  "late",
+          "swallow", "segv",        "abort",         "hang",      "throw",
+          "number",  "no_wait",     "no_rows",       "dense",     "rows",
+          "ndim",    "if_cast",     "if_contiguous", "no",        "quiet_no",
+          "inline",  "in_place",    "program",       "mixed",     "one_dtype",
+          "nan",     "tail",        "unconverted",   "limit",     "unrounded",
+          "tune",    "last_device", "number_half",   "mixed_row", "idle"}) {
       if (word == known) {
         return true;
       }
@@ -67,9 +83,14 @@ struct Wrong {
   bool is(const char* name) const {
     return word == name;
   }
+  // Kinds of two inputs, element by element.
+  static bool is_pair(std::uint32_t slot) {
+    return slot == NPU_KIND_BINARY || slot == NPU_KIND_COMPARE;
+  }
   // Planners that answer anything but yes.
   bool plans() const {
-    return is("if_cast") || is("if_contiguous") || is("no") || is("quiet_no");
+    return is("if_cast") || is("if_contiguous") || is("no") || is("quiet_no") ||
+           is("limit") || is("tune");
   }
   std::int64_t number(std::int64_t otherwise) const {
     return value.empty() ? otherwise : std::atoll(value.c_str());
@@ -98,10 +119,16 @@ struct Wrong {
       caps.flags &= ~(NPU_CAP_STRIDED_IN | NPU_CAP_STRIDED_OUT);
       caps.flags |= NPU_CAP_DENSE_IN;
     }
-    if (slot == NPU_KIND_GEMM && (is("rows") || is("no_rows"))) {
+    static const npu_dtype_row mixed[] = {
+        {{NPU_F32, 0, NPU_F32, NPU_F32}}, {{NPU_F32, 0, NPU_BF16, NPU_BF16}}};
+    if (slot == NPU_KIND_GEMM &&
+        (is("rows") || is("no_rows") || is("mixed_row"))) {
       caps.dtype_rule = NPU_DTYPES_ROWS;
-      caps.dtype_rows = is("rows") ? rows : nullptr;
+      caps.dtype_rows = is("rows") ? rows : is("mixed_row") ? mixed : nullptr;
       caps.n_dtype_rows = 2;
+    }
+    if (is("one_dtype") && is_pair(slot)) {
+      caps.flags |= NPU_CAP_ONE_INPUT_DTYPE;
     }
   }
 };
@@ -119,7 +146,8 @@ class ChangedCall {
 
   void apply(const Wrong& wrong) {
     if (call_.slot == NPU_KIND_GEMM &&
-        (wrong.is("epilogue") || wrong.is("beta") || wrong.is("in_place"))) {
+        (wrong.is("epilogue") || wrong.is("beta") || wrong.is("in_place") ||
+         wrong.is("mixed_row"))) {
       const npu_gemm_args args = npu_gemm_unpack(&call_);
       gemm_ = args.attrs;
       if (wrong.is("epilogue")) {
@@ -128,6 +156,9 @@ class ChangedCall {
         const bool inside =
             args.c != nullptr && (args.c->flags & NPU_TENSOR_ALIAS) != 0;
         gemm_.beta = inside ? npu_scalar{} : gemm_.beta;
+      } else if (wrong.is("mixed_row")) {
+        const bool mixed = args.a->dtype != args.out->dtype;
+        gemm_.alpha = mixed ? npu_scalar{} : gemm_.alpha;
       } else {
         gemm_.beta.re = 1;
         gemm_.beta.i = 1;
@@ -152,6 +183,21 @@ class ChangedCall {
       }
       each.strides = strides_.back().data();
     }
+    if (Wrong::is_pair(call_.slot)) {
+      change_dtypes(wrong);
+    }
+    if (wrong.is("nan") && call_.slot == NPU_KIND_BINARY &&
+        call_.code == NPU_BINARY_MAXIMUM) {
+      call_.code = NPU_BINARY_FMAX;
+    }
+    if (wrong.is("tail") && call_.slot == NPU_KIND_UNARY &&
+        tensors_[0].ndim == 1 && tensors_[0].numel > 256) {
+      strides_.push_back({tensors_[0].numel - 1});
+      for (npu_tensor& each : tensors_) {
+        each.sizes = strides_.back().data();
+        each.numel = each.dtype == NPU_ABSENT ? 0 : strides_.back()[0];
+      }
+    }
     static const double zero[2] = {0, 0};
     for (npu_tensor& each : tensors_) {
       const bool number = (each.flags & NPU_TENSOR_HOST_SCALAR) != 0;
@@ -171,6 +217,36 @@ class ChangedCall {
   }
 
  private:
+  static bool is_half(npu_dtype dtype) {
+    return dtype == NPU_F16 || dtype == NPU_BF16;
+  }
+  static bool is_integer(npu_dtype dtype) {
+    return dtype >= NPU_BOOL && dtype <= NPU_U64;
+  }
+  void change_dtypes(const Wrong& wrong) {
+    const npu_tensor& x = tensors_[1];
+    npu_tensor& y = tensors_[2];
+    const bool number = (y.flags & NPU_TENSOR_HOST_SCALAR) != 0;
+    const bool half = is_half(call_.compute_dtype);
+    if ((wrong.is("mixed") || wrong.is("one_dtype")) && !number &&
+        npu_dtype_bytes(x.dtype) <= npu_dtype_bytes(y.dtype)) {
+      y.dtype = x.dtype;
+    }
+    if (wrong.is("unconverted") && half &&
+        (is_integer(x.dtype) || is_integer(y.dtype))) {
+      call_.compute_dtype = NPU_F32;
+    }
+    if (wrong.is("unrounded") && call_.compute_dtype != NPU_ABSENT) {
+      call_.compute_dtype = tensors_[0].dtype;
+    }
+    if (wrong.is("number_half") && number && half && y.dtype == NPU_F32) {
+      std::memcpy(&number_, y.data, sizeof(number_));
+      const float limit = 65504;  // of float16
+      number_ =
+          number_ > limit ? std::numeric_limits<float>::infinity() : number_;
+      y.data = &number_;
+    }
+  }
   // Register 12 + i, unless it is an output, in float32.
   void widen(std::uint32_t i) {
     npu_program_op op = npu_program_at(program_.ops, i);
@@ -189,6 +265,7 @@ class ChangedCall {
   std::vector<npu_tensor> tensors_;
   npu_program_attrs program_{};
   std::deque<std::vector<std::int64_t>> strides_;
+  float number_ = 0;
   npu_gemm_attrs gemm_{};
 };
 
@@ -246,6 +323,9 @@ inline void change_verdict(
     const Wrong& wrong, const npu_call& call, npu_verdict& verdict) {
   if (verdict.answer != NPU_VERDICT_YES) {
     return;
+  }
+  if (wrong.is("limit") && call.slot == NPU_KIND_GEMM) {
+    verdict.workspace_bytes += 4096;
   }
   std::uint64_t halves = 0;
   std::uint64_t strided = 0;

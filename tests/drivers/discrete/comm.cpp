@@ -108,7 +108,9 @@ npu_status queue_reduction(
   return queue(comm, call.stream, std::move(piece));
 }
 
-npu_status all_reduce(
+// all_reduce, and reduce_scatter where every rank keeps its part.
+template <bool kScatters>
+npu_status reduce_for_all(
     npu_comm comm,
     const void* send,
     void* recv,
@@ -118,14 +120,15 @@ npu_status all_reduce(
     npu_stream stream) {
   NPU_TRY(check(send, recv));
   const CommPtr known = find(comm);
+  const char* const name = kScatters ? "reduce_scatter" : "all_reduce";
   return queue_reduction(
-      {"all_reduce", comm, stream, count, dtype},
+      {name, comm, stream, count, dtype},
       reduction,
       send,
       recv,
       0,
       known ? known->size : 0,
-      false);
+      kScatters);
 }
 
 npu_status reduce(
@@ -153,26 +156,6 @@ npu_status reduce(
       root,
       root + 1,
       false);
-}
-
-npu_status reduce_scatter(
-    npu_comm comm,
-    const void* send,
-    void* recv,
-    uint64_t count,
-    npu_dtype dtype,
-    npu_reduction reduction,
-    npu_stream stream) {
-  NPU_TRY(check(send, recv));
-  const CommPtr known = find(comm);
-  return queue_reduction(
-      {"reduce_scatter", comm, stream, count, dtype},
-      reduction,
-      send,
-      recv,
-      0,
-      known ? known->size : 0,
-      true);
 }
 
 // ---- what only moves ----
@@ -402,8 +385,8 @@ const npu_comm_table table = {
     [](npu_comm comm) { return end(comm, true); },
     [](npu_comm comm) { return end(comm, false); },
     nullptr, group_begin, group_end,
-    Noted<all_reduce>::call, Noted<reduce>::call, Noted<broadcast>::call,
-    Noted<all_gather>::call, Noted<reduce_scatter>::call,
+    Noted<reduce_for_all<false>>::call, Noted<reduce>::call, Noted<broadcast>::call,
+    Noted<all_gather>::call, Noted<reduce_for_all<true>>::call,
     Noted<all_to_all>::call, Noted<send>::call, Noted<recv>::call};
 // clang-format on
 
