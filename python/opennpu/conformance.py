@@ -77,6 +77,15 @@ def kit() -> Path | None:
     return tree / "build/core/tests/conformance/npu_conformance"
 
 
+def without_skips(text: str) -> str:
+    """What the kit printed, less its words about tests that it skipped: a place, and why."""
+    lines = text.strip().splitlines()
+    skips = {i for i, line in enumerate(lines) if line.endswith(": Skipped")}
+    return "\n".join(
+        line for i, line in enumerate(lines) if i not in skips and i - 1 not in skips
+    ).strip()
+
+
 def state_of(kind: dict, failures: dict[str, str]) -> str:
     if not kind["declared"]:
         return "missing"
@@ -113,8 +122,8 @@ def show(found: dict) -> None:
                 f"{k['name']:24} {k['state']:10} {codes:>7} {k['cases']:6} "
                 f"{min(k['worst'], 9999):8.2f}"
             )
-            if k["first_failure"] or k["state"] == "declined":
-                print(f"  {k['first_failure'] or k['why_declined']}")
+            if k["first_failure"] or k["state"] in ("declined", "not tested"):
+                print(f"  {k['first_failure'] or k['why_declined'] or 'no case could be drawn'}")
     rest = found["next"]
     print(f"\nmissing: {sum(k['state'] == 'missing' for k in rest)} of {len(found['kinds'])} kinds")
     print(f"what to do next, by its share of the time of {found['models']} models")
@@ -146,7 +155,7 @@ def run(options: argparse.Namespace) -> int:
         if not out.exists():
             text = ran.stderr.strip() or ran.stdout[-2000:]
             how = ENDED.get(ran.returncode, "did not finish")
-            before = ran.stdout.strip()[-2000:] if ran.stderr.strip() else ""
+            before = without_skips(ran.stdout)[-2000:] if ran.stderr.strip() else ""
             print(f"{before}\n{text}\nthe conformance kit {how}".strip(), file=sys.stderr)
             return 2
         found = json.loads(out.read_text(encoding="utf-8"))

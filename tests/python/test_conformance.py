@@ -72,6 +72,25 @@ def test_a_driver_that_crashes_names_its_test():
     assert "in test kind.gemm, case gemm.gemm" in ran.stderr and "seed" in ran.stderr
 
 
+def test_skipped_tests_are_not_what_a_crash_report_begins_with():
+    printed = (
+        "a_test.cpp:20: Skipped\nnot declared: capture/1\n\nb_test.cpp:7: Failure\nwhat it found\n"
+    )
+    assert conformance.without_skips(printed) == "b_test.cpp:7: Failure\nwhat it found"
+
+
+def test_a_kind_that_is_not_tested_says_why(capsys):
+    kind = {"name": "program", "declared": True, "state": "not tested", "codes": 1, "of_codes": 1}
+    kind |= {
+        "cases": 0,
+        "worst": 0.0,
+        "first_failure": "",
+        "why_declined": "tested by group program",
+    }
+    conformance.show({"driver": "acme", "groups": [], "kinds": [kind], "next": [], "models": 9})
+    assert "  tested by group program\n" in capsys.readouterr().out
+
+
 def test_a_seed_repeats_one_case():
     code, found = report("--driver", "null", "--kind", "gemm", "--seed", "123", NPU_NULL_ACCEPT="1")
     assert code == 1 and "seed 123" in found["kinds"][0]["first_failure"]
