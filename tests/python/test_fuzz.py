@@ -193,6 +193,10 @@ def attempt(line, t, numbers):
     return None
 
 
+def lacks_dtype(expected):
+    return expected is not None and '" not implemented for' in "".join(expected[1])
+
+
 def same(expected, got):
     """None, or what differs. Kernels of ours may round differently; nothing else may."""
     if (expected.dtype, expected.shape) != (got.dtype, got.shape):
@@ -241,6 +245,8 @@ def run_program(program):
         for line, chosen in steps:
             done.append(f"{line}    # a, b, c = {chosen[0]}, i, j, k = {chosen[1:]}")
             expected, got = attempt(line, cpu, chosen), attempt(line, npu, chosen)
+            if lacks_dtype(expected) and got is None:
+                return  # docs/accelerator-dtypes.md: from here on there is nothing to compare with
             assert (expected or [None])[0] == (got or [None])[0], (
                 "\n".join(done) + f"\nnpu: {got}\nCPU: {expected}"
             )
