@@ -5,6 +5,7 @@
 // it is taken over above autograd. Whatever wants to see those parts gets them:
 // traced and transformed programs, autocast, gradients of gradients.
 #include <ATen/OpMathType.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss_compositeimplicitautograd_dispatch.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
