@@ -262,7 +262,16 @@ def run(options, names=()):
         modes = modes or [mode for mode in MODES if mode != "reference"]
         options.samples = options.samples or 2
     wanted = Wanted(modes, options.dtype, options.samples, not_to_run(options.kernels))
-    return sweep(chosen, options.workers, wanted, progress)
+    rows = sweep(chosen, options.workers, wanted, progress)
+    if any("died: SIG" in (row["failure"] or "") for row in rows):
+        # What libraries have set in this environment may be the reason.
+        marks = ("KMP", "OMP", "GOMP", "MKL", "LD_", "MALLOC", "NPU", "PYTORCH", "TORCH")
+        print(
+            "environment:",
+            {k: v for k, v in os.environ.items() if k.startswith(marks)},
+            file=sys.stderr,
+        )
+    return rows
 
 
 def arguments(description):
