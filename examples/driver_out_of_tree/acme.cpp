@@ -24,9 +24,8 @@ struct npu_event_s {
 namespace {
 
 const npu_host_services* host = nullptr;
-// False after shutdown, and in a child forked after the device was opened.
-std::atomic<bool> alive{false};
 std::atomic<bool> opened{false};
+std::atomic<bool> alive{false};  // not after shutdown or a fork once opened
 
 npu_status fail(npu_status status, const char* text) {
   host->set_error(text);
@@ -238,8 +237,7 @@ const npu_device_table device_table = {
     sizeof(npu_device_table), 0,
     [](int32_t* out) { return entry([=] { *out = 1; return NPU_OK; }, out); },
     [](npu_device device) { opened = true; return check_device(device); },
-    check_device, // close
-    properties, check_device, memory_info, nullptr, nullptr};
+    check_device /* close */, properties, check_device, memory_info, nullptr, nullptr};
 
 const npu_memory_table memory_table = {
     sizeof(npu_memory_table), 0,

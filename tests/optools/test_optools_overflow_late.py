@@ -150,7 +150,7 @@ def test_small_tensors_are_asked_about_together(accelerator):
 
 
 def test_what_is_known_is_not_asked_about_again(accelerator):
-    """However the addresses of 400 storages fall into the table of known contents, but for a few."""
+    """However the addresses of 400 storages fall into the table of known contents, but for a tenth."""
     xs = [torch.ones(8, device=accelerator) for _ in range(400)]
     tool = op_tools.OpOverflowCheck()
     with tool:
@@ -160,7 +160,7 @@ def test_what_is_known_is_not_asked_about_again(accelerator):
         for x in xs:
             x.neg()
         asked = tool._core.checked - before
-    assert len(xs) <= asked <= len(xs) + 16
+    assert len(xs) <= asked <= len(xs) * 1.1
 
 
 def small_net(device, depth=12):

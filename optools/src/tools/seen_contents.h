@@ -15,7 +15,8 @@ namespace optools {
 inline constexpr uint64_t kClean = ~uint64_t{0};
 
 // Which contents were looked at already: (memory, version). A small table of
-// sets in which the newest displaces the oldest; a miss costs one more look.
+// sets in which the newest displaces memory that is gone, else the oldest; a
+// miss costs one more look.
 class SeenContents {
  public:
   // The question asked about these contents, or about more around them; 0 for
@@ -64,6 +65,9 @@ class SeenContents {
     bool is_at(const c10::StorageImpl* other) const {
       return storage && storage->_unsafe_get_target() == other;
     }
+    bool is_gone() const {
+      return !storage || storage->expired();
+    }
     bool is_of(const c10::StorageImpl* other, uint32_t now) const {
       return is_at(other) &&
              (now == version || (written && now == version + 1));
@@ -74,7 +78,8 @@ class SeenContents {
   std::vector<Set> sets_ = std::vector<Set>(size_t{1} << kSetBits);
   uint64_t puts_ = 0;
 
-  // The one of this memory, else an empty one, else the oldest.
+  // The one of this memory, else one of memory that is gone or an empty one,
+  // else the oldest.
   Entry& entry_for(const c10::StorageImpl* storage, int64_t offset) {
     auto& set = sets_[place(storage, offset)];
     for (auto& entry : set) {
@@ -84,7 +89,7 @@ class SeenContents {
     }
     return *std::min_element(
         set.begin(), set.end(), [](const Entry& a, const Entry& b) {
-          return a.put_at < b.put_at;
+          return a.is_gone() != b.is_gone() ? a.is_gone() : a.put_at < b.put_at;
         });
   }
   static int64_t end_of(const at::Tensor& t) {
