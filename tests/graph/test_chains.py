@@ -8,6 +8,7 @@ most tests run there, in a process of its own, against the same graphs with the 
 import pytest
 import torch
 import torchair
+import versions
 from faulty import faulty_environment
 from torchair import _compiler
 
@@ -168,9 +169,10 @@ def test_by_default_the_optimizer_and_a_residual_net_have_programs(counts, monke
         return [*state, *(net(x, weight) for _ in range(3))], (alive, net)
 
     on, _alive = run()
-    # AdamW's moments with the fill of its factor (what Dynamo traces of it differs between versions
-    # of torch); two of add and relu.
-    assert counts("programs") >= 3 and counts("fused") >= 3 + 3 + 4
+    # AdamW's moments with the fill of its factor (Dynamo traces less of it before torch 2.13); two of
+    # add and relu.
+    adamw = 5 + 3 if versions.dynamo_traces_adamw_as_eager() else 3 + 3
+    assert counts("programs") >= 3 and counts("fused") >= adamw + 4
     memory = counts("arena_bytes")
     monkeypatch.setenv("NPU_GRAPH_OFF", "chains")
     torch._dynamo.reset()

@@ -150,17 +150,19 @@ def test_small_tensors_are_asked_about_together(accelerator):
 
 
 def test_what_is_known_is_not_asked_about_again(accelerator):
-    """However the addresses of 400 storages fall into the table of known contents, but for a tenth."""
+    """However the addresses of 400 storages fall into the table of known contents, but for a few.
+    Results that nobody reads again make room first."""
     xs = [torch.ones(8, device=accelerator) for _ in range(400)]
     tool = op_tools.OpOverflowCheck()
     with tool:
-        for x in xs:
-            x.neg()  # asks about x and its result
+        for _ in range(8):
+            for x in xs:
+                x.neg()  # asks about x and its result
         before = tool._core.checked
         for x in xs:
             x.neg()
         asked = tool._core.checked - before
-    assert len(xs) <= asked <= len(xs) * 1.1
+    assert len(xs) <= asked <= len(xs) + 16
 
 
 def small_net(device, depth=12):

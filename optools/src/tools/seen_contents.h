@@ -15,21 +15,22 @@ namespace optools {
 inline constexpr uint64_t kClean = ~uint64_t{0};
 
 // Which contents were looked at already: (memory, version). A small table of
-// sets in which the newest displaces memory that is gone, else the oldest; a
-// miss costs one more look.
+// sets in which the newest displaces memory that is gone, else what was used
+// longest ago; a miss costs one more look.
 class SeenContents {
  public:
   // The question asked about these contents, or about more around them; 0 for
   // none.
-  uint64_t find(const at::Tensor& t) const {
-    const auto* storage = storage_of(t);
+  uint64_t find(const at::Tensor& t) {
+    auto* const storage = storage_of(t);
     const auto version = version_of(t);
     const int64_t first = t.storage_offset();
     const int64_t end = end_of(t);
     for (const auto offset : {first, int64_t{0}}) {
-      for (const auto& found : sets_[place(storage, offset)]) {
+      for (auto& found : sets_[place(storage, offset)]) {
         if (found.first == offset && found.end >= end &&
             found.is_of(storage, version)) {
+          found.used_at = ++uses_;
           return found.question;
         }
       }
@@ -48,7 +49,7 @@ class SeenContents {
     entry.first = t.storage_offset();
     entry.end = end_of(t);
     entry.question = question;
-    entry.put_at = ++puts_;
+    entry.used_at = ++uses_;
   }
 
  private:
@@ -60,7 +61,7 @@ class SeenContents {
     int64_t first = 0;  // elements, in the storage
     int64_t end = 0;
     uint64_t question = 0;
-    uint64_t put_at = 0;  // 0: empty
+    uint64_t used_at = 0;  // 0: empty
 
     bool is_at(const c10::StorageImpl* other) const {
       return storage && storage->_unsafe_get_target() == other;
@@ -76,11 +77,11 @@ class SeenContents {
   static constexpr int kSetBits = 10;
   using Set = std::array<Entry, 4>;
   std::vector<Set> sets_ = std::vector<Set>(size_t{1} << kSetBits);
-  uint64_t puts_ = 0;
+  uint64_t uses_ = 0;
 
   // The one of this memory, else one of memory that is gone or an empty one,
-  // else the oldest.
-  Entry& entry_for(const c10::StorageImpl* storage, int64_t offset) {
+  // else the one used longest ago.
+  Entry& entry_for(c10::StorageImpl* storage, int64_t offset) {
     auto& set = sets_[place(storage, offset)];
     for (auto& entry : set) {
       if (entry.first == offset && entry.is_at(storage)) {
@@ -89,7 +90,8 @@ class SeenContents {
     }
     return *std::min_element(
         set.begin(), set.end(), [](const Entry& a, const Entry& b) {
-          return a.is_gone() != b.is_gone() ? a.is_gone() : a.put_at < b.put_at;
+          return a.is_gone() != b.is_gone() ? a.is_gone()
+                                            : a.used_at < b.used_at;
         });
   }
   static int64_t end_of(const at::Tensor& t) {
@@ -99,8 +101,12 @@ class SeenContents {
     }
     return end;
   }
-  static size_t place(const void* storage, int64_t offset) {
-    const auto mixed = reinterpret_cast<uintptr_t>(storage) / 16 +
+  // By the data's address. The storage's own would gather entries in one set:
+  // an entry that is displaced frees the storage it refers to, the next storage
+  // is made at that address, and displaces one of the same set.
+  static size_t place(c10::StorageImpl* storage, int64_t offset) {
+    const void* const data = storage->_mutable_data_ptr_no_checks().get();
+    const auto mixed = reinterpret_cast<uintptr_t>(data) / 16 +
                        static_cast<uintptr_t>(offset) * 31;
     return (mixed * 0x9E3779B97F4A7C15ull) >> (64 - kSetBits);
   }
