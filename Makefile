@@ -3,13 +3,16 @@
 #
 #   TORCH_SPEC   which PyTorch to install       (default torch==2.13.0)
 #   PIP_FLAGS    passed to every pip install    (an index, --pre, ...)
-#   VENV         where the environment lives    (default .venv; VENV= uses PYTHON as it is)
+#   VENV         where the environment lives    (default .venv, for another TORCH_SPEC .venv-torch-...;
+#                                                VENV= uses PYTHON as it is)
 #   JOBS         compile and test processes     (default: the machine's cores)
 SHELL      := /bin/bash
 PYTHON     ?= python3
-TORCH_SPEC ?= torch==2.13.0
+DEFAULT_TORCH := torch==2.13.0
+TORCH_SPEC ?= $(DEFAULT_TORCH)
 PIP_FLAGS  ?=
-VENV       ?= .venv
+# One environment for each PyTorch.
+VENV       ?= .venv$(if $(filter-out $(DEFAULT_TORCH),$(TORCH_SPEC)),-$(subst ==,-,$(firstword $(TORCH_SPEC))))
 JOBS       ?= $(shell nproc)
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 # One name for one compiler: the cache takes g++ and c++ for two.
@@ -31,16 +34,18 @@ PY := $(VENV)/bin/python
 endif
 PIP := $(PY) -m pip install -q --disable-pip-version-check $(PIP_FLAGS)
 
-.PHONY: help setup build build-core demo test test-full test-modes test-core test-sanitizers test-asan-fuzz test-asan-optools test-tsan-optools test-asan-torch test-python test-docs test-wheel wheel bench bench-kernels seen-operators docs-env docs-dtypes format lint doctor clean
+.PHONY: help setup build build-core cuda demo test test-full test-modes test-includes test-core test-sanitizers test-asan-fuzz test-asan-optools test-tsan-optools test-asan-torch test-python test-docs test-wheel wheel wheel-cuda bench bench-kernels seen-operators docs docs-env docs-dtypes format lint tidy doctor clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
-setup: build/.setup ## system packages, .venv, PyTorch and the Python tools
+# Of the environment, not of the tree, which may have several.
+SETUP_DONE := $(or $(VENV),build)/.setup
+setup: $(SETUP_DONE) ## system packages, .venv, PyTorch and the Python tools
 
 # torch first and pinned: whatever needs torch must find it there, never fetch another.
-build/.setup: scripts/system_packages.sh requirements.txt requirements-dev.txt
+$(SETUP_DONE): scripts/system_packages.sh requirements.txt requirements-dev.txt
 	@scripts/system_packages.sh $(PYTHON)
 	@mkdir -p build
 	@if [ -n "$(VENV)" ] && [ ! -x $(PY) ]; then $(PYTHON) -m venv $(VENV); fi
@@ -59,10 +64,18 @@ build: setup ## compile and install into the environment
 	  CMAKE_BUILD_PARALLEL_LEVEL=$$(( ($(JOBS) + 1) / 2 )) $(PY) -m pip wheel -q --disable-pip-version-check \
 	    --no-build-isolation --no-deps -w $(TOOLS_WHEEL) ./optools & tools=$$!; \
 	  $(PIP) --no-build-isolation --no-deps --force-reinstall . || { wait; exit 1; }; wait $$tools
-	@$(PIP) --no-build-isolation --no-deps ./compat
+	@rm -rf build/compat-wheel; $(PY) -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w build/compat-wheel ./compat
+	@$(PY) scripts/label_wheels.py build/compat-wheel && $(PIP) --no-deps --force-reinstall build/compat-wheel/*.whl
 	@$(PY) scripts/foreign_apex.py || $(PIP) --no-build-isolation --no-deps ./compat/apex
 	@$(PIP) --no-deps --force-reinstall $(TOOLS_WHEEL)/*.whl
 endif
+
+# For the GPUs of this machine; CUDA_ARCHITECTURES="80;90" names others.
+CUDA_ARCHITECTURES ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u | paste -sd ';'),90)
+cuda: build ## compile the cuda driver (needs nvcc) and put it beside the installed drivers
+	@cmake --preset core -DPython3_EXECUTABLE=$(abspath $(PY)) -DNPU_CUDA=ON "-DNPU_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)" >/dev/null
+	@cmake --build --preset core -j $(JOBS) --target npu_cuda
+	@cp build/core/drivers/libnpu_cuda.so $(DRIVERS) && echo "$(DRIVERS)/libnpu_cuda.so: use it with NPU_DRIVER=cuda"
 
 demo: build ## train a small GPT on npu:0
 	@$(PY) -m examples.train_gpt
@@ -114,7 +127,13 @@ test-python: build build-core ## pytest: every folder of tests/ that holds Pytho
 test-docs: build ## the code blocks of the READMEs and guides print what they show (in test-python too)
 	@$(PY) -m pytest -q tests/docs
 
-test-full: build build-core test-asan-torch test-tsan-optools test-modes ## test-python with every OpInfo sample, a long fuzz, what is left out of make test
+test-includes: build ## every C++ file compiled by itself, syntax only: includes that the joined units hide
+	@JOBS=$(JOBS) $(PY) scripts/check_includes.py --all
+
+tidy: setup ## clang-tidy on the whole torch-free half (make lint: on changed files)
+	@JOBS=$(JOBS) $(PY) scripts/tidy.py --all
+
+test-full: build build-core tidy test-includes test-asan-torch test-tsan-optools test-modes ## test-python with every OpInfo sample, a long fuzz, what is left out of make test
 	@OPENNPU_TEST_FULL=1 $(PYTEST) --durations=10 --durations-min=0 tests
 
 # Each mode is the same tests on a device, or on a machine, that behaves differently.
@@ -136,13 +155,18 @@ test-modes: build ## tests marked `modes` under 8 devices, async, protect; those
 	@$(foreach mode,$(MACHINES),echo "== $(mode): $(MODE_$(mode))" && $(MODE_$(mode)) $(PYTEST) -m machines tests/python || exit 1;)
 
 wheel: setup ## fill dist/ with opennpu, opennpu-tools, the torch_npu metadata and apex
-	@mkdir -p dist
+	@rm -rf build/wheels && mkdir -p dist
 	@for project in ". -C cmake.define.NPU_BUILD_KIT=ON" ./optools ./compat ./compat/apex; do \
-	  TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PY) -m pip wheel -q --no-build-isolation --no-deps -w dist $$project || exit 1; done
+	  TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PY) -m pip wheel -q --no-build-isolation --no-deps -w build/wheels $$project || exit 1; done
+	@$(PY) scripts/label_wheels.py build/wheels && mv build/wheels/*.whl dist
 	@ls -1 dist
 
+wheel-cuda: cuda ## dist/opennpu_cuda-*.whl: the cuda driver alone, for the GPUs of CUDA_ARCHITECTURES (needs nvcc)
+	@$(PY) scripts/cuda_wheel.py build/core/drivers/libnpu_cuda.so dist
+
 test-wheel: wheel ## the tools' wheel alone, then the plugin's beside it, in a new environment; then operator packs, offline
-	@TORCH_SPEC="$(TORCH_SPEC)" PIP_FLAGS="$(PIP_FLAGS)" scripts/test_wheels.sh $(PYTHON)
+	@TORCH_SPEC="$(TORCH_SPEC)" TORCH_SERIES=$$($(PY) -c 'import importlib.metadata as m; print(".".join(m.version("torch").split(".")[:2]))') \
+	  PIP_FLAGS="$(PIP_FLAGS)" scripts/test_wheels.sh $(PYTHON)
 
 bench: build ## the ratios of docs/performance.md, measured here
 	@$(PY) -m benchmarks.run && $(PY) -m benchmarks.expensive
@@ -152,6 +176,11 @@ bench-kernels: build ## which host kernels beat rung 4: remakes drivers/host/fas
 
 seen-operators: build ## which operators reach the host driver's kernels: remakes ops/seen_host.txt
 	@cd build && $(abspath $(PY)) $(CURDIR)/scripts/seen_operators.py
+
+docs: setup ## the pages as a site, English and Chinese, in build/site
+	@export NO_MKDOCS_2_WARNING=1; for config in mkdocs.yml mkdocs.zh-CN.yml; do \
+	  $(PY) -m mkdocs build -q --strict -f $$config || exit 1; done
+	@echo "build/site/index.html; with search: $(PY) -m http.server -d build/site"
 
 docs-dtypes: ## remakes docs/accelerator-dtypes.md from ops/wide.yaml
 	@$(PY) scripts/accelerator_dtypes.py; git diff --stat -- docs/accelerator-dtypes.md docs/zh-CN/accelerator-dtypes.md
@@ -168,8 +197,9 @@ format: setup ## clang-format and ruff
 lint: setup ## what CI checks of style and layers
 	@$(CLANG_FORMAT) --dry-run -Werror $(CPP_FILES)
 	@$(PY) -m ruff check -q . && $(PY) -m ruff format -q --check .
+	@$(PY) -m mypy --no-error-summary
+	@JOBS=$(JOBS) $(PY) scripts/tidy.py
 	@$(PY) scripts/check_layers.py
-	@$(PY) scripts/check_unity.py
 	@$(PY) scripts/check_size.py
 
 clean: ## remove build/ and dist/ (not .venv)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fails when docs/performance.md is not what results.json gives, or a missed bar has no reason."""
+"""Fails when a performance page is not what results.json gives, or a missed bar has no reason."""
 
 import json
 import sys
@@ -12,8 +12,11 @@ from benchmarks import bars, table
 def complaints() -> list[str]:
     recorded = json.loads((Path(__file__).parent / "results.json").read_text())
     found = []
-    if table.rendered(bars.BARS, bars.WATCHED, recorded) != table.DOC.read_text(encoding="utf-8"):
-        found.append("docs/performance.md is stale: run python -m benchmarks.run --write")
+    for page in table.PAGES:
+        fresh = table.rendered(page, bars.BARS, bars.WATCHED, recorded)
+        if fresh != page.read_text(encoding="utf-8"):
+            name = page.relative_to(table.DOCS.parent)
+            found.append(f"{name} is stale: run python -m benchmarks.run --write")
     for bar in bars.BARS:
         result = recorded["results"].get(bar.name)
         if result is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measured table of docs/performance.md, made from results.json and the bars."""
+"""The measured table of docs/performance.md and its Chinese version, made from results.json and the bars."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 from benchmarks.bars import BARS, Bar
 
-DOC = Path(__file__).parent.parent / "docs" / "performance.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = (DOCS / "performance.md", DOCS / "zh-CN" / "performance.md")
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 UNITS = {bar.name: bar.unit for bar in BARS}
 
@@ -49,13 +50,14 @@ def lines(bars: list[Bar], watched: dict[str, str], recorded: dict) -> list[str]
     return rows
 
 
-def rendered(bars: list[Bar], watched: dict[str, str], recorded: dict) -> str:
-    """The whole document with its measured part made anew."""
-    text = DOC.read_text(encoding="utf-8")
+def rendered(page: Path, bars: list[Bar], watched: dict[str, str], recorded: dict) -> str:
+    """The whole page with its measured part made anew."""
+    text = page.read_text(encoding="utf-8")
     head, rest = text.split(BEGIN)
     _, tail = rest.split(END)
     return head + "\n".join([BEGIN, *lines(bars, watched, recorded), END]) + tail
 
 
 def write(bars: list[Bar], watched: dict[str, str], recorded: dict) -> None:
-    DOC.write_text(rendered(bars, watched, recorded), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(rendered(page, bars, watched, recorded), encoding="utf-8")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns operator YAML into C++ against the installed torch: declarations, registrations, adapters.
 
-Used for ops/aten/*.yaml and, the same way, for users' operator packs. Files are rewritten only
+Used for ops/aten/*.yaml and, the same way, for users' operator packs; with --npu also for Ascend's own
+operators, ops/npu/*.yaml. Files are rewritten only
 when their text changes; files that are no longer made are removed.
 """
 
@@ -20,6 +21,7 @@ import aten_foreach
 import aten_hand
 import aten_list
 import aten_map
+import custom
 from aten_model import Operator, Pack
 from aten_overload import MADE_BY
 from aten_torch import TorchOps, load_torch, packaged_yaml
@@ -59,16 +61,28 @@ def check_adapters(pack: Pack, sources: Path | None) -> None:
         for o in pack.mapped()
         if (why := no_adapter(o))
     ]
-    written = names_in(sources) if sources else None
-    for o in pack.framed() if written is not None else ():
-        name = o.impl or o.attempt
-        if name not in written:
-            problems.append(
-                f"{o.where.file}:{o.where.line}: key '{o.section}': '{o.name}': no function "
-                f"'npu_reason {name}(…)' in {sources}{near(name, written)}."
-            )
+    if sources:
+        problems += unwritten(pack.framed(), sources)
     if problems:
         raise YamlError("\n".join(problems))
+
+
+def unwritten(framed: list[Operator], sources: Path) -> list[str]:
+    written = names_in(sources)
+    return [
+        f"{o.where.file}:{o.where.line}: key '{o.section}': '{o.name}': no function "
+        f"'npu_reason {name}(…)' in {sources}{near(name, written)}."
+        for o in framed
+        if (name := o.impl or o.attempt) not in written
+    ]
+
+
+def load_npu(folder: Path, python: Path, kinds, sources: Path) -> list[custom.Operator]:
+    operators = custom.load(sorted(folder.glob("*.yaml")), python, kinds)
+    framed = [kernel.operator for kernel in custom.kernels(operators) if kernel.operator]
+    if problems := unwritten(framed, sources):
+        raise YamlError("\n".join(problems))
+    return operators
 
 
 def no_adapter(operator: Operator) -> str:
@@ -146,6 +160,8 @@ def main() -> int:
     parser.add_argument(
         "--sources", type=Path, help="folder whose C++ has the functions of keys impl and attempt"
     )
+    parser.add_argument("--npu", type=Path, help="folder of the YAML of Ascend's own operators")
+    parser.add_argument("--python", type=Path, help="folder of their implementations")
     parser.add_argument("--name", default="pack", help="of a user's pack")
     parser.add_argument("--seen", type=Path, help="ops/seen_host.txt, for the list of operators")
     parser.add_argument("--out", type=Path, required=True, help="folder for the generated files")
@@ -160,10 +176,14 @@ def main() -> int:
         else:
             check_by_hand(pack)
         pack = dataclasses.replace(pack, seen=aten_list.load_seen(args.seen, kinds))
+        own = load_npu(args.npu, args.python, kinds, args.sources) if args.npu else []
     except (YamlError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    write_all(args.out, emit(pack, torch, args.adapters, args.name))
+    made = emit(pack, torch, args.adapters, args.name)
+    write_all(
+        args.out, made | custom.emit(own, args.npu.parent / "npu_tested.txt") if own else made
+    )
     return 0
 
 

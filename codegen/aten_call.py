@@ -14,8 +14,9 @@ from __future__ import annotations
 import re
 
 from aten_model import Operator, Pack, Source
-from aten_overload import MADE_BY, Overload, literal, meta_argument, shard, split
+from aten_overload import FORMS, MADE_BY, Overload, literal, meta_argument, shard, split
 from aten_torch import TorchOps
+from aten_unboxed import cpu_function
 from torchgen.api import structured
 from torchgen.context import native_function_manager
 from torchgen.model import SchemaKind
@@ -151,7 +152,7 @@ class Call(Overload):
         outs = ", ".join(f"&made.at({i})" for i in range(n_out))
         function = f"{self.operator.cpp_namespace}::{self.operator.options.direct}"
         return [
-            f"  if (ladder::DirectRun run(site.entry(), why, {{{inputs}}}); run) {{",
+            f"  if (host_device::DirectRun run(site.entry(), why, {{{inputs}}}); run) {{",
             "    Outputs made(Outputs::Form::kFunctional);",
             f"    if ({function}({texts})) {{",
             f"      run.finish({{{outs}}});",
@@ -273,12 +274,28 @@ def direct_declaration(operator: Operator, torch: TorchOps) -> str:
     return f"bool {operator.options.direct}({', '.join(['npu::Outputs& outputs', *types])});"
 
 
+def cpu_declaration(operator: Operator) -> str:
+    function = next(f for f in operator.functions if FORMS[f.func.kind()][0] == "kFunctional")
+    returns, _, arguments = cpu_function(function)[1].partition("(")
+    return f"{returns} {operator.options.cpu}(npu::NativeSite& site, npu_reason why, {arguments};"
+
+
+def changed_declaration(operator: Operator) -> str:
+    function = next(f for f in operator.functions if FORMS[f.func.kind()][0] == "kFunctional")
+    returns = cpu_function(function)[1].partition("(")[0]
+    return f"{returns} {operator.options.cpu_results}({returns} made, const at::Tensor& first);"
+
+
 def header_text(operators: list[Operator], torch: TorchOps) -> str:
     spaces: dict[str, dict[str, str]] = {}
     for operator in operators:
         texts = [declaration(operator, torch)]
         if operator.options.direct:
             texts.append(direct_declaration(operator, torch))
+        if operator.options.cpu:
+            texts.append(cpu_declaration(operator))
+        if operator.options.cpu_results:
+            texts.append(changed_declaration(operator))
         for text in texts:
             spaces.setdefault(operator.cpp_namespace, {}).setdefault(
                 text, str(operator.primary.func.name)
@@ -323,7 +340,7 @@ def emit(operators: list[Operator], pack: Pack, torch: TorchOps) -> dict[str, st
     for name in sorted({folder_header(o) for o in pack.framed()}):
         made[name] = header_text([o for o in pack.framed() if folder_header(o) == name], torch)
     for number, part in enumerate(split(overloads, SHARDS)):
-        includes = ['"aten/ladder/direct.h"', '"aten/ops/op.h"', '"driver/build_call.h"']
+        includes = ['"aten/host_device/direct.h"', '"aten/ops/op.h"', '"driver/build_call.h"']
         includes += sorted(
             {f'"{folder_header(o.operator)}"' for o in part if not o.operator.mapping}
         )

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C++ for the rows of section `foreach`: one call of kind multi_map, or PyTorch's own loop.
+"""C++ for the rows of section `foreach`: one call of kind multi_map, the list kernel of the device's twin where that
+has one (the CPU has none), or PyTorch's own loop.
 
     foreach_<n>.cpp   one function per overload
 
@@ -32,6 +33,17 @@ class Foreach(Overload):
         arguments = ", ".join(n for _, n in self.parameters)
         return [f"  return at::compositeexplicitautograd::{name}({arguments});"]
 
+    def twin_lines(self) -> list[str]:
+        name, _, overload = self.overload.partition(".")
+        result = "void" if self.form == "kInplace" else "std::vector<at::Tensor>"
+        arguments = ", ".join(n for _, n in self.parameters)
+        return [
+            "  if (C10_UNLIKELY(!twin::uses_cpu_functions())) {",
+            f'    static const ladder::TwinOp op("aten::{name}", "{overload}", "aten::{self.overload}");',
+            f"    return op.call<{result}>({arguments});",
+            "  }",
+        ]
+
     def headers(self) -> set[str]:
         return {f"<ATen/ops/{self.function.root_name}_compositeexplicitautograd_dispatch.h>"}
 
@@ -51,7 +63,7 @@ class Foreach(Overload):
                 "    return made;",
                 "  }",
             ]
-        return [*lines, *self.cpu_lines()]
+        return [*lines, *self.twin_lines(), *self.cpu_lines()]
 
 
 def emit(pack: Pack, torch: TorchOps) -> dict[str, str]:

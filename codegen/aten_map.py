@@ -183,11 +183,11 @@ class Adapter(Overload):
         inputs = ", ".join(f"&{n}" for n, type_ in types.items() if type_ == "Tensor")
         scalars = "".join(f", {n}" for n, type_ in types.items() if type_ == "Scalar")
         return [
-            f"  if (ladder::DirectRun run(site.entry(), why, {{{inputs}}}); run) {{",
+            f"  if (host_device::DirectRun run(site.entry(), why, {{{inputs}}}); run) {{",
             f"    StructuredOp<{self.meta_class()}> op(Outputs::Form::{self.form});",
             f"    {self.meta_call()}",
-            "    if (ladder::is_direct(op)) {",
-            f"      ladder::cpu::{self.operator.options.direct}(op{scalars});",
+            "    if (host_device::is_direct(op)) {",
+            f"      host_device::cpu::{self.operator.options.direct}(op{scalars});",
             "      run.finish({&op.outputs.at(0)});",
             "      return op.outputs.take(0);",
             "    }",
@@ -217,7 +217,7 @@ class Adapter(Overload):
 def emit(operators: list[Operator], torch: TorchOps) -> dict[str, str]:
     """`operators`: those with a mapping that this emitter serves."""
     adapters = [Adapter(o, f, torch) for o in operators for f in o.functions]
-    includes = ['"aten/ladder/cpu_kernels.h"', '"aten/ladder/direct.h"']
+    includes = ['"aten/host_device/cpu_kernels.h"', '"aten/host_device/direct.h"']
     includes += ['"aten/ops/map/map.h"', '"npu/kinds.h"']
     return {
         f"native_{number}.cpp": shard(f"native_rows_{number}", includes, part)

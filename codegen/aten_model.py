@@ -104,6 +104,8 @@ class Options:
     direct: str = ""  # C++ function, Note [Direct]
     checks: tuple[tuple[str, str], ...] = ()  # (reason, C++ condition)
     composite: bool = False  # key 'otherwise'
+    cpu: str = ""  # C++ function
+    cpu_results: str = ""  # C++ function
     alone: bool = False  # key 'forms'
     rule: str = ""
     floating: bool = False

@@ -13,7 +13,7 @@ from yaml_reader import Reader, near
 
 OPTION_KEYS = (
     *("with", "arguments", "sites", "forms", "wants", "anyway", "direct", "check"),
-    *("otherwise", "rule", "floating", "result", "fast"),
+    *("otherwise", "cpu", "cpu_results", "rule", "floating", "result", "fast"),
 )
 # Reasons a check may give (NPU_REASON_*), and the rules of MapRule (src/aten/ops/map/map.h).
 REASONS = ("arguments", "alias", "attribute", "dtype", "size", "strides")
@@ -32,6 +32,8 @@ def read_options(reader: Reader, fields: dict, what: str, function: NativeFuncti
         else "",
         direct=_function(reader, fields, what, "direct"),
         checks=_checks(reader, fields, what),
+        cpu=_function(reader, fields, what, "cpu"),
+        cpu_results=_function(reader, fields, what, "cpu_results"),
         composite=_choice(reader, fields, what, "otherwise", ("cpu", "composite")) == "composite",
         alone=_choice(reader, fields, what, "forms", ("all", "named")) == "named",
         rule=_choice(reader, fields, what, "rule", RULES),

@@ -70,7 +70,7 @@ class Overload:
         """A site for each code; `site` is the one of this call, `chosen` < 0 where there is none."""
         kind = f"NPU_KIND_{self.operator.kind.name.upper()}"
         codes = self.operator.all_codes
-        name = f'"aten::{self.overload}"'
+        name = f'"{self.function.namespace}::{self.overload}"'
         if len(codes) == 1 and not self.chosen_by():
             return [f"  static NativeSite site({name}, {kind}, {self.code_name(codes[0])});"]
         rows = [f"      {{{name}, {kind}, {self.code_name(code)}}}," for code in codes]
@@ -141,6 +141,11 @@ class Overload:
         name, signature = cpu_function(self.function)
         if self.operator.options.composite:
             return [f"  return at::{self.composite_key()}::{name}({arguments});"]
+        own = self.operator.options.cpu
+        if own and self.form == "kFunctional":
+            return [f"  return {self.operator.cpp_namespace}::{own}(site, why, {arguments});"]
+        if self.operator.options.cpu_results and self.form == "kFunctional":
+            return self.changed_lines(name, signature, arguments)
         if self.exported:
             call = f"why, static_cast<Cpu*>(&at::cpu::{name}), {arguments}"
             other = ["  if (chosen < 0) {", f"    return site.cpu_without_code({call});", "  }"]
@@ -152,6 +157,16 @@ class Overload:
         if self.form == "kFunctional" or self.returns == "void":
             return [f"  return site.cpu_boxed<{self.returns}>(why, {arguments});"]
         return [f"  site.cpu_boxed<at::Tensor>(why, {arguments});", f"  return {self.outs[0]};"]
+
+    def changed_lines(self, name: str, signature: str, arguments: str) -> list[str]:
+        """What the CPU made, through the function of key 'cpu_results'."""
+        call = f"site.cpu_boxed<{self.returns}>(why, {arguments})"
+        if self.exported:
+            call = f"site.cpu(why, static_cast<Cpu*>(&at::cpu::{name}), {arguments})"
+        first = next(n for n, a in self.arguments.items() if str(a.type) == "Tensor")
+        changed = f"{self.operator.cpp_namespace}::{self.operator.options.cpu_results}"
+        using = [f"  using Cpu = {signature};"] if self.exported else []
+        return [*using, f"  return {changed}({call}, {first});"]
 
     def headers(self) -> set[str]:
         if self.operator.options.composite:

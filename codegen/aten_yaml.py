@@ -24,7 +24,11 @@ The format is the one of the API guide, with our additions:
         wants: [self]                # tensors the driver is asked about first; default: all inputs
         anyway: dim == 0             # C++: where it holds the driver is not asked, the function does it
         direct: glu_direct           # bool glu_direct(Outputs&, …): the CPU kernel on npu tensors themselves,
-                                     # tried before the CPU function (src/aten/ladder/direct.h)
+                                     # tried before the CPU function (src/aten/host_device/direct.h)
+        cpu: layer_norm_on_cpu       # R layer_norm_on_cpu(NativeSite&, npu_reason, …): takes the functional form
+                                     # to the CPU rung and gives its results other dtypes or layouts
+        cpu_results: wide_statistics # R wide_statistics(R, const at::Tensor&): gives what the CPU rung made other dtypes,
+                                     # by the first tensor; functional form only
         otherwise: composite         # not the CPU function: PyTorch's composite, on npu tensors
       - func: erfinv.out             # generated: every form of the group becomes a call of the kind
         kind: unary
@@ -34,7 +38,7 @@ The format is the one of the API guide, with our additions:
         ignore: [dtype]              # arguments the kernel does not need
         check: alpha.toDouble() > 0  # C++; where it does not hold the CPU gets the call, and complains
                                      # {dtype: …, size: …}: the same with the reason for the report
-        direct: erfinv               # PyTorch's CPU kernel (src/aten/ladder/cpu_kernels.h) that may have the
+        direct: erfinv               # PyTorch's CPU kernel (src/aten/host_device/cpu_kernels.h) that may have the
                                      # npu tensors themselves, where the driver has none
         rule: unary                  # no meta that builds a TensorIterator: how dtypes go (MapRule, map.h)
         floating: true               # … and only floating point operands do
@@ -308,7 +312,17 @@ class PackReader(Reader):
                 more |= dict(zip(("code", "chosen_by", "codes"), code))
                 self.add(section, node, name, functions, **more, **found)
             return
-        for key in ("with", "arguments", "sites", "forms", "wants", "anyway", "otherwise"):
+        for key in (
+            "with",
+            "arguments",
+            "sites",
+            "forms",
+            "wants",
+            "anyway",
+            "otherwise",
+            "cpu",
+            "cpu_results",
+        ):
             if key in fields:
                 self.problem(
                     fields[key][0],

@@ -9,7 +9,15 @@ from kinds_model import Attr, Kind, Operand
 
 NOTICE = "Made from ops/kinds.yaml by codegen/kinds.py; do not edit."
 PLAN_MACRO = {"none": "NPU_PLAN_NONE", "dtype": "NPU_PLAN_BY_DTYPE", "shape": "NPU_PLAN_BY_SHAPE"}
+KEY_MACRO = {"": "0u", "key": "NPU_KEY_VALUE", "class": "NPU_KEY_CLASS"}
 LEVEL_FLAGS = {"standard": [], "optional": ["NPU_KIND_OPTIONAL"], "fused": ["NPU_KIND_FUSED"]}
+KEY_MARK = {"": "", "key": "*", "class": "~"}
+MINOR_OF = {
+    "epilogue": "1.1",
+    "bias_gradient": "1.1",
+    "epilogue_grad": "1.2",
+    "dropout_rule": "1.2",
+}
 MODE_FLAGS = {
     "in": "NPU_MODE_IN",
     "out": "NPU_MODE_OUT",
@@ -77,22 +85,30 @@ typedef struct npu_operand_info {
   uint32_t mode;
   uint32_t optional;
   uint64_t dtypes; /* 0 = any */
+  uint32_t cap; /* NPU_CAP_* a kernel needs to be given it; 0 = none */
 } npu_operand_info;
+
+#define NPU_KEY_VALUE 1u /* the attribute's bytes */
+#define NPU_KEY_CLASS 2u /* whether it is 0, 1 or another number */
 
 typedef struct npu_attr_info {
   const char* name;
   const char* type;
   uint32_t offset;
   uint32_t bytes;
-  uint32_t key;   /* 1 = part of the plan key */
+  uint32_t key;   /* NPU_KEY_*: what the plan key has of it; 0 = nothing */
   uint32_t limit; /* enum and bool: one past the largest value; 0 = free */
-  uint32_t cap;   /* NPU_CAP_* a kernel needs to see it other than 0; 0 = none */
+  uint32_t cap;   /* NPU_CAP_* a kernel needs to see cap_from or more; 0 = none */
+  uint32_t cap_from; /* 1, but for an enum whose later values need the cap */
 } npu_attr_info;
 
 #define NPU_KIND_TWO_STEP 1u /* a count call, then a fill call */
 #define NPU_KIND_OPTIONAL 2u /* few drivers have it; other rungs serve it */
 #define NPU_KIND_FUSED 4u    /* always has a decomposition */
-#define NPU_KIND_LATER_ATTRS 8u /* some attributes need a cap */
+#define NPU_KIND_LATER_ATTRS 8u /* some attributes or operands need a cap */
+/* Values between two sums may be rounded to the operands' dtype. */
+#define NPU_KIND_ROUNDS_BETWEEN 16u
+#define NPU_KIND_RESERVED 32u /* no operator asks for it yet */
 
 typedef struct npu_kind_info {
   const char* name;
@@ -110,6 +126,7 @@ typedef struct npu_kind_info {
   const npu_attr_info* attrs;
   uint32_t n_attrs;
   uint32_t plan_use_1_0; /* the most a driver of contract 1.0 may ask for */
+  uint32_t plan_use_1_1; /* ... and one of 1.1 */
 } npu_kind_info;
 """
 
@@ -153,7 +170,7 @@ def attr_type(attr: Attr) -> str:
     return f"{attr.type}[{attr.length}]" if attr.length else attr.type
 
 
-def cap_macro(attr: Attr) -> str:
+def cap_macro(attr: Attr | Operand) -> str:
     return f"NPU_CAP_{attr.cap.upper()}" if attr.cap else "0u"
 
 
@@ -233,7 +250,7 @@ def info_tables(kind: Kind) -> str:
         mode = MODE_FLAGS[operand.mode.rstrip("?")]
         optional = int(operand.mode.endswith("?"))
         text += f'      {{"{operand.name}", {mode}, {optional}u,\n'
-        text += f"       {dtype_mask(operand)}}},\n"
+        text += f"       {dtype_mask(operand)}, {cap_macro(operand)}}},\n"
     text += "  };\n"
     if kind.attrs:
         text += f"  static const npu_attr_info {kind.name}_attrs[] = {{\n"
@@ -243,7 +260,7 @@ def info_tables(kind: Kind) -> str:
             limit = len(attr.values) or (2 if attr.type == "bool" else 0)
             text += (
                 f'      {{"{attr.name}", "{attr_type(attr)}", {offset}u, {attr.bytes}u, '
-                f"{int(attr.key)}u, {limit}u, {cap_macro(attr)}}},\n"
+                f"{KEY_MACRO[attr.key]}, {limit}u, {cap_macro(attr)}, {attr.cap_from}u}},\n"
             )
         text += "  };\n"
     return text
@@ -251,7 +268,9 @@ def info_tables(kind: Kind) -> str:
 
 def info_row(kind: Kind) -> str:
     flags = (["NPU_KIND_TWO_STEP"] if kind.two_step else []) + LEVEL_FLAGS[kind.level]
-    flags += ["NPU_KIND_LATER_ATTRS"] if any(a.cap for a in kind.attrs) else []
+    flags += ["NPU_KIND_LATER_ATTRS"] if any(a.cap for a in (*kind.attrs, *kind.ins)) else []
+    flags += ["NPU_KIND_ROUNDS_BETWEEN"] if kind.intermediate else []
+    flags += ["NPU_KIND_RESERVED"] if kind.reserved else []
     attr_bytes = layout(kind.attrs)[1] if kind.attrs else 0
     attrs = f"{kind.name}_attrs" if kind.attrs else "NULL"
     return (
@@ -259,7 +278,7 @@ def info_row(kind: Kind) -> str:
         f"       {PLAN_MACRO[kind.plan]}, {max(len(kind.codes), 1)}u, {kind.name}_codes,\n"
         f"       {len(kind.outs)}u, {len(kind.ins)}u, {len(kind.lists)}u, {attr_bytes}u,\n"
         f"       {kind.name}_operands, {attrs}, {len(kind.attrs)}u, "
-        f"{PLAN_MACRO[kind.plan_1_0]}}},\n"
+        f"{PLAN_MACRO[kind.plan_1_0]},\n       {PLAN_MACRO[kind.plan_1_1]}}},\n"
     )
 
 
@@ -323,9 +342,19 @@ def kinds_header(kinds: list[Kind]) -> str:
 
 
 def builder(kind: Kind) -> str:
+    """One function, and another one that takes the inputs of later minors too."""
+    plain = [o for o in kind.ins if not o.cap]
+    text = builder_of(kind, kind.name, plain)
+    if len(plain) < len(kind.ins):
+        later = "_".join(o.name for o in kind.ins if o.cap)
+        text += builder_of(kind, f"{kind.name}_with_{later}", kind.ins)
+    return text
+
+
+def builder_of(kind: Kind, name: str, ins) -> str:
     parameters = ["Call& call"]
     body = f"  assert(call.frame().slot == NPU_KIND_{kind.name.upper()});\n"
-    for operands, add in ((kind.outs, "output"), (kind.ins, "input")):
+    for operands, add in ((kind.outs, "output"), (ins, "input")):
         for operand in operands:
             pointer = "*" if operand.optional else "&"
             parameters.append(f"const npu_tensor{pointer} {operand.name}")
@@ -346,7 +375,7 @@ def builder(kind: Kind) -> str:
         parameters.append(f"npu_{kind.name}_attrs& attrs")
         body += "  attrs.size = sizeof(attrs);\n  call.set_attrs(attrs);\n"
     arguments = ",\n    ".join(parameters)
-    return f"\ninline void {kind.name}(\n    {arguments}) {{\n{body}}}\n"
+    return f"\ninline void {name}(\n    {arguments}) {{\n{body}}}\n"
 
 
 def builders(kinds: list[Kind]) -> str:
@@ -374,7 +403,8 @@ def guide_table(kinds: list[Kind]) -> str:
         f"<!-- {NOTICE} -->\n\n"
         "Modes: `out` is fully overwritten, `inout` read and overwritten, `?` marks an operand\n"
         "that may be absent, `count` and `fill` belong to the first and second call of a pair.\n"
-        "A word after the mode limits the dtypes. `*` marks attributes in the plan key; a list\n"
+        "A word after the mode limits the dtypes. `*` marks attributes in the plan key, `~` those\n"
+        "of which only 0, 1 or another number counts; a list\n"
         "operand is written `name[]`. An attribute of type `dims` is a mask: bit i is dimension i.\n\n"
         "`plan` is the most that `npu_op_caps.plan_use` may ask for; `made of` names the kinds that\n"
         "serve this one on a driver that lacks it. *Capabilities asked* are the flags and fields of\n"
@@ -391,8 +421,10 @@ def guide_table(kinds: list[Kind]) -> str:
                 f"{o.name}: {' '.join((o.mode, *o.classes))}" for o in (*kind.outs, *kind.ins)
             ]
             operands += [f"{o.name}[]: {' '.join((o.mode, *o.classes))}" for o in kind.lists]
-            attrs = [f"{a.name}{'*' if a.key else ''}: {attr_type(a)}" for a in kind.attrs]
-            level = f" ({kind.level})" if kind.level != "standard" else ""
+            attrs = [f"{a.name}{KEY_MARK[a.key]}: {attr_type(a)}" for a in kind.attrs]
+            words = [kind.level] if kind.level != "standard" else []
+            words += ["reserved"] if kind.reserved else []
+            level = f" ({', '.join(words)})" if words else ""
             text += (
                 f"| {kind.slot} | `{kind.name}`{level} | {'<br>'.join(operands)} "
                 f"| {'<br>'.join(attrs)} | {kind.plan} | {', '.join(kind.decompose)} |\n"
@@ -407,10 +439,26 @@ def guide_table(kinds: list[Kind]) -> str:
             if enums:
                 notes.append("Values: " + "; ".join(enums) + ".")
             for a in kind.attrs:
-                if a.cap:
-                    notes.append(f"`{a.name}` is set only for kernels with `{cap_macro(a)}` (1.1).")
+                if a.cap and a.cap_from > 1:
+                    later = " and ".join(f"`{v}`" for v in a.values[a.cap_from :])
+                    notes.append(f"{later} need `{cap_macro(a)}` ({MINOR_OF[a.cap]}).")
+                elif a.cap:
+                    notes.append(
+                        f"`{a.name}` is set only for kernels with `{cap_macro(a)}` "
+                        f"({MINOR_OF[a.cap]})."
+                    )
+            for o in kind.ins:
+                if o.cap:
+                    notes.append(
+                        f"`{o.name}` is given only to kernels with `{cap_macro(o)}` "
+                        f"({MINOR_OF[o.cap]})."
+                    )
             if kind.plan != kind.plan_1_0:
-                notes.append("Planned since 1.1.")
+                notes.append(f"Planned since {'1.1' if kind.plan == kind.plan_1_1 else '1.2'}.")
+            if kind.intermediate:
+                notes.append("Values between two sums may be rounded to the operands' dtype.")
+            if kind.reserved:
+                notes.append("Reserved: no operator asks for it yet, so a driver needs no kernel.")
             if kind.caps:
                 notes.append("Capabilities asked: " + ", ".join(kind.caps) + ".")
             if kind.interface:

@@ -11,10 +11,12 @@ import yaml
 from yaml_reader import Reader, YamlError, near
 
 PLANS = ("none", "dtype", "shape")
-# A kind that may be planned from a later minor of the contract on: drivers of 1.0 never are.
-LATER_PLANS = ("shape since 1.1",)
-# Flags a driver's caps must have before an attribute reaches it set: NPU_CAP_*.
-ATTR_CAPS = ("epilogue", "bias_gradient")
+# A kind that may be planned from a later minor of the contract on, never for older drivers.
+LATER_PLANS = ("shape since 1.1", "shape since 1.2")
+# Flags a driver's caps must have before an attribute or operand reaches it set: NPU_CAP_*.
+LATER_CAPS = ("epilogue", "bias_gradient", "epilogue_grad", "dropout_rule")
+# What a driver may round between two sums; the accumulate dtype unless the kind says so.
+INTERMEDIATES = ("operand",)
 LEVELS = ("standard", "optional", "fused")
 CAPABILITIES = (
     "accumulate",
@@ -90,6 +92,7 @@ class Operand:
     name: str
     mode: str
     classes: tuple[str, ...]  # empty: any dtype
+    cap: str = ""  # of LATER_CAPS
 
     @property
     def optional(self) -> bool:
@@ -106,8 +109,9 @@ class Attr:
     type: str
     length: int  # 0: a single value
     values: tuple[str, ...]  # of an enum
-    key: bool
-    cap: str = ""  # of ATTR_CAPS
+    key: str  # "", "key" or "class"
+    cap: str = ""  # of LATER_CAPS
+    cap_from: int = 1  # the smallest value that needs it
 
     @property
     def c_type(self) -> str:
@@ -130,8 +134,11 @@ class Kind:
     doc: str
     plan: str
     plan_1_0: str  # what contract 1.0 allowed
+    plan_1_1: str
     level: str
     interface: str
+    intermediate: str
+    reserved: str
     codes: tuple[tuple[str, str], ...]  # name, doc
     outs: tuple[Operand, ...]
     ins: tuple[Operand, ...]
@@ -173,7 +180,8 @@ class KindsReader(Reader):
         for key, value in self.mapping(node, what).values():
             name = self.name(key, what)
             where = f"{what} '{name}'"
-            words = self.text(value, where).split()
+            text, cap, _ = self.later_cap(value, where, self.text(value, where))
+            words = text.split()
             if not words or words[0] not in modes:
                 got = words[0] if words else ""
                 self.problem(
@@ -187,26 +195,36 @@ class KindsReader(Reader):
                         f"{where}: dtype class '{word}' is not known. Allowed: {', '.join(CLASSES)}"
                         f"{near(word, CLASSES)}.",
                     )
-            result.append(Operand(name, words[0], tuple(w for w in words[1:] if w in CLASSES)))
+            if cap and words[0] != "in?":
+                self.problem(value, f"{where}: only an input of mode 'in?' may need a capability.")
+            classes = tuple(w for w in words[1:] if w in CLASSES)
+            result.append(Operand(name, words[0], classes, cap))
         return tuple(result)
+
+    def later_cap(self, node, where: str, text: str) -> tuple[str, str, str]:
+        """The text without '!cap(flag)' or '!cap(flag from value)', the flag, the value."""
+        text = text.strip()
+        found = re.search(r"!cap\((\w*)(?: from (\w+))?\)$", text)
+        if not found:
+            return text, "", ""
+        if found.group(1) not in LATER_CAPS:
+            self.problem(
+                node,
+                f"{where}: capability '{found.group(1)}' is not known. Allowed: "
+                f"{', '.join(LATER_CAPS)}.",
+            )
+        return text[: found.start()].strip(), found.group(1), found.group(2) or ""
 
     def attr(self, key, value, what: str) -> Attr | None:
         name = self.name(key, what)
         where = f"{what} '{name}'"
-        text = self.text(value, where).strip()
-        cap = re.search(r"!cap\((\w*)\)$", text)
-        if cap:
-            text = text[: cap.start()].strip()
-            if cap.group(1) not in ATTR_CAPS:
-                self.problem(
-                    value,
-                    f"{where}: capability '{cap.group(1)}' is not known. Allowed: "
-                    f"{', '.join(ATTR_CAPS)}.",
-                )
-        needs = cap.group(1) if cap else ""
-        is_key = text.endswith("!key")
-        if is_key:
-            text = text[: -len("!key")].strip()
+        text, needs, first = self.later_cap(value, where, self.text(value, where))
+        key_mark = re.search(r"!(key|class)$", text)
+        is_key = key_mark.group(1) if key_mark else ""
+        if key_mark:
+            text = text[: key_mark.start()].strip()
+        if is_key == "class" and text not in ("scalar", "f64", "i64"):
+            self.problem(value, f"{where}: '!class' is for scalar, f64 and i64, not '{text}'.")
         enum = re.fullmatch(r"enum\((.*)\)", text)
         if enum:
             values = tuple(v.strip() for v in enum.group(1).split(","))
@@ -215,7 +233,12 @@ class KindsReader(Reader):
                     self.problem(value, f"{where}: enum value '{v}' is not a name.")
             if len(set(values)) != len(values):
                 self.problem(value, f"{where}: an enum value is there twice.")
-            return Attr(name, "u32", 0, values, is_key, needs)
+            if first and first not in values:
+                self.problem(value, f"{where}: '!cap(... from {first})' names no value of it.")
+            cap_from = values.index(first) if first in values else 1
+            return Attr(name, "u32", 0, values, is_key, needs, cap_from)
+        if first:
+            self.problem(value, f"{where}: '!cap(... from value)' is for an enum.")
         array = re.fullmatch(r"(\w+)\[(\d+)\]", text)
         base, length = (array.group(1), int(array.group(2))) if array else (text, 0)
         if base not in TYPES or (
@@ -225,7 +248,7 @@ class KindsReader(Reader):
                 value,
                 f"{where}: type '{text}' is not known. Allowed: {', '.join(TYPES)}, enum(a, b), "
                 f"and {', '.join(t + '[N]' for t in ARRAY_TYPES)} with N up to {MAX_ARRAY}; "
-                f"'!key' and '!cap(flag)' may follow.",
+                f"'!key' or '!class', and '!cap(flag)' may follow.",
             )
             return None
         return Attr(name, base, length, (), is_key, needs)
@@ -252,7 +275,7 @@ class KindsReader(Reader):
             return None
         name = self.name(fields["kind"][1], "key 'kind'")
         what = f"kind '{name}'"
-        unwritten = ("name", "line", "plan_1_0")
+        unwritten = ("name", "line", "plan_1_0", "plan_1_1")
         known = [f.name for f in dataclasses.fields(Kind) if f.name not in unwritten]
         self.known_keys(fields, f"{what}: ", ["kind", *known])
         for required in ("slot", "family", "plan"):
@@ -274,8 +297,11 @@ class KindsReader(Reader):
             doc=get("doc", self.text, ""),
             plan=plan.split()[0],
             plan_1_0="none" if plan in LATER_PLANS else plan,
+            plan_1_1="none" if plan == "shape since 1.2" else plan.split()[0],
             level=get("level", lambda n, w: self.choice(n, w, LEVELS), "standard"),
             interface=get("interface", self.text, ""),
+            intermediate=get("intermediate", lambda n, w: self.choice(n, w, INTERMEDIATES), ""),
+            reserved=get("reserved", lambda n, w: self.choice(n, w, ("true",)), ""),
             codes=get("codes", self.codes, ()),
             outs=get("outs", lambda n, w: self.operands(n, f"{what}: output", OUT_MODES), ()),
             ins=get("ins", lambda n, w: self.operands(n, f"{what}: input", IN_MODES), ()),
@@ -317,6 +343,9 @@ class KindsReader(Reader):
             self.problem(node, f"{what}: nothing is written. Give it an output.")
         if any(o.mode == "fill" for o in kind.outs) and not kind.two_step:
             self.problem(node, f"{what}: mode 'fill' needs an output of mode 'count'.")
+        later = [bool(o.cap) for o in kind.ins]
+        if sorted(later) != later:
+            self.problem(node, f"{what}: an input that needs a capability comes after the others.")
         if kind.level == "fused" and not kind.decompose:
             self.problem(node, f"{what}: a fused kind needs key 'decompose'.")
 

@@ -139,9 +139,9 @@ def emit(rows: list[Row], composites: list[str]) -> str:
     lines = [
         "// SPDX-License-Identifier: Apache-2.0",
         "// Made by codegen/wide.py from ops/wide.yaml. Do not edit.",
-        '#include "aten/ladder/wide.h"',
+        '#include "aten/twin/wide.h"',
         "",
-        "namespace npu::ladder {",
+        "namespace npu::twin {",
         "namespace {",
         "constexpr std::uint64_t bit(c10::ScalarType dtype) {",
         "  return std::uint64_t{1} << static_cast<unsigned>(dtype);",
@@ -169,7 +169,7 @@ def emit(rows: list[Row], composites: list[str]) -> str:
         "WideTable wide_table() {",
         "  return {kRows, sizeof(kRows) / sizeof(kRows[0])};",
         "}",
-        "}  // namespace npu::ladder",
+        "}  // namespace npu::twin",
     ]
     return "\n".join(lines) + "\n"
 

@@ -3,7 +3,7 @@
 # Builds the plugin and the tools with plain CMake against the torch that `python3` has and runs the
 # Python tests with the host driver, in an environment of its own that borrows python3's packages. For
 # machines without a package registry: what is missing there travels along in wheels/ (pytest and
-# friends; for the tools prettytable with wcwidth, and safetensors).
+# friends; for the tools prettytable with wcwidth, safetensors, and the headers xxhash.h, zlib.h, zconf.h).
 #
 #   scripts/check_gpu.sh [pytest arguments, default: tests, then tests/optools on cpu and cuda]
 set -euo pipefail
@@ -34,7 +34,7 @@ if [ "${ONLY:-}" != tools ]; then
   "$py" scripts/distribution_metadata.py "$site" . ./compat
   "$py" -m opennpu doctor
 fi
-build_project optools "$build/tools"
+build_project optools "$build/tools" -DOPTOOLS_HEADERS="$PWD/wheels"
 "$py" scripts/distribution_metadata.py "$site" ./optools
 if [ $# -gt 0 ]; then
   run_tests "$@"

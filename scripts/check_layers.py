@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may include whom: a table of allowed edges, checked over every source file."""
+"""Who may include whom: a table of allowed edges, checked over every source file. And who may ask which processor the
+device is."""
 
 import ast
 import re
@@ -24,11 +25,12 @@ ALLOWED = {
         "npu/", "driver/", "runtime/", "c10/", "torch/version.h", "torch/headeronly/",
         "ATen/core/", "ATen/detail/", "ATen/Parallel.h", "ATen/EmptyTensor.h",
         "torch/csrc/autograd/engine.h",  # autograd_threads.cpp alone, see its Note
+        "ATen/record_function.h",  # sanitizer/launches.cpp alone
     ),
     "src/profiler": ("npu/", "driver/", "runtime/", "profiler/", "c10/", "torch/csrc/profiler/"),
     "src/dist": (
         "npu/", "driver/", "runtime/", "profiler/", "dist/", "c10/", "ATen/", "torch/csrc/distributed/",
-        "torch/csrc/profiler/combined_traceback.h", "torch/library.h",
+        "torch/csrc/jit/serialization/pickler.h", "torch/csrc/profiler/combined_traceback.h", "torch/library.h",
     ),
     "src/aten": (
         "npu/", "driver/", "compose/", "graph/", "runtime/", "profiler/", "aten/", "torch_npu/", "c10/", "ATen/",
@@ -36,7 +38,7 @@ ALLOWED = {
     ),
     "include/torch_npu": ("npu/", "torch_npu/", "c10/", "ATen/", "torch/"),
     "src/python": (
-        "npu/", "driver/", "compose/", "runtime/", "profiler/", "aten/", "dist/", "python/", *TORCH
+        "npu/", "driver/", "compose/", "graph/", "runtime/", "profiler/", "aten/", "dist/", "python/", *TORCH
     ),
     "optools/src": ("core/", "judge/", "tools/", "python/", *TORCH),
     "tests/conformance": ("npu/", "driver/", "gtest/", "gmock/"),
@@ -49,7 +51,9 @@ ROOMS = {
     "src/aten": (
         "profile",
         "core",
+        "twin",
         "ladder",
+        "host_device",
         "random",
         "formats",
         "custom",
@@ -64,6 +68,19 @@ OURS = (
     "npu/", "driver/", "compose/", "runtime/", "profiler/", "aten/", "graph/", "dist/", "python/",
     "core/", "judge/", "tools/",
 )  # fmt: skip
+# Questions whether the device is this computer's processor. Code asks for the capability it needs
+# (src/runtime/capabilities.h): whether host code can read memory, whether a copy has to be waited for.
+ABOUT_THE_CPU = re.compile(
+    r"\b(device_is_cpu|runs_inline|host_access|host_accessible|is_host_memory"
+    r"|NPU_DRIVER_DEVICE_IS_CPU|NPU_DRIVER_INLINE|NPU_HOST_ACCESS_(NONE|COHERENT|EXPLICIT))\b"
+)
+MAY_ASK = (
+    "src/aten/host_device/",
+    "src/aten/twin/cpu.cpp",
+    "src/runtime/capabilities.",  # which are what others ask for
+    "src/driver/driver.h",  # the flags
+    "src/driver/driver.cpp",  # what a driver with explicit access must have
+)
 # The same for a Python package; files in its own folder are doors, which see every room.
 PACKAGE = "optools/python/op_tools"
 PACKAGE_ROOMS = (
@@ -79,13 +96,30 @@ def folder_rule(path: str) -> tuple[str, tuple[str, ...]] | None:
     return folder, ALLOWED[folder]
 
 
+# Files that no other includes: they register themselves with a later room.
+REGISTERED = ("src/aten/host_device/host_call.cpp",)
+
+
 def rooms_above(path: str) -> tuple[str, ...]:
     """Prefixes of headers in rooms that a file of an earlier room must not see."""
+    if path in REGISTERED:
+        return ()
     for folder, rooms in ROOMS.items():
         room = path.removeprefix(folder + "/").split("/")[0]
         if path.startswith(folder + "/") and room in rooms:
             return tuple(f"{PREFIX[folder]}{r}/" for r in rooms[rooms.index(room) + 1 :])
     return ()
+
+
+def questions(path: str, text: str) -> list[str]:
+    """Lines of a file under src/ that ask about the CPU and should ask for a capability."""
+    if not path.startswith("src/") or path.startswith(MAY_ASK) or path.endswith("_test.cpp"):
+        return []
+    return [
+        f"{path}:{number}: {found[0]}: ask for a capability, see src/runtime/capabilities.h"
+        for number, line in enumerate(text.split("\n"), 1)
+        if (found := ABOUT_THE_CPU.search(line.partition("//")[0]))
+    ]
 
 
 def complaint(path: str, header: str, allowed: tuple[str, ...], runtime: bool) -> str | None:
@@ -196,7 +230,9 @@ def main() -> int:
             continue
         folder, allowed = rule
         own = {p.name for p in file.parent.iterdir()}
-        for _, header in INCLUDE.findall(file.read_text(encoding="utf-8")):
+        text = file.read_text(encoding="utf-8")
+        bad += questions(path, text)
+        for _, header in INCLUDE.findall(text):
             if header in own:
                 continue
             why = complaint(path, header, allowed, folder.startswith("src/runtime"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No source file has more than 500 lines: a longer one has more than one job."""
+"""Prints the source files of more than 500 lines: such a file may have more than one job. A warning, never an error."""
 
 import sys
 from pathlib import Path
@@ -28,10 +28,10 @@ def main() -> int:
     for lines, file in sorted(long, reverse=True):
         if lines > LIMIT:
             print(
-                f"{file.relative_to(ROOT)}: {lines} lines, at most {LIMIT}: split it by its jobs."
+                f"warning: {file.relative_to(ROOT)}: {lines} lines, more than {LIMIT}: has it one job?"
             )
     print(f"size: {len(files)} files, at most {max(long)[0] if long else 0} lines")
-    return 1 if any(lines > LIMIT for lines, _ in long) else 0
+    return 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes docs/npu-operators.md from ops/npu/*.yaml and torch_npu.ops; --check says whether it is current."""
 
-import re
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ sys.path.insert(0, str(ROOT / "codegen"))
 sys.path.append(str(ROOT / "python"))
 
 import custom  # noqa: E402
+from kinds_model import load_kinds  # noqa: E402
 from opennpu.ops import IN_TREE  # noqa: E402
 
 PAGE = ROOT / "docs/npu-operators.md"
@@ -25,42 +25,29 @@ HEAD = """# npu operators
 Made by scripts/npu_operators.py from ops/npu/*.yaml and python/torch_npu/ops. Do not edit.
 
 `torch_npu.<name>`, `torch.ops.npu.<name>` and, for the last table, `torch.ops.atb.<name>` know every operator
-below: {total} names, {done} implemented. A call of another raises ERR01007, which names the nearest implemented
-one; `opennpu explain <name>` says what an operator computes. An operator is defined when Python first asks for it; before C++ looks it up
+below: {total} names, {done} implemented. A call of another raises ERR01007, which names the reason and the nearest
+implemented one; `opennpu explain <name>` says what an operator computes. An operator is defined when Python first asks for it; before C++ looks it up
 or `torch.jit.load` reads a file that calls it, call `torch_npu.utils.define_operators()`, or name the operators.
 
 Each implemented operator is judged by a reference in float64 that was written from the documents and calls no operator of npu (the test refuses
 one that does); a few that draw random numbers, write into arguments or communicate have tests of their own. Tested in float16, bfloat16 and float32 where a case of tests/npu_ops names them, gradients in float64, on npu and on cpu; arithmetic is
 float32 (float64 for float64), statistics are float32 and results are rounded once. Quantised operators take int8 and int4, eight values an int32.
+The operators of the MX formats take fp8, fp4 (two values a byte) and hifloat8, with shared exponents in uint8; casts to these formats saturate.
 Gradient "yes" means that autograd goes through. Limits of Ascend's hardware on sizes and alignment do not hold here.
-"Kind" names the kind that the usual calls run as, on drivers that have it and, where `src/compose` has a decomposition, on
-others; all else is a composition of PyTorch's operators.
+"Kind" names the kind that the usual calls run as, on drivers that have it; all else is a composition of PyTorch's operators.
 Results may be given as one argument, as programs for Ascend do: `torch_npu.npu_apply_adam_w(..., out=(var, m, v))`,
 `torch_npu.npu_fused_infer_attention_score.out(..., out=[attention_out, softmax_lse])`; a result that was not asked for is left as it is.
 "Differences" is what was decided where Ascend's documents are unclear or contradict one another, and what is refused.
 """
 
 
-def kinds() -> dict[str, str]:
-    """The kinds that the adapters of src/aten/ops/fused run, by operator."""
-    found: dict[str, set[str]] = {}
-    for file in sorted((ROOT / "src/aten/ops/fused").glob("*.cpp")):
-        text = file.read_text(encoding="utf-8")
-        names = dict(re.findall(r'constexpr char (k\w+)\[\] = "npu::(\w+)"', text))
-        for constant, kind in re.findall(r"\b(k\w+),\s*NPU_KIND_(\w+)", text):
-            if constant in names:
-                found.setdefault(names[constant], set()).add(kind.lower())
-    return {name: ", ".join(f"`{k}`" for k in sorted(all_)) for name, all_ in found.items()}
-
-
-KINDS = kinds()
-
-
 def row(o) -> str:
     here = f"`torch_npu.ops.{o.module}`" if o.module else "no"
     gradient = "" if not o.module else "yes" if o.gradient else "no"
-    kind = KINDS.get(o.name, "")
-    return f"| `{o.name}` | {here} | {gradient} | {kind} | {o.doc} | {o.note} |".replace(
+    kind = ", ".join(f"`{k}`" for k in o.kinds)
+    instead = f" Use `{o.nearest}`." if o.nearest else ""
+    note = f"Refused: {o.refused}.{instead}" if o.refused else o.note
+    return f"| `{o.name}` | {here} | {gradient} | {kind} | {o.doc} | {note} |".replace(
         "k^T", "kᵀ"
     ).replace("w^T", "wᵀ")
 
@@ -86,7 +73,9 @@ def old_counts(operators) -> list[str]:
 
 def main() -> int:
     operators = custom.load(
-        sorted((ROOT / "ops/npu").glob("*.yaml")), ROOT / "python/torch_npu/ops"
+        sorted((ROOT / "ops/npu").glob("*.yaml")),
+        ROOT / "python/torch_npu/ops",
+        load_kinds(ROOT / "ops/kinds.yaml"),
     )
     text = page(operators)
     if "--check" in sys.argv[1:]:

@@ -5,7 +5,7 @@
 # begun, built, installed and tested with nothing else: from an empty folder, without a network and
 # without a compiler cache.
 #
-#   scripts/test_wheels.sh PYTHON          TORCH_SPEC, PIP_FLAGS: as in the Makefile
+#   scripts/test_wheels.sh PYTHON          TORCH_SPEC, PIP_FLAGS: as in the Makefile; TORCH_SERIES=2.13: the wheels' torch
 #
 # TORCH_FROM=DIR borrows torch, and what it and the tools need, from a site-packages folder: nothing is fetched.
 set -euo pipefail
@@ -23,21 +23,21 @@ if [ -n "${TORCH_FROM:-}" ]; then
   # Every package of the folder but ours.
   for package in "$TORCH_FROM"/*; do
     case ${package##*/} in
-      torch_npu* | torchair* | opennpu* | op_tools* | op_tools_* | ditorch* | apex* | pip | pip-* | __pycache__) ;;
+      torch_npu* | torchair* | npugraph_ex* | opennpu* | op_tools* | op_tools_* | ditorch* | apex* | pip | pip-* | __pycache__) ;;
       *) [ -e "$site/${package##*/}" ] || ln -s "$package" "$site/" ;;
     esac
   done
   PIP_FLAGS="--no-index --no-deps"
-  install "$dist"/opennpu_tools-*.whl
+  install "$dist"/opennpu_tools-*+torch"$TORCH_SERIES"-*.whl
 else
-  install "${TORCH_SPEC:-torch==2.13.0}" "$dist"/opennpu_tools-*.whl
+  install "${TORCH_SPEC:-torch==2.13.0}" "$dist"/opennpu_tools-*+torch"$TORCH_SERIES"-*.whl
 fi
 "$python" -c 'import importlib.util as u; assert not u.find_spec("torch_npu"), "the plugin is here"'
 "$python" -m op_tools.selftest
 "$place/venv/bin/op-tools" --help >/dev/null
 
 # torch is there and fits; pyyaml comes with it where it is not.
-install "$dist"/opennpu-*.whl "$dist"/torch_npu-*.whl
+install "$dist"/opennpu-*+torch"$TORCH_SERIES"-*.whl "$dist"/torch_npu-"$TORCH_SERIES".*.whl
 "$place/venv/bin/opennpu" doctor
 "$python" -m op_tools.selftest
 

@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from amx import avoid_broken_amx
 
@@ -20,6 +22,22 @@ def share_the_cores() -> None:
 
 
 share_the_cores()
+
+# readline, which pytest imports, exports both; commands would fold what they print to that width.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+autoload = os.environ.get(AUTOLOAD)
+
+
+@pytest.fixture(autouse=True)
+def children_load_the_plugin_as_before():
+    """Code under test may set the variable for the torch that it imports."""
+    if autoload is None:
+        os.environ.pop(AUTOLOAD, None)
+    else:
+        os.environ[AUTOLOAD] = autoload
 
 
 def pytest_collection_modifyitems(items) -> None:

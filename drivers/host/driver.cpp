@@ -125,6 +125,8 @@ npu_status properties(npu_device device, npu_device_properties* out) {
     p.integrated = 1;
     p.capability_major = 1;
     p.unified_address = 1;
+    const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    p.l2_bytes = l2 > 0 ? static_cast<std::uint64_t>(l2) : 0;
     std::memcpy(out, &p, p.size);
     return NPU_OK;
   });
@@ -202,6 +204,7 @@ npu_driver driver = {
     NPU_DRIVER_DEVICE_IS_CPU,
     0,
     "ascend910b",  // what a program written for Ascend expects to hear
+    NPU_PLATFORM_CPU,
 };
 
 }  // namespace

@@ -153,6 +153,7 @@ const npu_op_table op_table = {
     nullptr,
     nullptr,
     nullptr,
+    nullptr,
 };
 
 }  // namespace npu::host

@@ -80,7 +80,8 @@ const npu_driver driver = {
     &device_table, &memory_table, &stream_table, &event_table, &op_table,
     nullptr, // no optional interfaces
     shutdown,
-    0, 0, nullptr}; // flags; imitates no other chip
+    0, 0, nullptr, // flags; imitates no other chip
+    nullptr}; // no platform of PyTorch's
 // clang-format on
 
 }  // namespace

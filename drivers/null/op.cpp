@@ -57,6 +57,15 @@ npu_status read_settings() {
 }
 
 const npu_op_table op_table = {
-    sizeof(op_table), 0, find, caps, plan, run, nullptr, nullptr, nullptr};
+    sizeof(op_table),
+    0,
+    find,
+    caps,
+    plan,
+    run,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr};
 
 }  // namespace npu::null

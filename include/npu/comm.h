@@ -33,8 +33,9 @@ extern "C" {
 typedef struct npu_comm_s* npu_comm;
 
 /* Halves and float8 are summed in float32 or wider and rounded once. A driver
- * whose library rounds at every hop leaves them out of `dtypes`: the host side
- * sums them in float32 then. */
+ * whose library rounds at every hop leaves them out of `dtypes` and names them
+ * in `dtypes_per_hop`: the host side sums them in float32 then, unless the user
+ * prefers half the bytes. */
 typedef uint32_t npu_reduction;
 #define NPU_REDUCTION_SUM 0u
 #define NPU_REDUCTION_PRODUCT 1u
@@ -185,6 +186,12 @@ typedef struct npu_comm_table {
       npu_dtype dtype,
       int32_t peer,
       npu_stream stream);
+
+  /* Dtypes it also reduces, but rounding at every hop, so that the result
+   * depends on the number of ranks. The host side asks for these only when the
+   * user allows it, and else sums them in float32. No bit is in `dtypes` too.
+   * Default: none. Since 1.2. */
+  uint64_t dtypes_per_hop;
 } npu_comm_table;
 
 #ifdef __cplusplus

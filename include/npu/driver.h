@@ -29,7 +29,7 @@ extern "C" {
  * driver of a newer minor than the host's looks at host_abi in its entry, and
  * writes no more of a struct than the caller's `size` says. */
 #define NPU_ABI_MAJOR 1u
-#define NPU_ABI_MINOR 1u
+#define NPU_ABI_MINOR 2u
 #define NPU_ABI_MAKE(major, minor) \
   (((uint32_t)(major) << 16) | (uint32_t)(minor))
 #define NPU_ABI NPU_ABI_MAKE(NPU_ABI_MAJOR, NPU_ABI_MINOR)
@@ -95,6 +95,11 @@ typedef struct npu_host_services {
   /* The tables of a loaded driver, defaults filled in; NULL when no driver of
    * that name is loaded. For operator packs. Since 1.1. */
   const struct npu_driver* (*find_driver)(const char* name);
+
+  /* The platform beside the CPU that PyTorch's own kernels are built for:
+   * NPU_PLATFORM_CUDA, or "". A driver of that platform may leave a kind to
+   * them where they are faster. NULL: not known. Since 1.2. */
+  const char* (*torch_platform)(void);
 } npu_host_services;
 
 /* ---- device ---- */
@@ -119,6 +124,10 @@ typedef struct npu_device_properties {
   int32_t capability_minor;
   uint32_t needs_stream_lock; /* 1 = host side serialises calls per stream */
   uint32_t unified_address;   /* 1 = pointers of all devices are distinct */
+  /* 0 = unknown. All three since 1.2. */
+  uint64_t l2_bytes;
+  uint32_t shared_memory_per_block; /* bytes one block of threads may use */
+  uint32_t clock_khz;               /* of the compute units, at most */
 } npu_device_properties;
 
 typedef struct npu_device_table {
@@ -384,12 +393,24 @@ typedef struct npu_op_table {
       npu_stream stream,
       const struct npu_call* call,
       struct npu_verdict* verdict);
+
+  /* Load or compile what `call` needs, so that run does not have to. The host
+   * side calls it before the first run of each combination of device, slot,
+   * code, flags, modes, compute dtype, attributes marked `key`, and every
+   * operand's dtype, flags and layout (contiguous, dense, inner stride 1,
+   * other). Sizes make no difference. It asks for kinds whose caps say
+   * NPU_PLAN_NONE: kinds that are planned prepare in plan. It does not ask for
+   * a call flagged NPU_CALL_CAPTURE. No pointer of the call is read through,
+   * nothing is queued, and the call has no workspace. Taking memory of the
+   * driver's own is fine. Any thread. Errors: logged; run is called all the
+   * same. Default: nothing to prepare. Optional. Since 1.2. */
+  npu_status (*prepare)(npu_device device, const struct npu_call* call);
 } npu_op_table;
 
 /* ---- the driver ---- */
 
-/* npu_driver.flags. The device is this computer's processor: host code on the
- * same bytes is as native as a kernel, so it is not a fallback. Since 1.1. */
+/* npu_driver.flags. What a driver of 1.1 says instead of platform "cpu". The
+ * loader sets it for platform "cpu" too. Since 1.1. */
 #define NPU_DRIVER_DEVICE_IS_CPU 1u
 /* Every kernel the driver has is to be used, also for operators that an
  * imitated chip (default_profile) runs on the CPU. Since 1.1. */
@@ -397,6 +418,16 @@ typedef struct npu_op_table {
 /* Work is done when the call that queued it returns, on every stream: host code
  * that comes after it need not synchronise. Since 1.1. */
 #define NPU_DRIVER_INLINE 4u
+/* The device draws random numbers by a generator of its own. Kinds of the
+ * family random, and dropout, need not give the numbers of
+ * docs/random-numbers.md. What still holds: the distribution; equal seed and
+ * offset give equal numbers; a draw at another offset is independent.
+ * Since 1.2. */
+#define NPU_DRIVER_OWN_RANDOM 8u
+
+/* npu_driver.platform */
+#define NPU_PLATFORM_CPU "cpu"
+#define NPU_PLATFORM_CUDA "cuda"
 
 /* Static data of the library; never freed. */
 typedef struct npu_driver {
@@ -429,6 +460,17 @@ typedef struct npu_driver {
   /* The profile used when the user names none: which chip this device imitates
    * in what it warns about. NULL = none: it warns about itself. Since 1.1. */
   const char* default_profile;
+  /* Whose addresses and handles the driver deals in, and therefore which of
+   * PyTorch's own kernels may compute on its memory:
+   * - "cpu": device memory is memory of this process, and the device is this
+   *   computer's processor. A kernel of PyTorch's for the CPU is as native as
+   *   one of the driver's.
+   * - "cuda": device addresses, stream.native_handle (a cudaStream_t) and
+   *   event.native_handle (a cudaEvent_t) are those of CUDA's primary contexts,
+   *   and device i is CUDA's device i.
+   * - NULL: a platform that PyTorch has no kernels for.
+   * Other names are kept and mean what NULL means. Since 1.2. */
+  const char* platform;
 } npu_driver;
 
 #define NPU_DRIVER_ENTRY "npu_driver_entry"

@@ -4,6 +4,9 @@
  * driver.get_interface("ipc/1") gives an npu_ipc. Every function is required
  * and may be called from any thread. Handles are bytes without pointers: they
  * are sent to another process of this computer as they are. Since 1.1.
+ *
+ * Reserved: the host side does not ask for it yet, and the kit does not judge
+ * it.
  */
 #ifndef NPU_IPC_H
 #define NPU_IPC_H

@@ -130,6 +130,10 @@ typedef struct npu_rng {
 #define NPU_MATH_EXACT 0u
 #define NPU_MATH_TF32 1u           /* also hf32: 10-bit mantissa products */
 #define NPU_MATH_F16_ACCUMULATE 2u /* sums may be kept in half precision */
+/* Sums of half operands are kept in float32, but a kernel that splits a sum may
+ * round the partial sums to the operands' half type before it adds them.
+ * Drivers of 1.1 get NPU_MATH_EXACT instead. Since 1.2. */
+#define NPU_MATH_HALF_PARTIALS 3u
 
 /* Flat. Attributes hold no pointers, so a frame is copied with memcpy and
  * relocation, and a list of frames is a graph. */
@@ -244,11 +248,19 @@ typedef struct npu_verdict {
  * A host side older than the flag asks all the same: run answers the right
  * numbers or NPU_E_UNSUPPORTED. Since 1.1. */
 #define NPU_CAP_ONE_INPUT_DTYPE 8192u
+/* Normalisations of half tensors write and read their statistics (mean, rstd)
+ * in float32, also beside half parameters. Without the flag dtypes alone says
+ * what the kernel takes. Since 1.2. */
+#define NPU_CAP_WIDE_STATISTICS 16384u
 
 /* Attributes that came later. A kernel without the flag never sees them set
  * (npu_attr_info.cap). Since 1.1. */
 #define NPU_CAP_EPILOGUE 2048u      /* conv: epilogue */
 #define NPU_CAP_BIAS_GRADIENT 4096u /* gemm: bias_gradient */
+/* gemm: the epilogues that multiply by a derivative, and `aux`. Since 1.2. */
+#define NPU_CAP_EPILOGUE_GRAD 32768u
+/* attention: dropout_rule. Since 1.2. */
+#define NPU_CAP_DROPOUT_RULE 65536u
 
 #define NPU_DTYPES_SAME 0u /* all operands of one dtype */
 #define NPU_DTYPES_CAST 1u /* the kernel casts between the listed ones */
@@ -259,7 +271,10 @@ typedef struct npu_verdict {
 #define NPU_PLAN_BY_DTYPE 1u /* one answer per dtypes, flags and code */
 #define NPU_PLAN_BY_SHAPE 2u /* one per sizes and strides too */
 /* A workspace takes a plan. ops/kinds.yaml says per kind how far plans may go;
- * since 1.1 by shape for all but copy, fill and the elementwise kinds. */
+ * since 1.1 by shape for all but copy, fill and the elementwise kinds,
+ * since 1.2 for those too. Elementwise kinds without a plan are issued faster.
+ * The plans of copy and fill say YES or NO: the host side mends operands with
+ * these kinds. */
 
 #define NPU_MAX_OPERANDS 16
 

@@ -15,6 +15,20 @@
  * element stands for as many as the outputs have. An output may lie in inputs
  * (flag NPU_CAP_ALIAS): every operation reads them before they are written.
  *
+ * Code `rows` of `program`, since 1.2: some registers are made by kind reduce
+ * (codes sum, mean, min, max, sum_of_squares) over the last dimensions, the
+ * same ones for all of them. Its operation reads one register. What it makes is
+ * an output and nothing else: no operation reads it. The sizes of such a
+ * program are those of its inputs that are no host scalars, of which it has one
+ * at least. An output of a reduction has size 1 in the dimensions that are
+ * reduced, and the program's sizes in the others. The values that are reduced
+ * are those of the register, rounded to its dtype, as they lie in memory when
+ * calls are separate. A reduction is the driver's own: it has the accuracy that
+ * kind reduce has with this code, compute dtype and dtypes, and its order may
+ * be another than that of a separate call. It does not depend on timing: equal
+ * calls have equal bits. min and max have the bits of a separate call. A driver
+ * says that it takes such programs by answering caps for the code.
+ *
  * caps says what operands may be. Which operations a driver takes it says when
  * it is asked to plan a program: NPU_VERDICT_NO with NPU_REASON_NO_KERNEL.
  */
@@ -80,6 +94,7 @@ static inline uint32_t npu_program_arity(uint32_t slot) {
     case NPU_KIND_COPY:
     case NPU_KIND_UNARY:
     case NPU_KIND_UNARY_WITH:
+    case NPU_KIND_REDUCE:
       return 1;
     case NPU_KIND_BINARY:
     case NPU_KIND_COMPARE:
@@ -106,9 +121,20 @@ static inline int npu_program_has_code(uint32_t slot, uint32_t code) {
     return 0;
   if (slot == NPU_KIND_UNARY)
     return code != NPU_UNARY_FREXP;
+  if (slot == NPU_KIND_REDUCE)
+    return code == NPU_REDUCE_SUM || code == NPU_REDUCE_MEAN ||
+           code == NPU_REDUCE_MIN || code == NPU_REDUCE_MAX ||
+           code == NPU_REDUCE_SUM_OF_SQUARES;
   if (slot == NPU_KIND_TERNARY)
     return code != NPU_TERNARY_PRELU_GRAD && code != NPU_TERNARY_GLU_GRAD;
   return 1;
+}
+
+/* Is register `reg` made by a reduction? */
+static inline int npu_program_reduces(const uint64_t* ops, uint32_t reg) {
+  return reg >= NPU_PROGRAM_INPUTS &&
+         reg < NPU_PROGRAM_INPUTS + NPU_PROGRAM_OPS &&
+         npu_program_at(ops, reg - NPU_PROGRAM_INPUTS).slot == NPU_KIND_REDUCE;
 }
 
 /* Is operation i right, given the dtypes of the inputs (NPU_ABSENT: not there)?
@@ -137,6 +163,8 @@ static inline const char* npu_program_wrong_op(
       return "it reads a register that is not made before it";
     if (r < NPU_PROGRAM_INPUTS && inputs[r] == NPU_ABSENT)
       return "it reads an input that is not there";
+    if (npu_program_reduces(ops, r))
+      return "it reads what a reduction made";
   }
   if (op.scalar != NPU_PROGRAM_NONE &&
       (scalars == 0 || op.scalar + scalars > NPU_PROGRAM_SCALARS))
@@ -180,6 +208,22 @@ static inline const char* npu_program_wrong(
       return "an output has another dtype than its register";
   }
   return NULL;
+}
+
+/* NULL, or what is wrong with the reductions of a program that is right
+ * otherwise. rows: its code is NPU_PROGRAM_ROWS. */
+static inline const char* npu_program_wrong_rows(
+    int rows, uint32_t n_ops, const uint32_t* outs, const uint64_t* ops) {
+  uint32_t i;
+  int found = 0;
+  for (i = 0; i < n_ops && !rows; ++i) {
+    if (npu_program_reduces(ops, NPU_PROGRAM_INPUTS + i))
+      return "a reduction stands in a program that has no code rows";
+  }
+  for (i = 0; i < NPU_PROGRAM_OUTPUTS; ++i)
+    found |= npu_program_reduces(ops, outs[i]);
+  return rows && !found ? "no output of a program with code rows is reduced"
+                        : NULL;
 }
 
 #ifdef __cplusplus

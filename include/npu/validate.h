@@ -34,6 +34,51 @@ static inline const char* npu_dtype_name(npu_dtype dtype) {
   return dtype < NPU_DTYPE_COUNT ? names[dtype] : "?";
 }
 
+/* Whether element i of one tensor is element i of the other, for all i: the
+ * promise of NPU_TENSOR_ALIAS. An equal address is not enough: x[0], expanded,
+ * begins where x does. The sizes are those of one call. */
+static inline int npu_same_place(const npu_tensor* a, const npu_tensor* b) {
+  uint32_t d;
+  if (a->data != b->data || a->ndim != b->ndim || a->numel != b->numel ||
+      npu_dtype_bytes(a->dtype) != npu_dtype_bytes(b->dtype)) {
+    return 0;
+  }
+  for (d = 0; d < a->ndim; ++d) {
+    if (a->sizes[d] != b->sizes[d] ||
+        (a->sizes[d] != 1 && a->strides[d] != b->strides[d])) {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+/* Whether the byte ranges of two tensors meet: from the lowest byte that each
+ * reaches to its highest. */
+static inline int npu_ranges_meet(const npu_tensor* a, const npu_tensor* b) {
+  const npu_tensor* const both[2] = {a, b};
+  const char* low[2];
+  const char* high[2];
+  uint32_t d;
+  int i;
+  if (a->numel == 0 || b->numel == 0)
+    return 0;
+  for (i = 0; i < 2; ++i) {
+    const npu_tensor* const t = both[i];
+    const int64_t bytes = (int64_t)npu_dtype_bytes(t->dtype);
+    low[i] = (const char*)t->data;
+    high[i] = low[i] + bytes;
+    for (d = 0; d < t->ndim; ++d) {
+      const int64_t reach = (t->sizes[d] - 1) * t->strides[d] * bytes;
+      if (reach < 0) {
+        low[i] += reach;
+      } else {
+        high[i] += reach;
+      }
+    }
+  }
+  return low[0] < high[1] && low[1] < high[0];
+}
+
 /* Where the text goes, and whose call it is. */
 typedef struct npu_validation {
   const npu_call* call;
@@ -311,21 +356,71 @@ static inline npu_status npu_validate_attrs(
   return NPU_OK;
 }
 
-/* Every operand of a program has the sizes of its outputs; host scalars aside.
+/* The operand of a program whose sizes are the program's: the first output, and
+ * with code rows the first input that is no host scalar. NULL: there is none.
  */
-static inline npu_status npu_validate_equal_sizes(const npu_validation* v) {
-  const npu_call* call = v->call;
+static inline const npu_tensor* npu_program_shape(const npu_call* call) {
   uint32_t i;
-  for (i = 1; i < call->n_out + call->n_in; ++i) {
+  if (call->code != NPU_PROGRAM_ROWS)
+    return npu_call_out(call, 0);
+  for (i = 0; i < call->n_in; ++i) {
+    const npu_tensor* t = npu_call_in(call, i);
+    if (t != NULL && (t->flags & NPU_TENSOR_HOST_SCALAR) == 0)
+      return t;
+  }
+  return NULL;
+}
+
+/* How many of the last dimensions a program with code rows reduces, as its
+ * outputs say: the most that an output of a reduction has of size 1 at the end
+ * and the program has not. */
+static inline uint32_t npu_program_reduced_dims(
+    const npu_call* call, const uint32_t* outs, const uint64_t* ops) {
+  const npu_tensor* shape = npu_program_shape(call);
+  uint32_t i, d, most = 0;
+  for (i = 0; i < NPU_PROGRAM_OUTPUTS && shape != NULL; ++i) {
+    const npu_tensor* t = npu_call_out(call, i);
+    if (t == NULL || t->ndim != shape->ndim ||
+        !npu_program_reduces(ops, outs[i]))
+      continue;
+    for (d = 0; d < shape->ndim; ++d) {
+      if (t->sizes[d] != shape->sizes[d]) {
+        most = shape->ndim - d > most ? shape->ndim - d : most;
+        break;
+      }
+    }
+  }
+  return most;
+}
+
+/* Every operand of a program has the program's sizes, but for outputs of
+ * reductions; host scalars aside. */
+static inline npu_status npu_validate_equal_sizes(
+    const npu_validation* v, const uint32_t* outs, const uint64_t* ops) {
+  const npu_call* call = v->call;
+  const npu_tensor* shape = npu_program_shape(call);
+  const uint32_t reduced = npu_program_reduced_dims(call, outs, ops);
+  uint32_t i, d;
+  if (shape == NULL)
+    return npu_validation_fails(v, "no input gives the program its sizes");
+  for (i = 0; i < call->n_out + call->n_in; ++i) {
     const npu_tensor* t = &call->tensors[i];
-    const npu_tensor* out = &call->tensors[0];
+    const int is_row = i < call->n_out && i < NPU_PROGRAM_OUTPUTS &&
+                       npu_program_reduces(ops, outs[i]);
     if (t->dtype == NPU_ABSENT || (t->flags & NPU_TENSOR_HOST_SCALAR) != 0)
       continue;
-    if (t->ndim != out->ndim ||
-        (t->ndim > 0 &&
-         memcmp(t->sizes, out->sizes, t->ndim * sizeof(int64_t)) != 0)) {
+    for (d = 0; t->ndim == shape->ndim && d < t->ndim; ++d) {
+      const int is_one = is_row && d + reduced >= t->ndim;
+      if (t->sizes[d] != (is_one ? 1 : shape->sizes[d]))
+        break;
+    }
+    if (t->ndim != shape->ndim || d < t->ndim) {
       return npu_validation_fails(
-          v, "operand %u has other sizes than the output", (unsigned)i);
+          v,
+          is_row ? "output %u has other sizes than the program's with 1 in the "
+                   "dimensions that are reduced"
+                 : "operand %u has other sizes than the program",
+          (unsigned)i);
     }
   }
   return NPU_OK;
@@ -384,9 +479,17 @@ static inline npu_status npu_validate_program(const npu_validation* v) {
       attrs.n_ops, attrs.outs, attrs.ops, outputs, inputs, &where);
   if (wrong != NULL && where < attrs.n_ops)
     return npu_validation_fails(v, "operation %u: %s", (unsigned)where, wrong);
+  if (wrong == NULL) {
+    wrong = npu_program_wrong_rows(
+        !lists && call->code == NPU_PROGRAM_ROWS,
+        attrs.n_ops,
+        attrs.outs,
+        attrs.ops);
+  }
   if (wrong != NULL)
     return npu_validation_fails(v, "%s", wrong);
-  return lists ? npu_validate_equal_lists(v) : npu_validate_equal_sizes(v);
+  return lists ? npu_validate_equal_lists(v)
+               : npu_validate_equal_sizes(v, attrs.outs, attrs.ops);
 }
 
 /* NPU_OK, or NPU_E_INVALID with one line in `text` (n bytes, may be NULL) that
@@ -425,7 +528,7 @@ static inline npu_status npu_call_validate(
       (kind->flags & NPU_KIND_TWO_STEP) == 0) {
     return npu_validation_fails(&v, "flagged as count; it is no such kind");
   }
-  if (call->math_mode > NPU_MATH_F16_ACCUMULATE ||
+  if (call->math_mode > NPU_MATH_HALF_PARTIALS ||
       call->compute_dtype >= NPU_DTYPE_COUNT) {
     return npu_validation_fails(
         &v,

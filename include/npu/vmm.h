@@ -6,6 +6,9 @@
  * and may be called from any thread. Sizes and offsets are multiples of
  * granularity. pointer_info knows mapped ranges as NPU_MEMORY_DEVICE, with the
  * reservation as base. Since 1.1.
+ *
+ * Reserved: the host side does not ask for it yet, and the kit does not judge
+ * it.
  */
 #ifndef NPU_VMM_H
 #define NPU_VMM_H

@@ -12,13 +12,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+from opennpu.progress import Working
+
 # {kind: share of the models' time}, made by scripts/kind_models.py.
 MODELS = Path(__file__).with_name("kind_models.json")
 # How the kit ended without a report, by its exit status; it has named the test.
 ENDED = {3: "was ended by the driver", 4: "gave up: the driver does not answer"}
 MISSING_KIT = (
-    "this package holds no conformance kit. Install the wheel that `make wheel` makes, or run this "
-    "inside a clone of OpenNPU, where the kit is built when it is needed"
+    "opennpu driver check: this package holds no conformance kit (wheels of `make wheel` do). In a clone "
+    "of OpenNPU the kit is built when it is needed:\n"
+    "  cd CLONE && opennpu driver check {driver}"
 )
 
 
@@ -70,7 +73,10 @@ def kit() -> Path | None:
     with open(core / ".lock", "w") as lock:  # two builds in one folder disturb each other
         fcntl.flock(lock, fcntl.LOCK_EX)
         for command in commands:
-            done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+            with Working("building the conformance kit"):
+                done = subprocess.run(
+                    command, cwd=tree, capture_output=True, text=True, check=False
+                )
             if done.returncode != 0:
                 print(done.stdout[-3000:] + done.stderr[-3000:], file=sys.stderr)
                 return None
@@ -141,7 +147,9 @@ def show(found: dict) -> None:
 def run(options: argparse.Namespace) -> int:
     program = kit()
     if program is None:
-        print(MISSING_KIT, file=sys.stderr)
+        path = Path(options.driver)
+        driver = str(path.absolute()) if path.suffix == ".so" else options.driver
+        print(MISSING_KIT.format(driver=driver), file=sys.stderr)
         return 2
     models = json.loads(MODELS.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
@@ -151,7 +159,8 @@ def run(options: argparse.Namespace) -> int:
         command += ["--gtest_brief=1"]
         command += ["--kind", options.kind] if options.kind else []
         command += ["--seed", str(options.seed)] if options.seed else []
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        with Working(f"testing driver {options.driver}"):
+            ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if not out.exists():
             text = ran.stderr.strip() or ran.stdout[-2000:]
             how = ENDED.get(ran.returncode, "did not finish")

@@ -76,8 +76,17 @@ def check_driver() -> str:
 
     info = torch_npu._C._driver_info()
     if info.get("failure"):
-        raise Finding(info["failure"], "set NPU_DRIVER=host, or mend the driver it names")
-    return f"{info['name']} {info['version']} by {info['vendor']}, contract {info['abi']}, {info['path']}"
+        wrong_value = "Allowed:" in info["failure"]  # of one of the driver's variables
+        advice = "give the variable one of the allowed values, or unset it"
+        raise Finding(
+            info["failure"],
+            advice if wrong_value else "set NPU_DRIVER=host, or mend the driver it names",
+        )
+    chosen = f"auto: {info['reason']}" if info["reason"] else "named by NPU_DRIVER"
+    return (
+        f"{info['name']} {info['version']} by {info['vendor']}, contract {info['abi']}, "
+        f"{info['path']} ({chosen})"
+    )
 
 
 def check_devices() -> str:

@@ -6,10 +6,11 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-import locale
 import re
 import sys
 from pathlib import Path
+
+from opennpu import runtime_codes, words
 
 FAULTS = Path(__file__).with_name("faults.json")
 LAST_OF_DRIVER = 3  # rungs beyond it are PyTorch's CPU kernels
@@ -21,15 +22,14 @@ HEADINGS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("subject", help="an error code (ERR01007) or an operator (aten::fmax)")
-    parser.add_argument("--lang", choices=("zh", "en"), help="default: the locale's, else English")
-
-
-def language(asked: str | None) -> str:
-    if asked:
-        return asked
-    name = locale.setlocale(locale.LC_CTYPE, None) or ""
-    return "zh" if name.lower().startswith("zh") else "en"
+    parser.add_argument(
+        "subject", help="an error code (ERR01007, 507018) or an operator (aten::fmax)"
+    )
+    # Not given here, it stays what was said before the command.
+    parser.add_argument(
+        "--lang", choices=words.LANGUAGES, default=argparse.SUPPRESS,
+        help="default: that of LC_ALL, LC_MESSAGES or LANG",
+    )  # fmt: skip
 
 
 def show(title: str, parts: dict[str, str], lang: str) -> None:
@@ -55,6 +55,16 @@ def explain_code(code: str, lang: str, faults: dict) -> int:
     return 0
 
 
+def explain_runtime_code(code: int, lang: str) -> int:
+    found = runtime_codes.find(code)
+    if found is None:
+        print(f"{code} is no code of Ascend's runtime that is known here", file=sys.stderr)
+        return 2
+    name, parts = found
+    show(f"{code} {name}", parts[lang], lang)
+    return 0
+
+
 def driver_rungs() -> dict[str, int]:
     """The rung of every overload that can reach a driver, and the lowest one that this driver needs."""
     from opennpu import ops
@@ -73,9 +83,11 @@ def explain_custom(name: str, lang: str, faults: dict) -> bool:
     for space in (namespace,) if namespace else ("npu", "atb"):
         row = torch_npu._C._find_custom(space, bare.partition(".")[0])
         if row is not None:
-            module, doc, nearest = row
-            texts = faults["operator"]["custom" if module else "custom_missing"][lang]
-            parts = {k: t.format(doc=doc, module=module, nearest=nearest) for k, t in texts.items()}
+            row = dict(zip(("module", "doc", "nearest", "refused"), row, strict=True))
+            state = "_refused" if row["refused"] else "" if row["module"] else "_missing"
+            texts = faults["operator"][f"custom{state}"][lang]
+            row["instead"] = f"torch_npu.{row['nearest']}" if row["nearest"] else "torch"
+            parts = {k: t.format(**row) for k, t in texts.items()}
             show(f"{space}::{bare}", parts, lang)
             return True
     return False
@@ -112,6 +124,53 @@ def show_dtypes(name: str, lang: str) -> None:
         print(f"  {line}" + (f" ({why}; NPU_HALF_PRODUCTS)" if why else ""))
 
 
+TAKEN = {
+    "en": {
+        "head": "Dtypes on {profile}", "native": "takes", "refused": "refuses",
+        "unknown": "unknown",
+        "none_known": "the tables behind the profile say nothing about this operator",
+        "what": "A refused dtype raises an error there; no CPU takes its place.",
+    },
+    "zh": {
+        "head": "{profile} 上的 dtype", "native": "支持", "refused": "拒绝",
+        "unknown": "未知",
+        "none_known": "profile 所依据的表格没有提到这个算子",
+        "what": "被拒绝的 dtype 在芯片上会报错，不会改由 CPU 计算。",
+    },
+}  # fmt: skip
+PLAIN = (
+    "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128"
+).split()
+
+
+def show_taken(rows: list[dict], lang: str) -> None:
+    """What the profile says about dtypes; overloads that are alike are shown once."""
+    import torch_npu
+
+    said, shown = TAKEN[lang], {}
+    for row in rows:
+        known = torch_npu._C._dtypes_of(row["overload"])
+        if known is not None:
+            native, refused = known["native"], known["refused"]
+            unknown = [d for d in PLAIN if d not in native and d not in refused]
+            key = tuple(native), tuple(d for d in refused if d in PLAIN), tuple(unknown)
+            shown.setdefault(key, []).append(row["overload"])
+    if not shown:
+        return
+    print(f"\n{said['head'].format(profile=rows[0]['profile'])}:")
+    for (native, refused, unknown), overloads in shown.items():
+        if len(shown) > 1:
+            print(f"  {', '.join(overloads)}")
+        if not native and not refused:
+            print(f"  {said['none_known']}")
+            continue
+        for word, dtypes in (("native", native), ("refused", refused), ("unknown", unknown)):
+            if dtypes:
+                print(f"  {said[word]}: {', '.join(dtypes)}")
+    if any(refused for _, refused, _ in shown):
+        print(f"  {said['what']}")
+
+
 def explain_operator(name: str, lang: str, faults: dict) -> int:
     import torch_npu
 
@@ -143,20 +202,23 @@ def explain_operator(name: str, lang: str, faults: dict) -> int:
     texts = faults["operator"][case][lang]
     parts = {key: text.format(names=names, **words) for key, text in texts.items()}
     show(f"{name}: {', '.join(row['overload'] for row in rows)}", parts, lang)
+    show_taken(rows, lang)
     show_dtypes(f"aten::{bare.partition('.')[0]}", lang)
     return 0
 
 
 def run(options: argparse.Namespace) -> int:
-    lang = language(options.lang)
+    lang = words.language()
     faults = json.loads(FAULTS.read_text(encoding="utf-8"))
     subject = options.subject.strip()
     if re.fullmatch(r"(?i)err\d{5}", subject):
         return explain_code(subject.upper(), lang, faults)
+    if re.fullmatch(r"\d{5,6}", subject):
+        return explain_runtime_code(int(subject), lang)
     if re.fullmatch(r"\w+(::\w+)?(\.\w+)?", subject):
         return explain_operator(subject, lang, faults)
     print(
-        f"{subject!r} is neither an error code (ERR01007) nor an operator (aten::fmax)",
+        f"{subject!r} is neither an error code (ERR01007, 507018) nor an operator (aten::fmax)",
         file=sys.stderr,
     )
     return 2

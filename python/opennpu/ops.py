@@ -43,13 +43,13 @@ def matches(overload: str, pattern: str | None) -> bool:
     return pattern in overload
 
 
-def rung_of(row: dict, runs: dict[str, list[str]], host_access: bool) -> int:
+def rung_of(row: dict, runs: dict[str, list[str]], host_can_read: bool) -> int:
     """1 when the driver has every kind the overload calls, 3 when it has what it can be composed of;
     else where PyTorch's CPU kernel runs. Which calls need mending (2) shows only when they run."""
     for rung, calls in ((1, row["calls"]), (3, row.get("parts"))):
         if calls and all(call in runs for call in calls):
             return rung
-    return 4 if host_access else 5
+    return 4 if host_can_read else 5
 
 
 def dtypes_of(row: dict, runs: dict[str, list[str]], seen: bool) -> list[str]:
@@ -82,7 +82,8 @@ def collect(options: argparse.Namespace) -> dict:
         runs[f"{kind['kind']}.{kind['code']}"] = kind["dtypes"]
         # A kind named without a code stands for all of them; codes share their dtypes widely.
         runs.setdefault(kind["kind"], kind["dtypes"])
-    access = torch_npu._C._device_properties(0)["host_access"] if torch.npu.device_count() else 0
+    count = torch.npu.device_count()
+    readable = count > 0 and torch_npu._C._device_properties(0)["host_can_read"]
     file = Path(torch_npu.__file__).parent / LIST
     listed = json.loads(file.read_text(encoding="utf-8"))["operators"]
     seen = info["name"] == "host"
@@ -90,7 +91,7 @@ def collect(options: argparse.Namespace) -> dict:
     for row in listed:
         if not matches(row["overload"], options.pattern):
             continue
-        rung = row["rungs"][0] if seen and "rungs" in row else rung_of(row, runs, access != 0)
+        rung = row["rungs"][0] if seen and "rungs" in row else rung_of(row, runs, readable)
         shown = {**row, "rung": rung, "dtypes": dtypes_of(row, runs, seen) if rung < 4 else []}
         if not seen:
             shown.pop("seen", None)
@@ -102,7 +103,7 @@ def collect(options: argparse.Namespace) -> dict:
     return {
         "driver": info["name"],
         "profile": options.profile or "",
-        "cpu_rung": 4 if access else 5,
+        "cpu_rung": 4 if readable else 5,
         "seen": sum("seen" in row for row in rows),
         "operators": rows,
     }
@@ -142,7 +143,10 @@ def show(found: dict) -> None:
 
 
 def run_custom(options: argparse.Namespace) -> int:
-    """The 399 operators of Ascend's operator library: which are implemented, and where."""
+    """The 399 operators of Ascend's operator library.
+
+    Of each: where it is implemented, whether autograd goes through, the dtypes of its tests, the file of its oracle.
+    """
     import torch_npu
 
     path = Path(torch_npu.__file__).parent / CUSTOM
@@ -158,7 +162,12 @@ def run_custom(options: argparse.Namespace) -> int:
         return 0
     for row in rows:
         state = f"torch_npu.ops.{row['module']}" if row["implemented"] else "not implemented"
-        print(f"{row['name']:56} {state:34} {row['doc']}")
+        state = "refused" if row["refused"] else state
+        gradient = "gradient" if row["gradient"] and row["implemented"] else ""
+        dtypes = ",".join(row["tested_dtypes"]) or "-"
+        oracles = ",".join(Path(file).name for file in row["oracles"]) or "-"
+        line = f"{row['name']:56} {state:28} {gradient:8} {dtypes:18} {oracles:24} {row['doc']}"
+        print(line.rstrip())
     print(f"{len(rows)} operators, {sum(row['implemented'] for row in rows)} implemented")
     return 0
 

@@ -77,16 +77,20 @@ def new(name: str, kind: str) -> int:
 
 
 def check(folder: Path) -> int:
-    from opennpu import pack_build, pack_yaml
+    from opennpu import pack_build, pack_functions, pack_yaml
 
     try:
         project = pack_build.read_project(folder)
         rows = pack_yaml.operators(project.yaml)
+        missing = pack_functions.missing(project, rows)
     except (pack_build.Failed, pack_yaml.YamlError) as error:
         print(error, file=sys.stderr)
         return 1
     for row in rows:
         print(f"{project.yaml.name}:{row['line']}: {row['section']}: {row['overload']}")
+    if missing:
+        print("\n".join(missing), file=sys.stderr)
+        return 1
     print(f"{project.name}: {len(rows)} operators, nothing wrong")
     return 0
 

@@ -21,6 +21,7 @@ import zipfile
 from pathlib import Path
 
 from opennpu import pack_yaml
+from opennpu.progress import Working
 
 try:
     import tomllib
@@ -126,10 +127,11 @@ def explain(output: str) -> str:
 
 
 def _run(command: list[str], project: Project) -> None:
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "LC_ALL": "C", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-    )  # fmt: skip
+    with Working(f"building {project.name}"):
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "LC_ALL": "C", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        )  # fmt: skip
     if done.returncode != 0:
         lines = [
             line for line in done.stdout.splitlines() if not line.startswith(("--", "[", "gmake"))

@@ -10,10 +10,25 @@ import shutil
 import sys
 import time
 
-from opennpu import top_pages
+from opennpu import top_pages, words
 
 _BAR = 20
-_NOBODY = "no process of yours uses an npu device (NPU_TOP=0 hides one)"
+_WORDS = {
+    "en": {
+        "nobody": "no process of yours uses an npu device (NPU_TOP=0 hides one)",
+        "busy": "busy  ",
+        "memory": "memory",
+        "amount": "{used} of {all}, tensors {tensors}",
+        "silent": "(does not answer)",
+    },
+    "zh": {
+        "nobody": "你没有正在使用 npu 设备的进程（NPU_TOP=0 会隐藏进程）",
+        "busy": "忙碌",
+        "memory": "内存",
+        "amount": "{all} 中的 {used}，张量 {tensors}",
+        "silent": "（没有应答）",
+    },
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,17 +109,18 @@ def _bar(share: float) -> str:
 
 
 def lines(processes: list[top_pages.Process], width: int = 100) -> list[str]:
+    say = _WORDS[words.language()]
     if not processes:
-        return [_NOBODY]
+        return [say["nobody"]]
     out = []
     for row in devices_of(processes):
         used = row["reserved"] / row["total"] if row["total"] else 0.0
         out.append(f"npu:{row['device']}  {row['name']}  ({row['driver']})")
-        out.append(f"  busy    {_bar(row['busy'])}")
-        out.append(
-            f"  memory  {_bar(used)}  {size(row['reserved'])} of {size(row['total'])}"
-            f", tensors {size(row['allocated'])}"
+        amount = say["amount"].format(
+            used=size(row["reserved"]), all=size(row["total"]), tensors=size(row["allocated"])
         )
+        out.append(f"  {say['busy']}  {_bar(row['busy'])}")
+        out.append(f"  {say['memory']}  {_bar(used)}  {amount}")
     out += [
         "",
         f"{'PID':>9}  {'USER':<10} {'NPU':>3} {'BUSY':>5}  {'MEMORY':>10}  {'PEAK':>10}  COMMAND",
@@ -112,7 +128,7 @@ def lines(processes: list[top_pages.Process], width: int = 100) -> list[str]:
     for process in processes:
         if not process.answers:
             out.append(
-                f"{process.pid:>9}  {process.user:<10} {'?':>3} (does not answer)  {process.command}"
+                f"{process.pid:>9}  {process.user:<10} {'?':>3} {say['silent']}  {process.command}"
             )
         for device in process.devices if process.answers else ():
             out.append(

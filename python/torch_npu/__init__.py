@@ -74,3 +74,8 @@ if _state == "loaded":
 
     if os.environ.get("TORCH_TRANSFER_TO_NPU") == "1":
         import torch_npu.contrib.transfer_to_npu  # noqa: F401
+
+    if os.environ.get("TORCH_NPU_SANITIZER", "0") not in ("", "0"):
+        from torch_npu.npu import _sanitizer
+
+        _sanitizer.enable_npu_sanitizer()

@@ -25,13 +25,14 @@ class _Namespace(_OpNamespace):
         row = _C._find_custom(self.name, name)
         if row is None:
             return super().__getattr__(name)
-        module, doc, nearest = row
+        module = row[0]
         if module:
             importlib.import_module(f"torch_npu.ops.{module}")
         with _defining:
-            return vars(self).get(name) or self._define(name, module, doc, nearest)
+            return vars(self).get(name) or self._define(name, row)
 
-    def _define(self, name, module, doc, nearest):
+    def _define(self, name, row):
+        module = row[0]
         # A pack that defined the name first keeps it.
         if _C._define_custom(self.name, name) and module:
             sys.modules["torch_npu.ops"].register(self.name, name)
@@ -40,7 +41,7 @@ class _Namespace(_OpNamespace):
         packet = super().__getattr__(name)
         if "out" in packet.overloads():
             importlib.import_module("torch_npu._out_argument").add(packet)
-        packet.__doc__ = describe(self.name, name, module, doc, nearest)
+        packet.__doc__ = describe(self.name, name, row)
         return packet
 
     def __dir__(self):
@@ -58,11 +59,12 @@ def register_symbolic(name: str) -> None:
     torch.onnx.register_custom_op_symbolic(f"npu::{name}", symbolic, 9)
 
 
-def describe(namespace: str, name: str, module: str, doc: str, nearest: str) -> str:
+def describe(namespace: str, name: str, row: tuple[str, str, str, str]) -> str:
+    module, doc, nearest, refused = row
     if module:
         state = f"Implemented in torch_npu.ops.{module}."
     else:
-        state = "Not implemented: a call raises ERR01007." + (
+        state = f"Not implemented{': ' if refused else ''}{refused}. A call raises ERR01007." + (
             f" The nearest that is: {nearest}." if nearest else ""
         )
     return f"{namespace}::{name}: {doc}\n\n{state}"

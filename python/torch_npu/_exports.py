@@ -20,12 +20,14 @@ _LATER = {
     "jit": "jit optimisation",
     "op_plugin": "npu operators",
     "HiFloat8Tensor": "npu operators",
-    "erase_stream": "npu operators",
     "matmul_checksum": "npu operators",
 }
 
 # Functions of torch_npu that are Python here.
-_FUNCTIONS = {"npu_change_data_ptr": "torch_npu.utils.combine_tensors"}
+_FUNCTIONS = {
+    "erase_stream": "torch_npu.npu.streams",
+    "npu_change_data_ptr": "torch_npu.utils.combine_tensors",
+}
 
 
 def lazy_attribute(name: str):

@@ -13,12 +13,14 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 def load() -> None:
     _check_installed()
     _check_torch_version()
-    from torch_npu import _C, _custom, _exit, _packs, _register
+    from torch_npu import _C, _custom, _exit, _packs, _private_names, _register
 
     _C._set_package_driver_dir(os.path.join(_FOLDER, "drivers"))
+    _C._set_torch_platform("cuda" if torch.version.cuda else "")
     _C._install_ladder(os.path.join(_FOLDER, "data"))
     _register.register()
     _custom.install()
+    _private_names.install(_C)
     _exit.install()
     _packs.load_all()
 

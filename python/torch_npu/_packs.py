@@ -199,15 +199,21 @@ def load(pack: Pack) -> None:
         _load_stable(pack)
     if pack.manifest.get("kernels"):
         _C._add_pack_file(str(pack.library))
+    registration = None
+    if kind == "python":
+        from torch_npu._python_packs import Registration
+
+        registration = Registration(pack)
+        _kept.append(registration)
     try:
         module = _import(pack)
-        if kind == "python":
-            from torch_npu._python_packs import register
-
-            _kept.append(register(pack, importlib.import_module(f"{module.__name__}.functions")))
+        if registration is not None:
+            registration.implement(importlib.import_module(f"{module.__name__}.functions"))
     except Broken:
         raise
     except Exception as error:
+        if registration is not None:
+            registration.undo()
         raise Broken(f"{_place(error, pack)}: {type(error).__name__}: {error}") from None
     _custom_ops.add_methods(pack.manifest.get("methods", ()))
 
@@ -260,6 +266,38 @@ def _place(error: BaseException, pack: Pack) -> str:
 
 def switched_off() -> bool:
     return os.environ.get("NPU_PACKS") == "0"
+
+
+def overloads() -> set[str]:
+    """The operators that loaded packs compute, those of PyTorch that they replace included."""
+    packs = (pack for pack in ALL if pack.state == "loaded")
+    return {row["overload"] for pack in packs for row in pack.manifest["operators"]}
+
+
+def onnx_translations() -> dict:
+    """What packs give the Dynamo exporter: {overload: function}, of TRANSLATIONS in each pack's onnx.py.
+
+    Imported here, at the first export, since onnxscript may not be installed.
+    """
+    found = {}
+    for pack in ALL:
+        if pack.state != "loaded" or not (pack.folder / "onnx.py").is_file():
+            continue
+        module = importlib.import_module(f"{pack.manifest['module']}.onnx")
+        for name, translate in getattr(module, "TRANSLATIONS", {}).items():
+            namespace, _, rest = name.partition("::")
+            bare, _, overload = rest.partition(".")
+            try:
+                target = getattr(
+                    getattr(getattr(torch.ops, namespace), bare), overload or "default"
+                )
+            except AttributeError:
+                raise ValueError(
+                    f"{module.__file__}: TRANSLATIONS: {name!r} is no operator. Write it as ops.yaml does, "
+                    "such as my_ops::scaled_add or my_ops::scaled_add.out"
+                ) from None
+            found[target] = translate
+    return found
 
 
 def why_none() -> str:

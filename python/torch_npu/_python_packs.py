@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import torch
@@ -41,27 +42,51 @@ def noted(overload: str, function):
     return call
 
 
-def register(pack, module) -> list:
-    """The libraries; they hold the registrations, so that a failure undoes all of them."""
-    libraries: dict[str, torch.library.Library] = {}
-    for row in pack.manifest["operators"]:
-        namespace, _, bare = row["overload"].partition("::")
-        function = function_of(pack, module, row)
+class Registration:
+    """A pack's entries in the dispatcher. The operators are there before the pack's package is imported:
+    its register_fake and register_autograd need them."""
+
+    def __init__(self, pack) -> None:
+        self.pack = pack
+        self.libraries: dict[str, torch.library.Library] = {}
+        for row in pack.manifest["operators"]:
+            with self._told(row):
+                library = self._library(row)
+                if "schema" in row:
+                    library.define(row["schema"])
+
+    def implement(self, module) -> None:
+        for row in self.pack.manifest["operators"]:
+            with self._told(row):
+                function = function_of(self.pack, module, row)
+                kernel = noted(row["overload"], function)
+                bare = row["overload"].partition("::")[2]
+                library = self._library(row)
+                library.impl(bare, kernel, KEYS[row["section"]], allow_override=True)
+                fake = getattr(module, f"{row['function']}_fake", None)
+                if fake is not None:
+                    torch.library.register_fake(row["overload"], fake, lib=library)
+
+    def undo(self) -> None:
+        for library in self.libraries.values():
+            library._destroy()
+
+    def _library(self, row: dict) -> torch.library.Library:
+        namespace = row["overload"].partition("::")[0]
+        if namespace not in self.libraries:
+            mode = "IMPL" if namespace == "aten" else "FRAGMENT"
+            self.libraries[namespace] = torch.library.Library(namespace, mode)
+        return self.libraries[namespace]
+
+    @contextlib.contextmanager
+    def _told(self, row: dict):
+        """What is wrong names the line of the YAML; nothing of the pack stays."""
         try:
-            if namespace not in libraries:
-                mode = "IMPL" if namespace == "aten" else "FRAGMENT"
-                libraries[namespace] = torch.library.Library(namespace, mode)
-            library = libraries[namespace]
-            if "schema" in row:
-                library.define(row["schema"])
-            kernel = noted(row["overload"], function)
-            library.impl(bare, kernel, KEYS[row["section"]], allow_override=True)
-            fake = getattr(module, f"{row['function']}_fake", None)
-            if fake is not None:
-                torch.library.register_fake(row["overload"], fake, lib=library)
+            yield
+        except Broken:
+            self.undo()
+            raise
         except (RuntimeError, ValueError) as error:
-            for library in libraries.values():
-                library._destroy()
+            self.undo()
             reason = str(error).splitlines()[0].rstrip(".")
-            raise Broken(f"{pack.yaml}:{row['line']}: {row['overload']}: {reason}") from None
-    return list(libraries.values())
+            raise Broken(f"{self.pack.yaml}:{row['line']}: {row['overload']}: {reason}") from None

@@ -2,7 +2,6 @@
 """TorchAir as a backend of torch.compile: Dynamo's graphs through AOTAutograd to programs."""
 
 import functools
-import warnings
 
 from torchair import _modes
 from torchair._compiler import Compiler
@@ -17,11 +16,7 @@ def get_npu_backend(
 ):
     """A backend for torch.compile. The configuration is read when a graph is compiled. With
     `strict`, a graph with calls that would leave the engine is refused, all of them listed."""
-    config = CompilerConfig() if compiler_config is None else compiler_config
-    if not isinstance(config, CompilerConfig):
-        raise TypeError(
-            f"compiler_config: expected a CompilerConfig, but got {type(config).__name__}"
-        )
+    config = _checked(compiler_config)
     _modes.check(config)
     backend = functools.partial(
         npu_backend,
@@ -33,6 +28,16 @@ def get_npu_backend(
     return backend
 
 
+def _checked(config: CompilerConfig | None) -> CompilerConfig:
+    if config is None:
+        return CompilerConfig()
+    if not isinstance(config, CompilerConfig):
+        raise TypeError(
+            f"compiler_config: expected a CompilerConfig, but got {type(config).__name__}"
+        )
+    return config
+
+
 def _explain(backend, model):
     """`backend.explain(model)(*args)`: a report of what of `model` goes into graphs."""
     from torchair import _explain
@@ -42,8 +47,25 @@ def _explain(backend, model):
 
 def get_compiler(compiler_config: CompilerConfig | None = None):
     """The bare compiler (graph module, example inputs) -> callable, for callers of AOTAutograd."""
-    compiler = Compiler(CompilerConfig() if compiler_config is None else compiler_config)
-    return functools.partial(compiler.compile, phase="inference")
+    return functools.partial(compile_graph, config=_checked(compiler_config))
+
+
+def compile_graph(graph_module, example_inputs, *, config, package: str = "torchair"):
+    """One graph of AOTAutograd. What it gives takes the inputs, or one list of them, which it
+    empties."""
+    compiler = Compiler(config, package=package)
+    run = compiler.compile(graph_module, example_inputs, phase="inference")
+    (output,) = (n for n in graph_module.graph.nodes if n.op == "output")
+    one = not isinstance(output.args[0], (list, tuple))
+
+    def call(*args):
+        if len(args) == 1 and type(args[0]) is list:
+            return run(args[0])
+        results = run(list(args))
+        return results[0] if one and isinstance(results, (list, tuple)) else results
+
+    vars(call).update(vars(run))  # boxed, and the program of a compiled graph
+    return call
 
 
 def npu_backend(
@@ -55,20 +77,23 @@ def npu_backend(
     strict=False,
     observer=None,
     options=None,
+    package: str = "torchair",
 ):
+    """`package`: whose register_replacement counts."""
     if options:
         compiler_config = _modes.with_options(compiler_config, options)
     gears = _gears_of(graph_module, compiler_config)
-    compiler = Compiler(compiler_config, strict, observer, recordings=len(gears or ()))
+    compiler = Compiler(
+        compiler_config, strict, observer, recordings=len(gears or ()), package=package
+    )
     experimental = compiler_config.experimental_config
     from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     run = aot_autograd(
         fw_compiler=functools.partial(compiler.compile, phase="forward"),
         bw_compiler=functools.partial(compiler.compile, phase="backward"),
         inference_compiler=functools.partial(compiler.compile, phase="inference"),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=compiler.partition,
         decompositions=decompositions,
         keep_inference_input_mutations=bool(experimental.keep_inference_input_mutations),
     )(graph_module, example_inputs)
@@ -121,15 +146,12 @@ def _guarded(run, graph_module):
     return call
 
 
-def _named(graph_module, example_inputs, *, mode: str, **kwargs):
-    config = CompilerConfig()
-    config.mode = mode
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return get_npu_backend(compiler_config=config)(graph_module, example_inputs, **kwargs)
+# What `torch.compile(backend="npu")` and `backend="npugraph_ex"` find by entry points.
+def npu(graph_module, example_inputs, **kwargs):
+    return get_npu_backend()(graph_module, example_inputs, **kwargs)
 
 
-# What `torch.compile(backend="npu")` and `backend="npugraph_ex"` find by entry points. Not closures:
-# a model compiled with them can be saved.
-npu = functools.partial(_named, mode="max-autotune")
-npugraph_ex = functools.partial(_named, mode="npugraph_ex")
+def npugraph_ex(graph_module, example_inputs, **kwargs):
+    from npugraph_ex import get_npu_backend
+
+    return get_npu_backend()(graph_module, example_inputs, **kwargs)

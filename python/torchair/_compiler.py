@@ -4,6 +4,8 @@
 import contextlib
 import itertools
 import logging
+import os
+import sys
 import threading
 import time
 import weakref
@@ -38,13 +40,24 @@ def without_recording():
 
 
 class Compiler:
-    def __init__(self, config, strict: bool = False, observer=None, recordings: int = 0):
-        """`recordings`: so many sizes are foreseen, all of them are kept."""
+    def __init__(
+        self, config, strict: bool = False, observer=None, recordings: int = 0,
+        package: str = "torchair",
+    ):  # fmt: skip
+        """`recordings`: so many sizes are foreseen, all of them are kept. `package`: whose
+        register_replacement counts."""
         self.config = config
+        self._package = package
         self._recordings = recordings
         self._strict = strict
         self.mutates = False  # some graph writes an input
         self._observer = observer  # called with every graph: (module, phase, number)
+
+    @property
+    def patterns(self):
+        """The registered replacements; None while the program has registered none."""
+        loaded = sys.modules.get("torchair._patterns")  # it loads Inductor
+        return None if loaded is None else loaded.REGISTERED[self._package]
 
     def compile(self, module: torch.fx.GraphModule, example_inputs, *, phase: str):
         number, began = next(_numbers), time.perf_counter()
@@ -70,17 +83,27 @@ class Compiler:
         from torchair import _passes
 
         self._dump(module, "original", number)
-        module = _passes.run(module, example_inputs, self.config)
+        module = _passes.run(module, example_inputs, self.config, self.patterns)
         self._dump(module, "optimized", number)
         if debug.run_eagerly:
             return boxed(module)
         from torchair._lower import lower
 
+        if self.config.npugraphex_config.force_recapture:
+            return _unrecorded(lower(module))
         limit = max(debug.aclgraph.static_capture_size_limit.raw, self._recordings)
         run = _runner(lower(module), phase, limit)
         taken = (time.perf_counter() - began) * 1e6
         logger.log(EVENT, "graph %d (%s): compiled in %.0f us", number, phase, taken)
         return run
+
+    def partition(self, joint: torch.fx.GraphModule, inputs, **kwargs):
+        """Forward and backward of a joint graph, after the replacements for joint graphs."""
+        from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+        if self.patterns is not None and self.config.experimental_config.pattern_fusion_pass:
+            self.patterns.apply_to_joint(joint)
+        return min_cut_rematerialization_partition(joint, inputs, **kwargs)
 
     def _report(self, module, example_inputs) -> bool:
         """Writes the summary; True when the graph is to run eagerly after it."""
@@ -89,7 +112,8 @@ class Compiler:
         if self.config.mode.value != "max-autotune":
             logger.warning("fx_summary: only mode max-autotune writes a summary")
             return False
-        fx_summary.write(module, example_inputs)
+        folder = self.config.debug.fx_summary._path.value or ""
+        fx_summary.write(module, example_inputs, os.path.join(folder, fx_summary.file_name()))
         skips = bool(self.config.debug.fx_summary.skip_compile)
         if skips:
             logger.warning("fx_summary: skip_compile is on, the graph runs eagerly")
@@ -113,15 +137,17 @@ _WITHOUT_EFFECT = (
     "experimental_config.npu_fx_pass", "experimental_config.topology_sorting_strategy",
     "experimental_config.enable_ref_data", "experimental_config.enable_view_optimize",
     "experimental_config.tiling_schedule_optimize", "experimental_config.frozen_parameter",
+    "npugraphex_config.capture_error_mode",
+    "npugraphex_config.disable_static_kernel_compile_cache",
 )  # fmt: skip
-_named: set[str] = set()
+named: set[str] = set()  # options and names with a line in the log
 
 
 def _name_ignored(config) -> None:
     """A debug line, once, for each option that is set and means nothing here."""
     for name, _ in config.changed():
-        if name.startswith(_WITHOUT_EFFECT) and name not in _named:
-            _named.add(name)
+        if name.startswith(_WITHOUT_EFFECT) and name not in named:
+            named.add(name)
             logger.debug("option %s is accepted and has no effect on this engine", name)
 
 
@@ -132,6 +158,16 @@ def boxed(module):
         given = list(args)
         args.clear()
         return module(*given)
+
+    run._boxed_call = True
+    return run
+
+
+def _unrecorded(program):
+    """Every call runs the program anew: what a recording did wrong shows in the difference."""
+
+    def run(args: list):
+        return program.run(args)
 
     run._boxed_call = True
     return run

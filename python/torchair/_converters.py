@@ -35,10 +35,11 @@ class Converter:
         return self.function(*args, **kwargs)
 
 
-def register_fx_node_ge_converter(op):
-    """Decorates the converter of `op` (an overload like torch.ops.my.op.default)."""
+def register_fx_node_ge_converter(aten_op):
+    """Decorates the converter of `aten_op` (an overload like torch.ops.my.op.default)."""
     import torch
 
+    op = aten_op
     if (
         op is not None
         and not isinstance(op, (torch._ops.OpOverload, torch._ops.HigherOrderOperator))
@@ -106,20 +107,44 @@ def expand(module) -> int:
 def _replace(module, node, converter: Converter) -> None:
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils import _pytree as pytree
+
+    from torchair._results import refuse_others
+    from torchair.ge._ge_graph import TensorSpec, described, on_device
 
     inputs = list(node.all_input_nodes)
     fakes = [n.meta["val"] for n in inputs]
+    wanted = node.meta.get("val")
+    specs = pytree.tree_map_only(torch.Tensor, TensorSpec, wanted)
+    tensors = [t for t in pytree.tree_leaves((wanted, fakes)) if isinstance(t, torch.Tensor)]
 
     def body(*values):
-        known = dict(zip(inputs, values))
+        known = {n: described(value, i) for i, (n, value) in enumerate(zip(inputs, values))}
         look = known.__getitem__
         args = torch.fx.map_arg(node.args, look)
         kwargs = torch.fx.map_arg(node.kwargs, look)
-        return converter(*args, meta_outputs=node.meta.get("val"), **kwargs)
+        with on_device(tensors[0].device if tensors else torch.device("npu")):
+            results = converter(*args, meta_outputs=specs, **kwargs)
+        refuse_others(f"the converter of {node.target}", results, wanted)
+        return results
 
     traced = make_fx(body)(*fakes)
+    for constant in [n for n in traced.graph.nodes if n.op == "get_attr"]:
+        name = f"_{node.name}_{constant.target}"
+        setattr(module, name, getattr(traced, constant.target))
+        constant.target = name
     with module.graph.inserting_before(node):
         places = [n for n in traced.graph.nodes if n.op == "placeholder"]
         result = module.graph.graph_copy(traced.graph, dict(zip(places, inputs)))
-    node.replace_all_uses_with(result)
+    if not isinstance(result, torch.fx.Node):
+        _unpack(node, result)
+    else:
+        node.replace_all_uses_with(result)
     module.graph.erase_node(node)
+
+
+def _unpack(node, results) -> None:
+    """Several results: the nodes that take one of them apart give way."""
+    for reader in list(node.users):
+        reader.replace_all_uses_with(results[reader.args[1]])
+        node.graph.erase_node(reader)

@@ -3,13 +3,16 @@
 
 import collections
 import functools
+import os
 import time
 from dataclasses import asdict, dataclass, field
 
 import torch
+from torch.utils import _pytree as pytree
 
 from torchair import _verdicts
-from torchair._report_text import as_csv, as_html, as_json, as_markdown
+from torchair._report_html import as_html
+from torchair._report_text import as_csv, as_json, as_markdown
 
 SCHEMA = 1
 
@@ -29,6 +32,7 @@ class Call:
     outputs: str
     count: int = 1
     seconds: float = 0.0
+    dtypes: str = ""  # "refused: float64", "unknown: int8": verdicts of the profile
 
 
 @dataclass
@@ -62,6 +66,16 @@ class Report:
     def unsupported(self) -> list[Call]:
         return [c for c in self.calls if c.status not in INSIDE]
 
+    def dtype_gaps(self) -> list[tuple[str, str, int, str]]:
+        """(operator, "refused: float64", calls, location): the refused ones first."""
+        seen: dict[tuple[str, str], list] = {}
+        for call in self.calls:
+            if call.dtypes:
+                row = seen.setdefault((call.target, call.dtypes), [0, call.location])
+                row[0] += 1
+        rows = [(name, dtypes, calls, place) for (name, dtypes), (calls, place) in seen.items()]
+        return sorted(rows, key=lambda row: (not row[1].startswith("refused"), -row[2], row[0]))
+
     def fix_next(self) -> list[tuple[str, int, float]]:
         """(operator, calls, seconds) outside of graphs: most time first, then most calls."""
         seen: dict[str, list] = collections.defaultdict(lambda: [0, 0.0])
@@ -94,6 +108,10 @@ class Report:
                     "repro": self.repros.get(name, ""),
                 }
                 for name, calls, seconds in self.fix_next()
+            ],
+            "dtypes": [
+                {"target": name, "dtypes": dtypes, "calls": calls, "location": place}
+                for name, dtypes, calls, place in self.dtype_gaps()
             ],
             "breaks": [asdict(b) for b in self.breaks],
             "calls": [asdict(c) for c in self.calls],
@@ -144,9 +162,10 @@ def report_of(graphs, breaks) -> Report:
     report = Report(_verdicts.profile() or "none", len(graphs), breaks=breaks)
     for number, (module, phase) in enumerate(graphs):
         report.calls += _calls(module, phase, number)
+    nodes = {str(n.target): n for module, _ in graphs for n in module.graph.nodes}
     for call in report.unsupported():
         if call.target not in report.fixes:
-            report.fixes[call.target] = _fix(call.target)
+            report.fixes[call.target] = _fix(nodes[call.target])
             report.repros[call.target] = _repro(call)
     return report
 
@@ -158,6 +177,7 @@ def _run(model, watched, args, kwargs) -> list[Break]:
     torch._dynamo.reset()
     counters = torch._dynamo.utils.counters
     counters.clear()
+    torch._dynamo.utils.graph_break_reasons.clear()
     try:
         with aot.patch(force_non_lazy_backward_lowering=True):
             torch.compile(model, backend=watched)(*args, **kwargs)
@@ -167,8 +187,20 @@ def _run(model, watched, args, kwargs) -> list[Break]:
 
 
 def breaks_seen() -> list[Break]:
-    """The graph breaks that Dynamo has counted in this process."""
-    return [_break(text) for text in torch._dynamo.utils.counters["graph_break"]]
+    """The graph breaks of this process, each with its line, as torch._dynamo.explain lists them.
+
+    Dynamo counts some more, where it compiled nothing before the break.
+    """
+    utils = torch._dynamo.utils
+    seen = {}
+    for why in utils.graph_break_reasons:
+        frame = why.user_stack[-1] if why.user_stack else None
+        place = f"{os.path.basename(frame.filename)}:{frame.lineno}" if frame else ""
+        found = Break(_break(why.reason).reason, place)
+        seen[found.reason, found.location] = found
+    told = {found.reason for found in seen.values()}
+    counted = [_break(text) for text in utils.counters["graph_break"]]
+    return [*seen.values(), *(b for b in counted if b.reason not in told)]
 
 
 def _break(text: str) -> Break:
@@ -198,9 +230,20 @@ def _calls(module: torch.fx.GraphModule, phase: str, number: int) -> list[Call]:
                 inputs=arguments_printed(node),
                 outputs=printed(node.meta.get("val")),
                 seconds=_measured(node),
+                dtypes=_dtypes(node),
             )
         )
     return made
+
+
+def _dtypes(node) -> str:
+    """As eager mode judges them; the tables are about its operators."""
+    from torch_npu import _dtype_verdicts
+
+    if not isinstance(node.target, torch._ops.OpOverload) or not _verdicts.profile():
+        return ""
+    gaps = _dtype_verdicts.gaps(node.target.name(), _dtype_verdicts.input_dtypes([node]))
+    return "; ".join(f"{what}: {', '.join(names)}" for what, names in gaps.items() if names)
 
 
 def _module_path(node) -> str:
@@ -251,17 +294,43 @@ def _measured(node) -> float:
     return _times[key]
 
 
-def _fix(target: str) -> str:
-    """A decomposition of PyTorch's that is supported throughout, or a way of one's own."""
-    from torch._decomp import decomposition_table
-
-    op = next((o for o in decomposition_table if str(o) == target), None)
-    if op is not None:
+def _fix(node) -> str:
+    """A decomposition of PyTorch's that was tried and is taken throughout, or a way of one's own."""
+    if _decomposition_helps(node):
         return (
-            f"pass custom_decompositions=torch._decomp.get_decompositions([torch.ops.{target}]) "
-            "to get_npu_backend"
+            "pass custom_decompositions=torch._decomp.get_decompositions("
+            f"[torch.ops.{node.target}]) to get_npu_backend"
         )
-    return f"write a converter: @torchair.register_fx_node_ge_converter(torch.ops.{target})"
+    return f"write a converter: @torchair.register_fx_node_ge_converter(torch.ops.{node.target})"
+
+
+def _decomposition_helps(node) -> bool:
+    """Whether the call, decomposed, consists of calls that go into graphs."""
+    from torch._decomp import decomposition_table
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from torchair.fx_summary import values_of
+
+    decomposition = decomposition_table.get(node.target)
+    if decomposition is None:
+        return False
+    flat, tree = pytree.tree_flatten((values_of(tuple(node.args)), values_of(dict(node.kwargs))))
+    places = [i for i, value in enumerate(flat) if isinstance(value, torch.Tensor)]
+
+    def call(*tensors):
+        given = list(flat)
+        for i, tensor in zip(places, tensors):
+            given[i] = tensor
+        args, kwargs = pytree.tree_unflatten(given, tree)
+        return decomposition(*args, **kwargs)
+
+    try:
+        traced = make_fx(call)(*[flat[i] for i in places])
+        made = [n for n in traced.graph.nodes if n.op == "call_function"]
+        statuses = {_verdicts.ENGLISH[_verdicts.of_call(n).status] for n in made}
+    except Exception:  # it was tried, and does not work
+        return False
+    return statuses <= INSIDE
 
 
 def _repro(call: Call) -> str:

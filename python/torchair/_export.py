@@ -3,7 +3,9 @@
 
 import contextlib
 import json
+import math
 import os
+import stat
 
 import torch
 
@@ -93,48 +95,73 @@ def _write(path: str, content: bytes) -> None:
 
 
 def load(path):
-    """The exported model as a function of its arguments, compiled by this backend."""
-    from torchair import _graph_json, _trace
+    """The exported model as a function of its arguments, compiled by this backend. The file may be
+    anyone's: BadFile where it is not an export, and nothing that it names is run or opened."""
+    from torchair import _trace
     from torchair._compiler import Compiler
+    from torchair._file_rules import BadFile
     from torchair.configs.compiler_config import CompilerConfig
 
-    with open(path, encoding="utf-8") as file:
-        try:
+    try:
+        with open(path, encoding="utf-8") as file:
             data = json.load(file)
-        except ValueError as error:
-            raise _graph_json.BadFile(f"{path}: {error}") from None
-    weights = data.pop("weights", None)
-    made = _trace.from_json(data)
-    owner = _read_weights(os.path.join(os.path.dirname(path), weights["file"]), weights, made)
+        weights = data.pop("weights")
+        made = _trace.from_json(data)
+        owner = _read_weights(os.path.dirname(os.path.abspath(path)), weights, made)
+    except BadFile as error:
+        raise BadFile(f"{path}: {error}") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        why = str(error).splitlines()[:1]
+        raise BadFile(f"{path}: {type(error).__name__}: {''.join(why)}") from None
     bound = _trace.Bound(
         made, owner, lambda g, x: Compiler(CompilerConfig()).compile(g, x, phase="inference")
     )
     return lambda *args, **kwargs: bound(args, kwargs)
 
 
-def _read_weights(path: str, weights: dict, made) -> torch.nn.Module:
-    from torchair import _graph_json
+def _read_weights(folder: str, weights: dict, made) -> torch.nn.Module:
+    from torchair import _file_rules
 
-    with open(path, "rb") as file:
-        raw = file.read()
+    raw = _weight_bytes(folder, weights["file"])
     owner = torch.nn.Module()
     for known in made.inputs:
         if known.name is None:
             continue
         offset, size = weights["index"][known.name]
-        dtype = getattr(torch, known.dtype.removeprefix("torch."))
-        if offset + size > len(raw) or any(not isinstance(s, int) for s in known.shape):
-            raise _graph_json.BadFile(f"{path}: too short for {known.name}")
+        dtype = _file_rules.dtype(known.dtype)
+        if any(type(n) is not int or n < 0 for n in (offset, size, *known.shape)):
+            raise _file_rules.BadFile(f"the place of {known.name} in {weights['file']}")
+        if size != math.prod(known.shape) * dtype.itemsize:
+            raise _file_rules.BadFile(f"{known.name} has {size} bytes for sizes {known.shape}")
+        if offset + size > len(raw):
+            raise _file_rules.BadFile(f"{weights['file']} is too short for {known.name}")
         part = bytearray(raw[offset : offset + size])
         value = torch.frombuffer(part, dtype=dtype) if size else torch.empty(0, dtype=dtype)
         _set(owner, known.name, value.reshape(known.shape).to(known.device))
     return owner
 
 
+def _weight_bytes(folder: str, name) -> bytes:
+    """Of a regular file of that name in the folder of the JSON file, and nowhere else."""
+    from torchair._file_rules import BadFile
+
+    plain = isinstance(name, str) and name.isprintable() and os.path.basename(name) == name
+    if not plain or name in ("", ".", ".."):
+        raise BadFile(f"weights: {name!r} is no plain file name")
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with open(os.open(os.path.join(folder, name), flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise BadFile(f"weights: {name} is no regular file")
+            return file.read()
+    except OSError as error:
+        raise BadFile(f"weights: {name}: {error.strerror}") from None
+
+
 def _set(owner: torch.nn.Module, name: str, value) -> None:
     *path, last = name.split(".")
     for part in path:
-        if not hasattr(owner, part):
+        if part not in owner._modules:
             owner.add_module(part, torch.nn.Module())
-        owner = getattr(owner, part)
+        owner = owner._modules[part]
     owner.register_buffer(last, value, persistent=False)

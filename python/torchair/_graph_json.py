@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graphs of ATen operators as JSON text and back. Reading runs no code of the file: operators and
-functions are looked up by name, among those a graph may call.
+functions are looked up by name, among those a graph may call (_file_rules.py).
 """
 
 import base64
@@ -11,6 +11,10 @@ import operator
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from torchair import _file_rules
+from torchair._file_rules import BadFile, NotWritable
+
+__all__ = ["BadFile", "NotWritable", "read", "write"]
 VERSION = 1
 # Python functions that arithmetic on sizes is made of.
 _FUNCTIONS = {
@@ -25,19 +29,16 @@ _FUNCTIONS = {
     if hasattr(module, name)
 }
 _NAMES = {function: name for name, function in _FUNCTIONS.items()}
+# kind -> {name: value} of the values that have a name in torch.
 _TORCH = {
-    "dtype": torch.dtype,
-    "layout": torch.layout,
-    "memory_format": torch.memory_format,
+    kind: {str(v).removeprefix("torch."): v for v in vars(torch).values() if type(v) is type_}
+    for kind, type_ in {
+        "dtype": torch.dtype,
+        "layout": torch.layout,
+        "memory_format": torch.memory_format,
+    }.items()
 }
-
-
-class NotWritable(ValueError):
-    """The graph holds something that has no form in the file."""
-
-
-class BadFile(ValueError):
-    """The text is not such a graph."""
+_KINDS = {type(next(iter(values.values()))): kind for kind, values in _TORCH.items()}
 
 
 def write(module: GraphModule) -> dict:
@@ -68,10 +69,14 @@ def read(data: dict) -> GraphModule:
             raise BadFile(f"graph version {data['version']!r}, this is {VERSION}")
         root = torch.nn.Module()
         for name, value in data["tensors"].items():
-            root.register_buffer(_name(name), _to_tensor(value), persistent=False)
+            root.register_buffer(_file_rules.name(name), _to_tensor(value), persistent=False)
         graph, known = Graph(), {}
         for row in data["nodes"]:
-            known[row["name"]] = _read_node(graph, row, known)
+            if row["name"] in known:
+                raise BadFile(f"two nodes are called {row['name']!r}")
+            known[row["name"]] = _read_node(graph, row, known, data["tensors"])
+        if [row["op"] for row in data["nodes"]].count("output") != 1 or row["op"] != "output":
+            raise BadFile("a graph has one output, at its end")
         graph.lint()
         return GraphModule(root, graph)
     except BadFile:
@@ -80,27 +85,28 @@ def read(data: dict) -> GraphModule:
         raise BadFile(f"{type(error).__name__}: {error}") from None
 
 
-def _read_node(graph: Graph, row: dict, known: dict) -> Node:
+def _read_node(graph: Graph, row: dict, known: dict, tensors: dict) -> Node:
     args = _decode(row["args"], known)
     kwargs = _decode(row.get("kwargs", {}), known)
     if not isinstance(args, tuple) or not isinstance(kwargs, dict):
         raise BadFile(f"arguments of {row['name']!r}")
     op = row["op"]
     if op == "output":
-        return graph.output(args[0])
+        (results,) = args
+        return graph.output(results)
     if op == "placeholder":
-        return graph.placeholder(_name(row["target"]))
+        return graph.placeholder(_file_rules.name(row["target"]))
     if op == "get_attr":
-        return graph.create_node("get_attr", _name(row["target"]))
+        if row["target"] not in tensors:
+            raise BadFile(f"the graph holds no {row['target']!r}")
+        return graph.create_node("get_attr", row["target"])
     if op == "call_function":
-        return graph.create_node(op, _target(row["target"]), args, kwargs, name=_name(row["name"]))
+        target, name = _target(row["target"]), _file_rules.name(row["name"])
+        # The graph becomes Python source, with these words as they are.
+        kwargs = {_file_rules.name(key): value for key, value in kwargs.items()}
+        _file_rules.check_arguments(target, args, kwargs)
+        return graph.create_node(op, target, args, kwargs, name=name)
     raise BadFile(f"node {row['name']!r} is a {op!r}")
-
-
-def _name(text) -> str:
-    if not isinstance(text, str) or not text.isidentifier():
-        raise BadFile(f"{text!r} is no name")
-    return text
 
 
 def _attribute(module, target: str):
@@ -118,17 +124,9 @@ def _target_text(target) -> str:
     raise NotWritable(f"{target} is no operator")
 
 
-def _target(text: str):
-    if text in _FUNCTIONS:
-        return _FUNCTIONS[text]
-    space, _, rest = text.partition("::")
-    name, _, overload = rest.rpartition(".")
-    if not all(part.isidentifier() for part in (space, name, overload)):
-        raise BadFile(f"{text!r} is no operator")
-    try:
-        return getattr(getattr(getattr(torch.ops, space), name), overload)
-    except AttributeError:
-        raise BadFile(f"there is no operator {text!r} here") from None
+def _target(text):
+    found = _FUNCTIONS.get(text) if isinstance(text, str) else None
+    return found if found is not None else _file_rules.operator(text)
 
 
 # Values: JSON's own as they are, everything else as {kind: content}.
@@ -155,9 +153,8 @@ def _encode(value):
         return {"slice": [_encode(v) for v in (value.start, value.stop, value.step)]}
     if isinstance(value, torch.device):
         return {"device": str(value)}
-    for kind, type_ in _TORCH.items():
-        if isinstance(value, type_):
-            return {kind: str(value).removeprefix("torch.")}
+    if type(value) in _KINDS:
+        return {_KINDS[type(value)]: str(value).removeprefix("torch.")}
     raise NotWritable(f"an argument is a {type(value).__name__}")
 
 
@@ -182,10 +179,8 @@ def _decode(value, known: dict):
         return complex(*(_decode(v, known) for v in content))
     if kind == "device":
         return torch.device(content)
-    if kind in _TORCH:
-        found = getattr(torch, content, None)
-        if isinstance(found, _TORCH[kind]):
-            return found
+    if kind in _TORCH and content in _TORCH[kind]:
+        return _TORCH[kind][content]
     raise BadFile(f"a value of kind {kind!r}")
 
 
@@ -201,9 +196,7 @@ def _tensor(value: torch.Tensor) -> dict:
 
 
 def _to_tensor(data: dict) -> torch.Tensor:
-    dtype = getattr(torch, data["dtype"])
-    if not isinstance(dtype, torch.dtype):
-        raise BadFile(f"{data['dtype']!r} is no dtype")
+    dtype = _file_rules.dtype(data["dtype"])
     raw = bytearray(base64.b64decode(data["bytes"], validate=True))
     shape = [int(n) for n in data["shape"]]
     if min(shape, default=0) < 0 or len(raw) != math.prod(shape) * dtype.itemsize:

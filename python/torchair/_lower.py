@@ -21,7 +21,7 @@ class _Lowering:
     def __init__(self, module: GraphModule):
         from torch_npu import _C
 
-        self.program = _C._GraphProgram()
+        self.program = _C._TracedGraph()
         self._module = module
         self._places: dict[Node, object] = {}
         self._islands: set[Node] = set()

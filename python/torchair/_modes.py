@@ -29,6 +29,15 @@ OPTIONS = {
     "dump_tensor_data": ("dump_config.enable_dump", False),
     "data_dump_stage": ("dump_config.data_dump_stage", False),
     "data_dump_dir": ("dump_config.dump_path", False),
+    "deadlock_check": ("debug.deadlock_check", False),
+    "capture_error_mode": ("npugraphex_config.capture_error_mode", False),
+    "force_recapture": ("npugraphex_config.force_recapture", False),
+    "disable_static_kernel_compile_cache": (
+        "npugraphex_config.disable_static_kernel_compile_cache", False),
+    "_vllm_aclnn_static_kernel_sym_index": (
+        "experimental_config.aclgraph._aclnn_static_shape_kernel_sym_index", False),
+    "_vllm_aclnn_static_kernel_sym_range": (
+        "experimental_config.aclgraph._aclnn_static_shape_kernel_sym_value_range", False),
 }  # fmt: skip
 
 # Set options that a mode does nothing with are listed in one warning.
@@ -77,6 +86,19 @@ def leaf(config, name: str):
     for part in groups:
         config = getattr(config, part)
     return config, last
+
+
+def own_option(name: str):
+    """The option of torch.compile(options=) called `name`, apart from the tree and with its default."""
+    from torchair.configs.compiler_config import CompilerConfig
+
+    target, opposite = OPTIONS[name]
+    group, last = leaf(CompilerConfig(), target)
+    option = getattr(group, last)
+    if opposite:
+        option.default = not option.default
+        option.reset()
+    return option
 
 
 def with_options(config, options: dict):

@@ -11,17 +11,22 @@ from torch.utils._pytree import tree_leaves
 from torchair import _converters
 
 
-def run(module: torch.fx.GraphModule, example_inputs, config) -> torch.fx.GraphModule:
+def run(
+    module: torch.fx.GraphModule, example_inputs, config, patterns=None
+) -> torch.fx.GraphModule:
+    """`patterns`: the replacements that programs registered (_patterns.Patterns)."""
     before, after = config.post_grad_custom_pre_pass.raw, config.post_grad_custom_post_pass.raw
     # Its Python is written when somebody calls or reads it: programs are made from the graph.
     made = _LazyGraphModule(module, copy.deepcopy(module.graph))
     made.meta = copy.copy(module.meta)
     if before is not None:
         before(made, example_inputs, config)
-    _converters.expand(made)
-    remove_dead(made)
-    if config.experimental_config.remove_noop_ops:
-        remove_noops(made)
+    _clean(made, config)
+    # Before converters: a pattern may hold an operator that has one.
+    if patterns is not None and config.experimental_config.pattern_fusion_pass:
+        patterns.apply(made)
+    if _converters.expand(made):
+        _clean(made, config)
     if not config.debug.aclgraph.disable_reinplace_input_mutated_ops_pass:
         reinplace(made)
     if after is not None:
@@ -29,6 +34,12 @@ def run(module: torch.fx.GraphModule, example_inputs, config) -> torch.fx.GraphM
     made.graph.lint()
     made.recompile()
     return made
+
+
+def _clean(module, config) -> None:
+    remove_dead(module)
+    if config.experimental_config.remove_noop_ops:
+        remove_noops(module)
 
 
 def remove_dead(module) -> int:

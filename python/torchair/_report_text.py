@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as JSON, CSV, Markdown and one HTML file, in English and Chinese."""
+"""A report as JSON, CSV and Markdown, in English and Chinese."""
 
 import csv
-import html
 import io
 import json
 
@@ -13,6 +12,7 @@ _WORDS = {
         "seconds": "seconds", "fix": "fix", "breaks": "Graph breaks", "reason": "reason",
         "location": "location", "all": "All calls", "status": "status", "module": "module",
         "phase": "phase", "none": "Nothing is outside of the graphs.",
+        "dtypes": "Dtypes that the chip refuses, or that are unknown", "dtype": "dtype",
     },
     "zh": {
         "title": "图模式报告", "coverage": "覆盖率", "calls": "调用次数", "time": "时间",
@@ -20,18 +20,28 @@ _WORDS = {
         "seconds": "秒", "fix": "办法", "breaks": "断图", "reason": "原因",
         "location": "位置", "all": "全部调用", "status": "状态", "module": "模块",
         "phase": "阶段", "none": "没有图外的算子。",
+        "dtypes": "芯片拒绝的或未知的 dtype", "dtype": "dtype",
     },
 }  # fmt: skip
 _COLUMNS = (
     "target", "status", "reason", "graph", "phase", "module", "location", "inputs", "outputs",
-    "seconds",
+    "seconds", "dtypes",
 )  # fmt: skip
 
 
-def _words(language: str) -> dict[str, str]:
+def checked_language(language: str) -> str:
     if language not in _WORDS:
         raise ValueError(f"report: language is one of {list(_WORDS)}, but got {language!r}")
-    return _WORDS[language]
+    return language
+
+
+def _words(language: str) -> dict[str, str]:
+    return _WORDS[checked_language(language)]
+
+
+def short(location: str) -> str:
+    """`train.py:12 in forward` of `/home/me/train.py:12 in forward`: the folder says least."""
+    return location.rpartition("/")[2]
 
 
 def as_json(report) -> str:
@@ -54,6 +64,8 @@ def _tables(report, language: str):
         for name, calls, seconds in report.fix_next()
     ]
     yield w["next"], (w["operator"], w["calls"], w["seconds"], w["fix"]), fixes
+    columns = (w["operator"], w["dtype"], w["calls"], w["location"])
+    yield w["dtypes"], columns, report.dtype_gaps()
     breaks = [(b.reason, b.location) for b in report.breaks]
     yield w["breaks"], (w["reason"], w["location"]), breaks
     calls = [(c.target, c.status, c.reason, c.phase, c.module, c.location) for c in report.calls]
@@ -85,34 +97,3 @@ def as_markdown(report, language: str = "en") -> str:
 
 def _row(cells) -> str:
     return "| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |"
-
-
-_STYLE = (
-    "body{font:14px/1.5 system-ui,sans-serif;margin:2em;color:#222}table{border-collapse:collapse}"
-    "td,th{border:1px solid #ccc;padding:2px 8px;text-align:left;vertical-align:top}"
-    "th{background:#f3f3f3}"
-)
-
-
-def as_html(report, language: str = "en") -> str:
-    """One file that loads nothing and runs nothing."""
-    w = _words(language)
-    cell = lambda tag, text: f"<{tag}>{html.escape(str(text))}</{tag}>"  # noqa: E731
-    parts = [cell("h1", w["title"]), "<ul>"]
-    parts += [cell("li", line) for line in _head(report, language)] + ["</ul>"]
-    if not report.unsupported():
-        parts.append(cell("p", w["none"]))
-    for heading, columns, rows in _tables(report, language):
-        if rows:
-            parts += [cell("h2", heading), "<table><tr>", *(cell("th", c) for c in columns)]
-            parts += ["</tr>"]
-            parts += ["<tr>" + "".join(cell("td", c) for c in row) + "</tr>" for row in rows]
-            parts += ["</table>"]
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return (
-        f'<!doctype html>\n<html lang="{language}"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>{w['title']}</title><style>{_STYLE}</style></head>\n<body>"
-        + "\n".join(parts)
-        + "</body></html>\n"
-    )

@@ -11,14 +11,18 @@ from dataclasses import dataclass
 import torch
 from torch.utils import _pytree as pytree
 
-from torchair import _graph_json
-from torchair._graph_json import BadFile, NotWritable
+from torchair import _file_rules, _graph_json, _trace_outputs
+from torchair._file_rules import BadFile, NotWritable
 
 FORMAT, VERSION = "torchair-graph", 1
 
 
 class Mismatch(ValueError):
     """A call does not fit the trace; says in what."""
+
+
+class SharedMemory(ValueError):
+    """An input that the graph writes shares memory with another one; says which."""
 
 
 @dataclass
@@ -43,6 +47,11 @@ class Trace:
     ranges: dict  # symbol -> [least, most]
 
     def to_json(self) -> dict:
+        try:
+            for spec in (self.in_spec, self.out_spec):
+                _file_rules.check_tree(spec)
+        except BadFile as why:
+            raise NotWritable(f"the arguments or results hold {why}") from None
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -59,15 +68,62 @@ def from_json(data) -> Trace:
             raise BadFile(f"format {data['format']!r} {data['version']!r}")
         if data["torch"] != torch.__version__:
             raise BadFile(f"written with torch {data['torch']}, this is {torch.__version__}")
-        return Trace(
+        made = Trace(
             _graph_json.read(data["graph"]),
             [Input(**row) for row in data["inputs"]],
             **{k: data[k] for k in ("in_spec", "out_spec", "leaves", "results", "ranges")},
         )
+        _check_form(made)
+        return made
     except BadFile:
         raise
     except Exception as error:
         raise BadFile(f"{type(error).__name__}: {error}") from None
+
+
+def _check_form(made: Trace) -> None:
+    """BadFile unless every call and result of the graph has its place."""
+    nodes = list(made.module.graph.nodes)
+    if sum(n.op == "placeholder" for n in nodes) != len(made.inputs):
+        raise BadFile("the graph has other inputs")
+    found = nodes[-1].args[0]
+    listed = isinstance(found, list) and all(isinstance(n, torch.fx.Node) for n in found)
+    _require(listed, "results")
+    _require(len(made.leaves) == _file_rules.check_tree(made.in_spec), "arguments")
+    _require(len(made.results) == _file_rules.check_tree(made.out_spec), "results")
+    for known in made.inputs:
+        _check_input(known)
+    callers = [i for i, known in enumerate(made.inputs) if known.name is None]
+    given = [row["input"] for row in made.leaves if "input" in row]
+    _require(all(map(_is_count, given)) and sorted(given) == callers, "arguments")
+    counts = {"input": len(made.inputs), "result": len(found)}
+    for row in (*made.leaves, *made.results):
+        ((kind, value),) = row.items()
+        constant = value is None or isinstance(value, (bool, int, float, str))
+        _require(constant if kind == "value" else _is_count(value, counts[kind]), "values")
+    for symbol, (least, most) in made.ranges.items():
+        plain = symbol.isidentifier() and _is_count(least)
+        _require(plain and (most is None or _is_count(most)), "ranges")
+
+
+def _require(fits: bool, what: str) -> None:
+    if not fits:
+        raise BadFile(f"the {what} have another form")
+
+
+def _is_count(value, limit: int = 2**63) -> bool:
+    return type(value) is int and 0 <= value < limit
+
+
+def _check_input(known: Input) -> None:
+    _file_rules.dtype(known.dtype)
+    torch.device(known.device)
+    _require(known.name is None or isinstance(known.name, str), "parameters")
+    sizes = all(_is_count(s) or (isinstance(s, str) and s.isidentifier()) for s in known.shape)
+    strides = known.stride is None or (
+        len(known.stride) == len(known.shape) and all(map(_is_count, known.stride))
+    )
+    _require(type(known.shape) is list and sizes and strides, "sizes")
 
 
 class _Call(torch.nn.Module):
@@ -82,8 +138,46 @@ class _Call(torch.nn.Module):
         return self._function(*args, **kwargs)
 
 
-def trace(owner: torch.nn.Module, function, args: tuple, kwargs: dict, dynamic: bool) -> Trace:
-    """`function(*args, **kwargs)` as a graph; parameters and buffers are `owner`'s."""
+def apart(values, others=()):
+    """The arguments of a call, with tensors of their own where two share memory, or one with
+    `others`: a trace is made for tensors that share none, and reads no value."""
+    flat, spec = pytree.tree_flatten(values)
+    taken = [t for t in others if isinstance(t, torch.Tensor)]
+    for i, value in enumerate(flat):
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            continue
+        if any(_overlap(value, other) for other in taken):
+            strides = value.stride()
+            flat[i] = torch.empty_strided(
+                value.shape, strides, dtype=value.dtype, device=value.device
+            )
+        else:
+            taken.append(value)
+    return pytree.tree_unflatten(flat, spec)
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """By addresses: two storages may be of one memory. Empty tensors share nothing."""
+    if a.layout != torch.strided or b.layout != torch.strided or a.device != b.device:
+        return False
+    (begin, end), (other_begin, other_end) = _span(a), _span(b)
+    return begin < other_end and other_begin < end
+
+
+def _span(t: torch.Tensor) -> tuple[int, int]:
+    begin = t.data_ptr()
+    if not t.numel():
+        return begin, begin
+    last = sum((size - 1) * step for size, step in zip(t.shape, t.stride()))
+    return begin, begin + (last + 1) * t.element_size()
+
+
+def trace(
+    owner: torch.nn.Module, function, args: tuple, kwargs: dict, dynamic: bool,
+    decompositions=None, held=(),
+) -> Trace:  # fmt: skip
+    """`function(*args, **kwargs)` as a graph; parameters and buffers are `owner`'s. Tensors that are
+    `held` are inputs called #0, #1 and so on."""
     call = _Call(owner, function)
     shapes = None
     if dynamic:
@@ -97,19 +191,19 @@ def trace(owner: torch.nn.Module, function, args: tuple, kwargs: dict, dynamic: 
         )
     with torch.no_grad():
         program = torch.export.export(call, (args, kwargs), dynamic_shapes=shapes, strict=False)
-        program = program.run_decompositions({})
-    return _read(program, args, kwargs)
+        program = program.run_decompositions(decompositions or {})
+    return _read(program, args, kwargs, held)
 
 
-def _read(program, args, kwargs) -> Trace:
+def _read(program, args, kwargs, held) -> Trace:
     module = program.graph_module
     for node in list(module.graph.nodes):
         if node.op == "call_module" and not node.users:  # checks of sizes, made again by check()
             module.graph.erase_node(node)
     signature = program.graph_signature
-    inputs, places = _inputs(program, signature)
+    inputs, places = _inputs(program, signature, held)
     leaves = _leaves(signature, places, pytree.tree_leaves((args, kwargs)))
-    results = _write_in_place(module, signature, places)
+    results = _trace_outputs.write_in_place(module, signature, places)
     for node in [n for n in module.graph.nodes if n.op == "placeholder" and n.name not in places]:
         module.graph.erase_node(node)
     module.graph.lint()
@@ -117,15 +211,22 @@ def _read(program, args, kwargs) -> Trace:
     return Trace(
         module,
         inputs,
-        pytree.treespec_dumps(pytree.tree_structure((args, kwargs))),
-        pytree.treespec_dumps(program.call_spec.out_spec),
+        _tree_text(pytree.tree_structure((args, kwargs))),
+        _tree_text(program.call_spec.out_spec),
         leaves,
         results,
         _ranges(program, inputs),
     )
 
 
-def _inputs(program, signature):
+def _tree_text(spec) -> str:
+    text = pytree.treespec_dumps(spec)
+    if pytree.treespec_loads(text) != spec:
+        raise NotWritable("a container among the arguments or results has no form in a file")
+    return text
+
+
+def _inputs(program, signature, held):
     """(inputs, {placeholder: place}). Tensors written in the code become the graph's own; those
     that are attributes of the module are read from it at every call."""
     from torch.export.graph_signature import InputKind, TensorArgument
@@ -135,7 +236,11 @@ def _inputs(program, signature):
     for spec in signature.input_specs:
         node = nodes[spec.arg.name]
         literal = spec.kind in (InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ, InputKind.TOKEN)
-        if literal and not str(spec.target).startswith("owner."):
+        number = _number_of(program.constants.get(spec.target), held) if literal else None
+        if number is not None:
+            places[node.name] = len(inputs)
+            inputs.append(_described(f"#{number}", node.meta["val"]))
+        elif literal and not str(spec.target).startswith("owner."):
             _constant(program, node, spec)
         elif isinstance(spec.arg, TensorArgument):
             of_caller = spec.kind is InputKind.USER_INPUT
@@ -145,6 +250,24 @@ def _inputs(program, signature):
         elif node.users:
             raise NotWritable(f"argument {node.name} is no tensor and is read by the graph")
     return inputs, places
+
+
+def _number_of(value, held: list) -> int | None:
+    """Its number among the held tensors: torch.export keeps views of constants."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    return next((i for i, tensor in enumerate(held) if _is_same(tensor, value)), None)
+
+
+def _is_same(one, other: torch.Tensor) -> bool:
+    if one is other or not isinstance(one, torch.Tensor):
+        return one is other
+    strided = one.layout == other.layout == torch.strided
+    alike = (one.dtype, one.device, one.shape) == (other.dtype, other.device, other.shape)
+    return (
+        strided and alike and one.stride() == other.stride()
+        and one.numel() > 0 and one.data_ptr() == other.data_ptr()
+    )  # fmt: skip
 
 
 def _constant(program, node, spec) -> None:
@@ -193,34 +316,6 @@ def _leaves(signature, places, given) -> list:
     return leaves
 
 
-def _write_in_place(module, signature, places) -> list:
-    """Results that only update an input become copy_ nodes. What the caller's results are."""
-    from torch.export.graph_signature import OutputKind
-
-    names = {s.target: s.arg.name for s in signature.input_specs if s.target is not None}
-    (output,) = (n for n in module.graph.nodes if n.op == "output")
-    nodes = {n.name: n for n in module.graph.nodes}
-    kept, results = [], []
-    for spec, value in zip(signature.output_specs, output.args[0], strict=True):
-        if spec.kind is OutputKind.USER_OUTPUT:
-            if not isinstance(value, torch.fx.Node):
-                results.append({"value": value})
-            elif value.op == "placeholder":
-                results.append({"input": places[value.name]})
-            else:
-                results.append({"result": len(kept)})
-                kept.append(value)
-            continue
-        if spec.kind not in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
-            raise NotWritable(f"a result is a {spec.kind.name}")
-        target = nodes[names.get(spec.target, spec.target)]
-        with module.graph.inserting_before(output):
-            copied = module.graph.call_function(torch.ops.aten.copy_.default, (target, value))
-        copied.meta = dict(target.meta)
-    output.args = (kept,)
-    return results
-
-
 def _ranges(program, inputs: list[Input]) -> dict:
     used = {s for i in inputs for s in i.shape if isinstance(s, str)}
     found = {}
@@ -234,17 +329,19 @@ def _ranges(program, inputs: list[Input]) -> dict:
 class Bound:
     """A trace with a module's parameters: called as the function it was made of."""
 
-    def __init__(self, made: Trace, owner: torch.nn.Module, compile_graph):
-        """`compile_graph(graph module, fake inputs)` gives what is called with a list."""
+    def __init__(self, made: Trace, owner: torch.nn.Module, compile_graph, held=()):
+        """`compile_graph(graph module, fake inputs)` gives what is called with a list. `held`: how
+        the held tensors are found at a call (inference/_key.py)."""
         self._trace = made
         self._in_spec = pytree.treespec_loads(made.in_spec)
         self._out_spec = pytree.treespec_loads(made.out_spec)
         self._named = [i.name for i in made.inputs if i.name is not None]
-        self._owner = owner
+        self._owner, self._held = owner, held
         self._compile = compile_graph
         self._run = None
+        self._written = _written(made.module)
         self._rows = [
-            (i, getattr(torch, i.dtype.removeprefix("torch."))) for i in made.inputs
+            (i, _file_rules.dtype(i.dtype)) for i in made.inputs
         ]  # fmt: skip
 
     def __call__(self, args: tuple, kwargs: dict):
@@ -255,7 +352,8 @@ class Bound:
         self._check(inputs)
         if self._run is None:
             self._run = self._compile(self._trace.module, _fakes(self._trace, inputs))
-        results = self._run(list(inputs))
+        with torch._C._DisableAutocast():  # what autocast does is part of the trace
+            results = self._run(list(inputs))
         leaves = [_picked(row, inputs, results) for row in self._trace.results]
         return pytree.tree_unflatten(leaves, self._out_spec)
 
@@ -268,8 +366,16 @@ class Bound:
                 raise Mismatch(f"an argument is {value!r}, was {row['value']!r}")
         for i, known in enumerate(self._trace.inputs):
             if known.name is not None:
-                inputs[i] = member(self._owner, known.name)
+                inputs[i] = self._tensor(known.name)
         return inputs
+
+    def _tensor(self, name: str):
+        if not name.startswith("#"):
+            return member(self._owner, name)
+        try:
+            return self._held[int(name[1:])].now(self._owner)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise Mismatch(f"a tensor that the method reads is gone ({error})") from None
 
     def _check(self, inputs: list) -> None:
         symbols: dict[str, int] = {}
@@ -283,12 +389,32 @@ class Bound:
                     f"{known.name or 'an argument'} has sizes {tuple(value.shape)} and strides "
                     f"{value.stride()}, expected {known.shape}"
                 )
+        for i in self._written:
+            for j, other in enumerate(inputs):
+                if i != j and _overlap(inputs[i], other):
+                    names = [self._trace.inputs[k].name or f"argument {k}" for k in (i, j)]
+                    raise SharedMemory(f"{names[0]} is written and shares memory with {names[1]}")
+
+
+def _written(module: torch.fx.GraphModule) -> list[int]:
+    """Inputs that the graph writes: by the copy_ nodes at its end."""
+    places = {n: i for i, n in enumerate(n for n in module.graph.nodes if n.op == "placeholder")}
+    targets = (n.args[0] for n in module.graph.nodes if n.target is torch.ops.aten.copy_.default)
+    return [places[target] for target in targets if target in places]
 
 
 def member(owner: torch.nn.Module, name: str):
-    """A parameter or buffer, also one that is not in the state dict."""
-    path, _, last = name.rpartition(".")
-    return getattr(owner.get_submodule(path), last)
+    """A parameter or buffer, or a tensor that is an attribute. The name may come out of a file:
+    it is looked up among what modules hold, and runs no property."""
+    *path, last = name.split(".")
+    for part in path:
+        owner = owner._modules.get(part)
+        if owner is None:
+            raise Mismatch(f"there is no {name}")
+    for held in (owner._parameters, owner._buffers, vars(owner)):
+        if last in held:
+            return held[last]
+    raise Mismatch(f"there is no {name}")
 
 
 def _picked(row: dict, inputs: list, results: list):
@@ -317,6 +443,7 @@ def _fits(value, known: Input, symbols: dict, ranges: dict) -> bool:
 
 def _fakes(made: Trace, inputs: list) -> list:
     """Fake inputs with symbols where the trace has them, and the graph's metadata made of them."""
+    from torch._dispatch.python import enable_python_dispatcher
     from torch._dynamo.source import ConstantSource
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import (
@@ -335,7 +462,8 @@ def _fakes(made: Trace, inputs: list) -> list:
         context = StatelessSymbolicContext(dynamic_sizes=dims)
         source = ConstantSource(f"input_{i}")
         fakes.append(mode.from_tensor(value.detach(), symbolic_context=context, source=source))
-    FakeTensorProp(made.module, mode).propagate_dont_convert_inputs(*fakes)
+    with enable_python_dispatcher():  # meta functions of programs get symbols
+        FakeTensorProp(made.module, mode).propagate_dont_convert_inputs(*fakes)
     return fakes
 
 

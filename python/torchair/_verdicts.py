@@ -97,8 +97,14 @@ def _listed(name: str) -> dict[str, str] | None:
 
     folder = Path(torch_npu.__file__).parent / "data" / "profiles" / "converters"
     file = folder / f"{Path(name).stem}.txt"
-    if not name or not file.is_file():
+    if not name:
         return None
+    if not file.is_file():
+        # One TorchAir serves all of Ascend's chips.
+        shipped = (folder.parent / f"{name}.txt").is_file() and name.startswith("ascend")
+        if not shipped:
+            return None
+        file = folder / "ascend910b.txt"
     lines = (line.split() for line in file.read_text(encoding="utf-8").splitlines())
     return {words[1]: _FAR[words[0]] for words in lines if words and words[0] in _FAR}
 
@@ -128,13 +134,13 @@ def _own(target) -> str:
         return UNKNOWN
     name = f"{target._schema.name}.{target._schema.overload_name}".removesuffix(".")
     has = functools.partial(torch._C._dispatch_has_kernel_for_dispatch_key, name)
-    on_cpu = _C._device_is_cpu()
+    twin = _C._twin()
     if is_users_python(target):
         return NOT_IMPLEMENTED if has("PrivateUse1") else NOT_REGISTERED
     if _probe.is_tried(target):
-        return SUPPORTED if on_cpu else _ASKED
+        return SUPPORTED if twin else _ASKED
     keys = ("PrivateUse1", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
-    return SUPPORTED if any(map(has, (*keys, *["CPU"] * on_cpu))) else NOT_REGISTERED
+    return SUPPORTED if any(map(has, (*keys, *[twin] * bool(twin)))) else NOT_REGISTERED
 
 
 def unsupported(module: torch.fx.GraphModule) -> dict[str, tuple[Verdict, int]]:

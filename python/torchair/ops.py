@@ -5,17 +5,41 @@ Work of a graph runs in the graph's order on one stream, so events and waits bet
 graph have nothing to do; they are checked and accepted.
 """
 
+import inspect
+
 import torch
 
+from torchair._accepted import note
+from torchair.scope import npu_wait_tensor  # noqa: F401  (TorchAir has it in both)
+
 _library = torch.library.Library("torchair", "DEF")
-_library.define("npu_print(str text, Tensor[] tensors, int summarize_size) -> ()")
+_library.define(
+    "npu_print(str text, Tensor[] tensors, int summarize_size, bool tensor_detail) -> ()"
+)
 
 
-def _print(text: str, tensors, summarize_size: int) -> None:
-    edge = 10**9 if summarize_size == -1 else summarize_size
-    with torch._tensor_str.printoptions(edgeitems=edge, threshold=2 * edge):
-        shown = [str(t.detach().cpu()) for t in tensors]
+def _print(text: str, tensors, summarize_size: int, tensor_detail: bool) -> None:
+    shown = [_shown(t.detach().cpu(), summarize_size, tensor_detail) for t in tensors]
     print(text.format(*shown), flush=True)
+
+
+def _shown(tensor: torch.Tensor, edge: int, detail: bool) -> str:
+    """As Ascend prints it: [1 2 ... 9 10]."""
+    text = _rows(tensor, edge, 1)
+    if detail:
+        text = f"tensor({text}, shape={list(tensor.shape)}, dtype={tensor.dtype})"
+    return text
+
+
+def _rows(tensor: torch.Tensor, edge: int, depth: int) -> str:
+    if tensor.dim() == 0:
+        value = tensor.item()
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    places = list(range(tensor.shape[0]))
+    if edge != -1 and len(places) > 2 * edge:
+        places[edge:-edge] = [None]
+    parts = ["..." if i is None else _rows(tensor[i], edge, depth + 1) for i in places]
+    return "[" + (" " if tensor.dim() == 1 else "\n" + " " * depth).join(parts) + "]"
 
 
 for _key in ("CPU", "PrivateUse1"):
@@ -33,13 +57,15 @@ def _keep_in_graphs() -> None:
 _keep_in_graphs()
 
 
-def npu_print(*args, summarize_size: int = 3) -> None:
+def npu_print(*args, summarize_size: int = 3, tensor_detail: bool = False) -> None:
     """Prints when the graph runs, without breaking it. Tensors show `summarize_size` elements at
-    each end of a dimension, all of them with -1."""
+    each end of a dimension, all of them with -1; with `tensor_detail` sizes and dtype too."""
     if isinstance(summarize_size, bool) or not isinstance(summarize_size, int):
         raise ValueError(f"npu_print: summarize_size: expected an int, but got {summarize_size!r}")
     if summarize_size < -1 or summarize_size == 0:
         raise ValueError(f"npu_print: summarize_size: {summarize_size} is neither positive nor -1")
+    if not isinstance(tensor_detail, bool):
+        raise ValueError(f"npu_print: tensor_detail: expected a bool, but got {tensor_detail!r}")
     parts, tensors = [], []
     for arg in args:
         if isinstance(arg, torch.Tensor):
@@ -53,7 +79,7 @@ def npu_print(*args, summarize_size: int = 3) -> None:
             )
     if not tensors:
         raise ValueError("npu_print: expected at least one tensor")
-    torch.ops.torchair.npu_print.default(" ".join(parts), tensors, summarize_size)
+    torch.ops.torchair.npu_print.default(" ".join(parts), tensors, summarize_size, tensor_detail)
 
 
 class TaggedEvent:
@@ -71,22 +97,83 @@ def npu_create_tagged_event(tag: str) -> TaggedEvent:
 
 def npu_tagged_event_record(event: TaggedEvent) -> None:
     """Nothing: later work of the graph runs later."""
+    note("torchair.ops.npu_tagged_event_record")
 
 
 def npu_tagged_event_wait(event: TaggedEvent) -> None:
     """Nothing: earlier work of the graph ran earlier."""
+    note("torchair.ops.npu_tagged_event_wait")
 
 
-def record() -> None:
-    """Nothing, like npu_tagged_event_record."""
+def npu_record_tagged_stream(input: torch.Tensor, tagged_stream: str) -> None:
+    """Nothing: one stream uses the memory, so it is never given away too early."""
+    if not isinstance(input, torch.Tensor) or not isinstance(tagged_stream, str):
+        raise ValueError(
+            "npu_record_tagged_stream: expected a tensor and the name of a stream, but got "
+            f"{type(input).__name__} and {tagged_stream!r}"
+        )
+    note("torchair.ops.npu_record_tagged_stream")
 
 
-def wait(tensors) -> None:
+def record() -> torch.Tensor:
+    """A tensor that `wait` takes. There is nothing to wait for: later work of the graph runs later."""
+    note("torchair.ops.record")
+    return torch.empty(0, device="npu")
+
+
+def wait(tensors: list[torch.Tensor]) -> None:
     """Nothing, like npu_tagged_event_wait."""
-    if not isinstance(tensors, (list, tuple)):
-        raise ValueError(f"wait: expected a list of tensors, but got {type(tensors).__name__}")
+    if not isinstance(tensors, (list, tuple)) or not all(
+        isinstance(t, torch.Tensor) for t in tensors
+    ):
+        raise ValueError(f"wait: tensors: expected a list of tensors, but got {tensors!r}")
+    note("torchair.ops.wait")
 
 
-def npu_wait_tensor(tensor: torch.Tensor, dependency: torch.Tensor) -> torch.Tensor:
-    """`tensor`, after `dependency` was computed, which is so in a graph's order."""
-    return tensor
+def npu_fused_infer_attention_score(query, key, value, **kwargs):
+    """torch_npu.npu_fused_infer_attention_score with lengths in int64 tensors."""
+    return torch.ops.torchair.npu_fused_infer_attention_score(query, key, value, **kwargs)
+
+
+def npu_fused_infer_attention_score_v2(query, key, value, **kwargs):
+    """torch_npu.npu_fused_infer_attention_score_v2 with lengths in int64 tensors."""
+    return torch.ops.torchair.npu_fused_infer_attention_score_v2(query, key, value, **kwargs)
+
+
+def _define_with_lengths(function) -> None:
+    """The npu operator with tensors for its lists: it reads them when it runs, in a graph as well."""
+    name = function.__name__
+    target = getattr(torch.ops.npu, name).default
+    schema = str(target._schema).partition("::")[2].replace("SymInt[]?", "Tensor?")
+    _library.define(schema)
+    own = getattr(torch.ops.torchair, name).default._schema
+    pairs = zip(target._schema.arguments, own.arguments)
+    names = [theirs.name for theirs, ours in pairs if str(theirs.type) != str(ours.type)]
+
+    def call(*args, **kwargs):
+        read = {n: kwargs[n].tolist() for n in names if kwargs.get(n) is not None}
+        return target(*args, **{**kwargs, **read})
+
+    def fake(*args, **kwargs):
+        return target(*args, **{k: v for k, v in kwargs.items() if k not in names})
+
+    for key in ("CPU", "PrivateUse1"):
+        _library.impl(name, call, key)
+    torch.library.register_fake(f"torchair::{name}", fake, lib=_library)
+
+    function.__signature__ = _signature(own)
+
+
+def _signature(schema) -> inspect.Signature:
+    kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature([
+        inspect.Parameter(
+            a.name, kinds[a.kwarg_only],
+            default=a.default_value if a.has_default_value() else inspect.Parameter.empty,
+        )
+        for a in schema.arguments
+    ])  # fmt: skip
+
+
+for _function in (npu_fused_infer_attention_score, npu_fused_infer_attention_score_v2):
+    _define_with_lengths(_function)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "driver/build_call.h"
 #include "npu/validate.h"
@@ -60,7 +61,20 @@ bool is_half(npu_dtype dtype) {
   return dtype == NPU_F16 || dtype == NPU_BF16;
 }
 
+// What a reduction gives where it has nothing to reduce.
+double empty_value(std::uint32_t code) {
+  return code == NPU_REDUCE_MEAN ? std::numeric_limits<double>::quiet_NaN() : 0;
+}
+
 }  // namespace
+
+bool writes_nothing(const npu_call& call) noexcept {
+  return call.n_out > 0 &&
+         std::all_of(
+             call.tensors, call.tensors + call.n_out, [](const npu_tensor& t) {
+               return t.dtype == NPU_ABSENT || t.numel == 0;
+             });
+}
 
 Tensor Builder::out(std::uint32_t i) const {
   const npu_tensor* operand = npu_call_out(&call_, i);
@@ -84,10 +98,6 @@ Tensor Builder::wide(const Tensor& x) {
   return x && is_half(x.dtype()) ? cast(x, NPU_F32) : x;
 }
 
-Tensor Builder::wide_target(const Tensor& out) {
-  return out && is_half(out.dtype()) ? make(NPU_F32, out.sizes()) : out;
-}
-
 Tensor Builder::contiguous(const Tensor& x) {
   if (!x || x.is_contiguous()) {
     return x;
@@ -107,6 +117,9 @@ Tensor Builder::cast(const Tensor& x, npu_dtype dtype) {
 }
 
 void Builder::run(Call& call) {
+  if (writes_nothing(call.frame())) {
+    return;
+  }
   call.frame().deterministic = call_.deterministic;
   call.frame().math_mode = call_.math_mode;
   call.frame().flags |= call_.flags & NPU_CALL_CAPTURE;
@@ -167,12 +180,6 @@ void Builder::fill(const Tensor& out, double value) {
   map(NPU_KIND_FILL, 0, out, {}, 0, &attrs, sizeof(attrs));
 }
 
-void Builder::store(const Tensor& out, const Tensor& x) {
-  if (out.operand().data != x.operand().data) {
-    copy(out, x);
-  }
-}
-
 void Builder::unary(std::uint32_t code, const Tensor& out, const Tensor& x) {
   map(NPU_KIND_UNARY, code, out, {&x}, 1, nullptr, 0);
 }
@@ -195,17 +202,6 @@ void Builder::binary(
   npu_binary_attrs attrs{};
   attrs.size = sizeof(attrs);
   map(NPU_KIND_BINARY, code, out, {&x, &y}, 0, &attrs, sizeof(attrs));
-}
-
-void Builder::ternary(
-    std::uint32_t code,
-    const Tensor& out,
-    const Tensor& x,
-    const Tensor& y,
-    const Tensor& z) {
-  npu_ternary_attrs attrs{};
-  attrs.size = sizeof(attrs);
-  map(NPU_KIND_TERNARY, code, out, {&x, &y, &z}, 1, &attrs, sizeof(attrs));
 }
 
 Tensor Builder::unary(std::uint32_t code, const Tensor& x) {
@@ -235,12 +231,20 @@ Tensor Builder::compare(std::uint32_t code, const Tensor& x, const Tensor& y) {
 Tensor Builder::where(const Tensor& mask, const Tensor& yes, const Tensor& no) {
   const Tensor out = make(
       yes.dtype(), broadcast(mask.sizes(), broadcast(yes.sizes(), no.sizes())));
-  ternary(NPU_TERNARY_WHERE, out, mask, yes, no);
+  npu_ternary_attrs attrs{};
+  attrs.size = sizeof(attrs);
+  map(NPU_KIND_TERNARY,
+      NPU_TERNARY_WHERE,
+      out,
+      {&mask, &yes, &no},
+      1,
+      &attrs,
+      sizeof(attrs));
   return out;
 }
 
 Tensor Builder::constant(npu_dtype dtype, double value) {
-  const Tensor out = make(dtype, {1});
+  const Tensor out = make(dtype, {});
   fill(out, value);
   return out;
 }
@@ -251,6 +255,10 @@ void Builder::reduce(
     const Tensor& x,
     std::uint64_t dims,
     double p) {
+  if (x.numel() == 0) {
+    fill(out, empty_value(code));
+    return;
+  }
   npu_reduce_attrs attrs{};
   attrs.dims = dims;
   attrs.p = p;
@@ -271,12 +279,6 @@ Tensor Builder::reduce(
   const Tensor out = make(x.dtype(), sizes);
   reduce(code, out, x, dims, p);
   return out;
-}
-
-void Builder::sum_into(const Tensor& out, const Tensor& x, std::uint64_t dims) {
-  const Tensor sum =
-      dims != 0 ? reduce(NPU_REDUCE_SUM, x, dims) : contiguous(x);
-  copy(out, sum.reshape(out.sizes()));
 }
 
 Tensor Builder::range(
@@ -310,19 +312,6 @@ void Builder::sort(const Tensor& out, const Tensor& x) {
   run(call);
 }
 
-Tensor Builder::order(const Tensor& x, bool descending) {
-  const Tensor out = make(NPU_I64, x.sizes());
-  npu_sort_attrs attrs{};
-  attrs.dim = x.ndim() - 1;
-  attrs.stable = 1;
-  attrs.descending = descending ? 1 : 0;
-  const npu_tensor places = out.operand();
-  Call call(NPU_KIND_SORT, 0, call_.label);
-  build::sort(call, nullptr, &places, x.operand(), attrs);
-  run(call);
-  return out;
-}
-
 Tensor Builder::searchsorted(const Tensor& sorted, const Tensor& values) {
   const Tensor out = make(NPU_I64, values.sizes());
   npu_searchsorted_attrs attrs{};
@@ -353,26 +342,15 @@ Tensor Builder::gather(const Tensor& x, const Tensor& index, int dim) {
   return out;
 }
 
-void Builder::index_update(
-    std::uint32_t code,
-    const Tensor& out,
-    const Tensor& index,
-    const Tensor& source) {
-  npu_index_update_attrs attrs{};
-  attrs.include_self = 1;
-  attrs.alpha = number(1);
-  Call call(NPU_KIND_INDEX_UPDATE, code, call_.label);
-  build::index_update(
-      call, out.operand(), index.operand(), source.operand(), attrs);
-  run(call);
-}
-
 void Builder::scatter(
     std::uint32_t code,
     const Tensor& out,
     const Tensor& index,
     const Tensor& src,
     int dim) {
+  if (index.numel() == 0) {
+    return;
+  }
   npu_scatter_attrs attrs{};
   attrs.dim = dim;
   attrs.include_self = 1;
@@ -380,32 +358,6 @@ void Builder::scatter(
   Call call(NPU_KIND_SCATTER, code, call_.label);
   build::scatter(call, out.operand(), index.operand(), full.operand(), attrs);
   run(call);
-}
-
-void Builder::gemm(
-    const Tensor& out, const Tensor& a, const Tensor& b, double alpha) {
-  npu_gemm_attrs attrs{};
-  attrs.alpha = number(alpha);
-  attrs.beta = number(0);
-  Call call(NPU_KIND_GEMM, 0, call_.label);
-  build::gemm(
-      call,
-      out.operand(),
-      nullptr,
-      a.operand(),
-      b.operand(),
-      nullptr,
-      nullptr,
-      attrs);
-  run(call);
-}
-
-Tensor Builder::gemm(const Tensor& a, const Tensor& b, double alpha) {
-  Sizes sizes = a.sizes();
-  sizes.back() = b.sizes().back();
-  const Tensor out = make(a.dtype(), sizes);
-  gemm(out, a, b, alpha);
-  return out;
 }
 
 }  // namespace npu::compose

@@ -4,15 +4,12 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <limits>
 
 #include "compose/compose.h"
 #include "compose/tensor.h"
 #include "npu/kinds.h"
 
 namespace npu::compose {
-
-inline constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 // Thrown when a part cannot be had; run() answers false.
 struct Declined {};
@@ -24,6 +21,9 @@ inline npu_scalar number(double value) noexcept {
 inline npu_scalar whole_number(std::int64_t value) noexcept {
   return {NPU_SCALAR_INT, 0, value, static_cast<double>(value), 0};
 }
+
+// No output has elements: drivers are asked for nothing.
+bool writes_nothing(const npu_call& call) noexcept;
 
 // Functions that return a tensor make a temporary of the first operand's dtype
 // and the operands' broadcast sizes. Codes are those of the kind.
@@ -48,15 +48,11 @@ class Builder {
   Tensor make(npu_dtype dtype, const Sizes& sizes);
   // In the type sums are kept in: half types as float32.
   Tensor wide(const Tensor& x);
-  // Where a result in that type goes: `out` itself, or a temporary, which
-  // `store` brings into `out`.
-  Tensor wide_target(const Tensor& out);
   Tensor contiguous(const Tensor& x);
   Tensor cast(const Tensor& x, npu_dtype dtype);
 
   void copy(const Tensor& out, const Tensor& x);
   void fill(const Tensor& out, double value);
-  void store(const Tensor& out, const Tensor& x);  // nothing when they are one
 
   void unary(std::uint32_t code, const Tensor& out, const Tensor& x);
   void unary_with(
@@ -67,18 +63,12 @@ class Builder {
       npu_scalar b = {});
   void binary(
       std::uint32_t code, const Tensor& out, const Tensor& x, const Tensor& y);
-  void ternary(
-      std::uint32_t code,
-      const Tensor& out,
-      const Tensor& x,
-      const Tensor& y,
-      const Tensor& z);
   Tensor unary(std::uint32_t code, const Tensor& x);
   Tensor affine(const Tensor& x, double times, double plus);
   Tensor binary(std::uint32_t code, const Tensor& x, const Tensor& y);
   Tensor compare(std::uint32_t code, const Tensor& x, const Tensor& y);
   Tensor where(const Tensor& mask, const Tensor& yes, const Tensor& no);
-  Tensor constant(npu_dtype dtype, double value);  // one element, (1)
+  Tensor constant(npu_dtype dtype, double value);  // without dimensions
 
   Tensor add(const Tensor& x, const Tensor& y) {
     return binary(NPU_BINARY_ADD, x, y);
@@ -93,7 +83,8 @@ class Builder {
     return binary(NPU_BINARY_DIV, x, y);
   }
 
-  // Over the dimensions in the bit mask, which keep size 1.
+  // Over the dimensions in the bit mask, which keep size 1. Codes are sum, mean
+  // and norm.
   void reduce(
       std::uint32_t code,
       const Tensor& out,
@@ -103,35 +94,20 @@ class Builder {
   Tensor reduce(
       std::uint32_t code, const Tensor& x, std::uint64_t dims, double p = 2);
 
-  // The sum over the dims of the mask, into an output that may lack them.
-  void sum_into(const Tensor& out, const Tensor& x, std::uint64_t dims);
-
   // start, start + step, ... as int64.
   Tensor range(std::int64_t count, std::int64_t start, std::int64_t step);
   void index_select(
       const Tensor& out, const Tensor& x, const Tensor& index, int dim);
   void sort(const Tensor& out, const Tensor& x);  // one dimension, ascending
-  // Where the elements of the last dimension stand when sorted, int64; stable.
-  Tensor order(const Tensor& x, bool descending);
   Tensor searchsorted(const Tensor& sorted, const Tensor& values);
   Tensor cumprod(const Tensor& x, int dim);
   Tensor gather(const Tensor& x, const Tensor& index, int dim);
-  // Slices of out along dimension 0.
-  void index_update(
-      std::uint32_t code,
-      const Tensor& out,
-      const Tensor& index,
-      const Tensor& source);
   void scatter(
       std::uint32_t code,
       const Tensor& out,
       const Tensor& index,
       const Tensor& src,
       int dim);
-  void gemm(
-      const Tensor& out, const Tensor& a, const Tensor& b, double alpha = 1);
-  Tensor gemm(const Tensor& a, const Tensor& b, double alpha = 1);
-
   // Queues a call of any kind that was filled by hand.
   void run(Call& call);
 

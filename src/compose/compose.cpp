@@ -19,29 +19,12 @@ constexpr Recipe kRows[] = {
     {NPU_KIND_FLIP, flip},
     {NPU_KIND_ROLL, roll},
     {NPU_KIND_ISIN, isin},
-    {NPU_KIND_RMS_NORM, rms_norm},
-    {NPU_KIND_RMS_NORM_GRAD, rms_norm_grad},
     {NPU_KIND_WEIGHT_NORM, weight_norm},
     {NPU_KIND_WEIGHT_NORM_GRAD, weight_norm_grad},
-    {NPU_KIND_CROSS_ENTROPY, cross_entropy},
-    {NPU_KIND_CROSS_ENTROPY_GRAD, cross_entropy_grad},
     {NPU_KIND_LOSS, loss},
     {NPU_KIND_LOSS_GRAD, loss_grad},
     {NPU_KIND_MARGIN, margin},
     {NPU_KIND_MARGIN_GRAD, margin_grad},
-    {NPU_KIND_ATTENTION, attention},
-    {NPU_KIND_ATTENTION_GRAD, attention_grad},
-    {NPU_KIND_PAGED_ATTENTION, paged_attention},
-    {NPU_KIND_ROTARY, rotary},
-    {NPU_KIND_ROTARY_GRAD, rotary_grad},
-    {NPU_KIND_SWIGLU, swiglu},
-    {NPU_KIND_SWIGLU_GRAD, swiglu_grad},
-    {NPU_KIND_ADD_RMS_NORM, add_rms_norm},
-    {NPU_KIND_ADD_RMS_NORM_GRAD, add_rms_norm_grad},
-    {NPU_KIND_QUANTISE, quantise},
-    {NPU_KIND_DEQUANTISE, dequantise},
-    {NPU_KIND_MOE_GATING, moe_gating},
-    {NPU_KIND_MOE_ROUTE, moe_route},
     {NPU_KIND_PROGRAM, program},
     {NPU_KIND_MULTI_PROGRAM, multi_program},
 };
@@ -77,6 +60,9 @@ bool run(Runner& runner, const npu_call& call) {
   // planned themselves.
   if (fn == nullptr || (call.slot != NPU_KIND_PROGRAM && !is_plain(call))) {
     return false;
+  }
+  if (writes_nothing(call)) {
+    return true;
   }
   Builder builder(runner, call);
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A decomposition gives what the host driver's own kernel of the kind gives.
-#include "compose/decompose_kit.h"
+#include "compose/decompose_test.h"
 
 namespace npu::compose {
 namespace {
@@ -33,24 +33,6 @@ TEST(Compose, Isin) {
         {{NPU_I64, {4, 5}, Values::kIndex, 30},
          {NPU_I64, {7}, Values::kIndex, 30}},
         attrs);
-  }
-}
-
-TEST(Compose, RmsNorm) {
-  for (const npu_dtype dtype : kFloats) {
-    const Spec x{dtype, {3, 2, 5}};
-    const Spec rstd{wide(dtype), {3, 1, 1}, Values::kUnit};
-    const Spec weight{dtype, {2, 5}};
-    npu_rms_norm_attrs attrs{};
-    attrs.axes = 2;
-    attrs.eps = 1e-5;
-    expect_equal(NPU_KIND_RMS_NORM, 0, {x, rstd}, {x, weight}, attrs);
-    expect_equal(NPU_KIND_RMS_NORM, 0, {x, {}}, {x, {}}, attrs);
-    npu_rms_norm_grad_attrs grad{};
-    grad.axes = 2;
-    expect_equal(
-        NPU_KIND_RMS_NORM_GRAD, 0, {x, weight}, {x, x, rstd, weight}, grad);
-    expect_equal(NPU_KIND_RMS_NORM_GRAD, 0, {x, {}}, {x, x, rstd, {}}, grad);
   }
 }
 
@@ -97,44 +79,6 @@ TEST(Compose, Losses) {
   }
 }
 
-TEST(Compose, CrossEntropy) {
-  for (const std::uint32_t code : {0u, 1u}) {
-    for (const double smoothing : {0.0, 0.1}) {
-      for (std::uint32_t reduction = 0; reduction < 3; ++reduction) {
-        const bool one = reduction != NPU_CROSS_ENTROPY_REDUCTION_NONE;
-        const Spec x{NPU_F32, {3, 5, 2}};
-        const Spec rows{NPU_F32, {3, 2}};
-        const Spec out = one ? Spec{NPU_F32, {}} : rows;
-        const Spec target = code == NPU_CROSS_ENTROPY_INDEX
-                                ? Spec{NPU_I64, {3, 2}, Values::kIndex, 5}
-                                : Spec{NPU_F32, {3, 5, 2}, Values::kUnit};
-        const Spec weight{NPU_F32, {5}, Values::kUnit};
-        const Spec total{NPU_F32, {}};
-        npu_cross_entropy_attrs attrs{};
-        attrs.ignore_index = 2;
-        attrs.label_smoothing = smoothing;
-        attrs.reduction = reduction;
-        expect_equal(
-            NPU_KIND_CROSS_ENTROPY,
-            code,
-            {out, rows, total},
-            {x, target, weight},
-            attrs);
-        npu_cross_entropy_grad_attrs grad{};
-        grad.ignore_index = 2;
-        grad.label_smoothing = smoothing;
-        grad.reduction = reduction;
-        expect_equal(
-            NPU_KIND_CROSS_ENTROPY_GRAD,
-            code,
-            {x},
-            {out, x, target, weight, rows, {}},
-            grad);
-      }
-    }
-  }
-}
-
 TEST(Compose, MarginLosses) {
   for (std::uint32_t code = 0; code < 2; ++code) {
     for (std::uint32_t reduction = 0; reduction < 3; ++reduction) {
@@ -169,72 +113,141 @@ TEST(Compose, MarginLosses) {
   }
 }
 
-struct AttentionCase {
-  std::int64_t heads;
-  std::int64_t kv_heads;
-  std::uint32_t layout;
-  std::uint32_t causal;
-  std::int64_t window_left;
-  double softcap;
-  Spec mask;
-  bool sink;
-};
+// ---- tensors without dimensions, without elements and of one element ----
 
-TEST(Compose, Attention) {
-  constexpr std::int64_t kBatch = 2;
-  constexpr std::int64_t kSq = 5;
-  constexpr std::int64_t kSk = 7;
-  const AttentionCase cases[] = {
-      {4, 4, NPU_ATTENTION_LAYOUT_BHSD, 0, -1, 0, {}, false},
-      {4,
-       2,
-       NPU_ATTENTION_LAYOUT_BSHD,
-       1,
-       -1,
-       0,
-       {NPU_BOOL, {kBatch, 1, kSq, kSk}, Values::kBool},
-       false},
-      {4,
-       2,
-       NPU_ATTENTION_LAYOUT_BHSD,
-       2,
-       2,
-       3.0,
-       {NPU_F32, {kBatch, 4, kSq, kSk}},
-       true},
-      {2, 1, NPU_ATTENTION_LAYOUT_BHSD, 0, -1, 0, {NPU_F32, {kSq, kSk}}, true},
-  };
-  for (const AttentionCase& c : cases) {
-    const bool bhsd = c.layout == NPU_ATTENTION_LAYOUT_BHSD;
-    const auto shape = [&](std::int64_t h, std::int64_t s) {
-      return bhsd ? Sizes{kBatch, h, s, 6} : Sizes{kBatch, s, h, 6};
+TEST(Compose, FlipAndRollAtEdges) {
+  for (const Sizes& sizes :
+       {Sizes{}, Sizes{1}, Sizes{0}, Sizes{3, 0}, Sizes{1, 1}}) {
+    npu_flip_attrs flip{};
+    flip.dims = 1;  // dimension 0, which a tensor without dimensions has too
+    const Spec x{NPU_F32, sizes};
+    const auto copied = [&](const std::vector<Operand>& got) {
+      std::mt19937 random(NPU_KIND_FLIP * 31);
+      const Operand given(x, random);
+      for (std::int64_t i = 0; i < given.numel(); ++i) {
+        EXPECT_EQ(got[0].get(i), given.get(i)) << sizes.size();
+      }
     };
-    const Spec q{NPU_F32, shape(c.heads, kSq)};
-    const Spec k{NPU_F32, shape(c.kv_heads, kSk)};
-    const Spec lse{NPU_F32, {kBatch, c.heads, kSq}, Values::kUnit};
-    const Spec sink = c.sink ? Spec{NPU_F32, {c.heads}} : Spec{};
-    npu_attention_attrs attrs{};
-    attrs.scale = 0.4;
-    attrs.softcap = c.softcap;
-    attrs.window_left = c.window_left;
-    attrs.window_right = -1;
-    attrs.causal = c.causal;
-    attrs.layout = c.layout;
-    expect_equal(
-        NPU_KIND_ATTENTION,
+    copied(decomposed(NPU_KIND_FLIP, 0, {x}, {x}, flip));
+    if (sizes.empty()) {
+      continue;
+    }
+    npu_roll_attrs roll{};
+    roll.n = 1;
+    roll.shifts[0] = 5;
+    const auto rolled = decomposed(NPU_KIND_ROLL, 0, {x}, {x}, roll);
+    EXPECT_EQ(rolled.size(), 1u);
+  }
+}
+
+TEST(Compose, IsinOfNothing) {
+  const Spec found{NPU_BOOL, {3}};
+  for (const std::uint32_t invert : {0u, 1u}) {
+    npu_isin_attrs attrs{};
+    attrs.invert = invert;
+    const auto got = decomposed(
+        NPU_KIND_ISIN, 0, {found}, {{NPU_I64, {3}}, {NPU_I64, {0}}}, attrs);
+    for (std::int64_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(got[0].get(i), invert);
+    }
+    decomposed(
+        NPU_KIND_ISIN,
         0,
-        {q, lse},
-        {q, k, k, c.mask, {}, {}, sink},
+        {{NPU_BOOL, {0}}},
+        {{NPU_I64, {0}}, {NPU_I64, {3}}},
         attrs);
-    npu_attention_grad_attrs grad{};
-    std::memcpy(&grad, &attrs, sizeof(grad));
-    const Spec grad_mask = c.mask.dtype == NPU_F32 ? c.mask : Spec{};
-    expect_equal(
-        NPU_KIND_ATTENTION_GRAD,
+  }
+}
+
+TEST(Compose, WeightNormOfOneElementAndOfNone) {
+  const Spec one{NPU_F32, {1, 1}, Values::kUnit};
+  const auto got = decomposed(
+      NPU_KIND_WEIGHT_NORM, 0, {one, one}, {one, one}, npu_weight_norm_attrs{});
+  EXPECT_GT(got[1].get(0), 0);
+  for (const Sizes& sizes : {Sizes{0, 3}, Sizes{3, 0}}) {
+    const Spec v{NPU_F32, sizes};
+    const Spec g{NPU_F32, {sizes[0], 1}};
+    decomposed(
+        NPU_KIND_WEIGHT_NORM, 0, {v, g}, {v, g}, npu_weight_norm_attrs{});
+    decomposed(
+        NPU_KIND_WEIGHT_NORM_GRAD,
         0,
-        {q, k, k, grad_mask, sink},
-        {q, q, k, k, q, lse, c.mask, {}, {}, sink},
-        grad);
+        {v, g},
+        {v, v, g, g},
+        npu_weight_norm_grad_attrs{});
+  }
+}
+
+TEST(Compose, LossesAtEdges) {
+  for (const Sizes& sizes : {Sizes{}, Sizes{1}, Sizes{0}, Sizes{2, 0}}) {
+    for (std::uint32_t code = 0; code < NPU_LOSS_CODES; ++code) {
+      for (std::uint32_t reduction = 0; reduction < 3; ++reduction) {
+        const bool none = reduction == NPU_LOSS_REDUCTION_NONE;
+        const bool sign = code == NPU_LOSS_SOFT_MARGIN;
+        const Spec x{NPU_F32, sizes, Values::kUnit};
+        const Spec target{NPU_F32, sizes, sign ? Values::kSign : Values::kUnit};
+        const Spec out{NPU_F32, none ? sizes : Sizes{}};
+        npu_loss_attrs attrs{};
+        attrs.a = 0.3;
+        attrs.reduction = reduction;
+        const auto got =
+            decomposed(NPU_KIND_LOSS, code, {out}, {x, target, {}, {}}, attrs);
+        const bool empty = !sizes.empty() && sizes.back() == 0;
+        if (empty && !none) {
+          const double value = got[0].get(0);
+          EXPECT_TRUE(
+              reduction == NPU_LOSS_REDUCTION_MEAN ? std::isnan(value)
+                                                   : value == 0)
+              << value;
+        } else if (got[0].numel() == 1) {
+          EXPECT_TRUE(std::isfinite(got[0].get(0)));
+        }
+        npu_loss_grad_attrs grad{};
+        grad.a = 0.3;
+        grad.reduction = reduction;
+        decomposed(
+            NPU_KIND_LOSS_GRAD, code, {x}, {out, x, target, {}, {}}, grad);
+      }
+    }
+  }
+}
+
+TEST(Compose, MarginLossesOfNoSamples) {
+  for (std::uint32_t code = 0; code < 2; ++code) {
+    for (std::uint32_t reduction = 0; reduction < 3; ++reduction) {
+      const bool none = reduction == NPU_MARGIN_REDUCTION_NONE;
+      const bool multilabel = code == NPU_MARGIN_MULTILABEL_MARGIN;
+      const Spec x{NPU_F32, {0, 5}};
+      const Spec out{NPU_F32, none ? Sizes{0} : Sizes{}};
+      const Spec target{NPU_I64, multilabel ? Sizes{0, 5} : Sizes{0}};
+      const Spec weight =
+          multilabel ? Spec{} : Spec{NPU_F32, {5}, Values::kUnit};
+      npu_margin_attrs attrs{};
+      attrs.p = 2;
+      attrs.reduction = reduction;
+      const auto got = decomposed(
+          NPU_KIND_MARGIN,
+          code,
+          {out, multilabel ? x : Spec{}},
+          {x, target, weight},
+          attrs);
+      if (!none) {
+        const double value = got[0].get(0);
+        EXPECT_TRUE(
+            reduction == NPU_MARGIN_REDUCTION_MEAN ? std::isnan(value)
+                                                   : value == 0)
+            << value;
+      }
+      npu_margin_grad_attrs grad{};
+      grad.p = 2;
+      grad.reduction = reduction;
+      decomposed(
+          NPU_KIND_MARGIN_GRAD,
+          code,
+          {x},
+          {out, x, target, weight, multilabel ? x : Spec{}},
+          grad);
+    }
   }
 }
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "compose/test_driver.h"
+#include "compose/driver_test.h"
 #include "driver/build_call.h"
 
 namespace npu {

@@ -18,13 +18,20 @@ using Operands = std::array<npu_tensor, kOutputs + kInputs>;
 
 class Operations {
  public:
-  // Operands as in the frame of a program, outputs first.
+  // Operands as in the frame of a program, outputs first. The sizes are those
+  // of `shape`; its last `reduced` dimensions are what reductions go over.
   Operations(
-      Builder& build, const npu_program_attrs& attrs, const Operands& operands)
+      Builder& build,
+      const npu_program_attrs& attrs,
+      const Operands& operands,
+      const npu_tensor& shape,
+      std::uint32_t reduced)
       : build_(build),
         attrs_(attrs),
         operands_(operands),
-        sizes_(operands[0].sizes, operands[0].sizes + operands[0].ndim),
+        sizes_(shape.sizes, shape.sizes + shape.ndim),
+        numel_(shape.numel),
+        reduced_(reduced),
         contiguous_(sizes_.size(), 1),
         expanded_(sizes_.size(), 0) {
     for (std::size_t d = sizes_.size(); d-- > 1;) {
@@ -35,9 +42,21 @@ class Operations {
 
   void run() {
     for (std::uint32_t i = 0; i < attrs_.n_ops; ++i) {
-      run_operation(i, npu_program_at(attrs_.ops, i));
+      if (!npu_program_reduces(attrs_.ops, kInputs + i)) {
+        run_operation(i, npu_program_at(attrs_.ops, i));
+      }
     }
     for (std::size_t o = 0; o < kOutputs; ++o) {
+      if (operands_[o].dtype != NPU_ABSENT &&
+          npu_program_reduces(attrs_.ops, attrs_.outs[o])) {
+        reduce(operands_[o], attrs_.outs[o] - kInputs);
+      }
+    }
+    // Last: an output may lie in an input that is reduced.
+    for (std::size_t o = 0; o < kOutputs; ++o) {
+      if (npu_program_reduces(attrs_.ops, attrs_.outs[o])) {
+        continue;
+      }
       const npu_tensor& held = registers_[attrs_.outs[o] % registers_.size()];
       if (operands_[o].dtype != NPU_ABSENT && held.data != operands_[o].data) {
         Call call(NPU_KIND_COPY, 0, build_.call().label);
@@ -60,8 +79,11 @@ class Operations {
     return made.operand(sizes_, contiguous_);
   }
   bool is_read_later(const void* data, std::uint32_t i) const {
-    for (std::uint32_t k = i + 1; k < attrs_.n_ops; ++k) {
+    for (std::uint32_t k = 0; k < attrs_.n_ops; ++k) {
       const npu_program_op op = npu_program_at(attrs_.ops, k);
+      if (k <= i && op.slot != NPU_KIND_REDUCE) {
+        continue;  // reductions come last
+      }
       for (const std::uint8_t r : op.in) {
         if (r < kInputs && registers_[r].data == data) {
           return true;
@@ -82,7 +104,7 @@ class Operations {
       build::fill(call, one.operand(), attrs);
       build_.run(call);
       made = one.operand(sizes_, expanded_);
-      made.numel = operands_[0].numel;
+      made.numel = numel_;
       made.flags = 0;
       return;
     }
@@ -98,6 +120,22 @@ class Operations {
       }
     }
     fill_and_run(call, op, made, in);
+  }
+
+  void reduce(const npu_tensor& out, std::uint32_t i) {
+    const npu_program_op op = npu_program_at(attrs_.ops, i);
+    Call call(op.slot, op.code, build_.call().label);
+    call.frame().compute_dtype = op.compute_dtype;
+    call.frame().deterministic = build_.call().deterministic;
+    npu_reduce_attrs attrs{};
+    attrs.keepdim = 1;
+    for (std::size_t d = sizes_.size() - reduced_; d < sizes_.size(); ++d) {
+      attrs.dims |= UINT64_C(1) << d;
+    }
+    npu_tensor in = registers_[op.in[0]];
+    in.flags &= ~NPU_TENSOR_ALIAS;
+    build::reduce(call, out, nullptr, in, attrs);
+    build_.run(call);
   }
 
   void fill_and_run(
@@ -142,6 +180,8 @@ class Operations {
   const npu_program_attrs& attrs_;
   const Operands& operands_;
   const Sizes sizes_;
+  const std::int64_t numel_;
+  const std::uint32_t reduced_;
   Sizes contiguous_;
   const Sizes expanded_;  // strides of one element all over
   std::array<npu_tensor, kInputs + NPU_PROGRAM_OPS> registers_{};
@@ -180,7 +220,15 @@ void program(Builder& build) {
   const npu_call& call = build.call();
   Operands operands{};
   std::copy_n(call.tensors, call.n_out + call.n_in, operands.begin());
-  Operations(build, attrs, operands).run();
+  const npu_tensor* const shape = npu_program_shape(&call);
+  if (shape == nullptr) {
+    throw Declined();
+  }
+  const std::uint32_t reduced =
+      call.code == NPU_PROGRAM_ROWS
+          ? npu_program_reduced_dims(&call, attrs.outs, attrs.ops)
+          : 0;
+  Operations(build, attrs, operands, *shape, reduced).run();
 }
 
 void multi_program(Builder& build) {
@@ -189,7 +237,7 @@ void multi_program(Builder& build) {
   for (std::uint32_t i = 0; i < call.lists[0].n; ++i) {
     if (call.lists[0].numel[i] != 0) {
       const Operands operands = entry_of(call, i);
-      Operations(build, attrs, operands).run();
+      Operations(build, attrs, operands, operands[0], 0).run();
     }
   }
 }

@@ -63,22 +63,6 @@ Tensor Tensor::unsqueeze(int dim) const {
   return out;
 }
 
-Tensor Tensor::split(int dim, std::int64_t outer) const {
-  Tensor out = *this;
-  const std::int64_t inner = sizes_[at(dim)] / outer;
-  out.sizes_[at(dim)] = inner;
-  out.sizes_.insert(out.sizes_.begin() + dim, outer);
-  out.strides_.insert(out.strides_.begin() + dim, inner * strides_[at(dim)]);
-  return out;
-}
-
-Tensor Tensor::transpose(int a, int b) const {
-  Tensor out = *this;
-  std::swap(out.sizes_[at(a)], out.sizes_[at(b)]);
-  std::swap(out.strides_[at(a)], out.strides_[at(b)]);
-  return out;
-}
-
 Tensor Tensor::expand(const Sizes& sizes) const {
   Tensor out = *this;
   const std::size_t more = sizes.size() - sizes_.size();
@@ -133,7 +117,8 @@ Sizes broadcast(const Sizes& a, const Sizes& b) {
   const Sizes& other = a.size() > b.size() ? b : a;
   const std::size_t more = out.size() - other.size();
   for (std::size_t d = more; d < out.size(); ++d) {
-    out[d] = std::max(out[d], other[d - more]);
+    const std::int64_t size = other[d - more];
+    out[d] = out[d] == 1 ? size : out[d];  // 0 stays 0 beside 1
   }
   return out;
 }

@@ -42,9 +42,6 @@ class Tensor {
   Tensor slice(int dim, std::int64_t first, std::int64_t n) const;
   // One more dimension of size 1.
   Tensor unsqueeze(int dim) const;
-  // `dim` becomes two: sizes `outer` and size / outer.
-  Tensor split(int dim, std::int64_t outer) const;
-  Tensor transpose(int a, int b) const;
   // Sizes 1 become what is asked for; missing leading dimensions are added.
   Tensor expand(const Sizes& sizes) const;
   // Any sizes of as many elements, of a contiguous tensor.

@@ -8,15 +8,25 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/StreamGuard.h>
 
+#include "driver/registry.h"
+#include "runtime/allocator/allocator.h"
+#include "runtime/capabilities.h"
 #include "runtime/device.h"
 #include "runtime/external_stream.h"
 #include "runtime/stream.h"
 
 namespace npu::dist {
 
+bool gloo_reaches(c10::DeviceIndex device) {
+  return host_can_read(device) && !needs_host_open(device);
+}
+
+bool streams_wait_for_host() {
+  return active_driver().queues_work();
+}
+
 Arguments::Arguments(c10::DeviceIndex device)
-    : device_(device),
-      in_place_(host_accessible(device) && !needs_host_open(device)) {}
+    : device_(device), in_place_(gloo_reaches(device)) {}
 
 std::size_t Arguments::add(const at::Tensor& tensor, bool reads, bool writes) {
   TORCH_CHECK_VALUE(
@@ -156,6 +166,10 @@ void Arguments::store() {
 }
 
 void Arguments::place(c10::Stream stream) {
+  queued_.block(stream);
+  if (device_ != stream.device_index()) {
+    queued_.block(current_stream(device_));
+  }
   for (auto& argument : all_) {
     const at::Tensor& tensor = argument.tensor;
     if (tensor.is_contiguous() && tensor.device() == stream.device()) {
@@ -164,7 +178,7 @@ void Arguments::place(c10::Stream stream) {
       argument.placed =
           at::empty(tensor.sizes(), tensor.options().device(stream.device()));
       if (argument.reads) {
-        argument.placed.copy_(tensor);
+        argument.placed.copy_(tensor, true);
       }
     }
   }
@@ -173,9 +187,30 @@ void Arguments::place(c10::Stream stream) {
 void Arguments::put_back() {
   for (auto& argument : all_) {
     if (argument.writes && !argument.placed.is_same(argument.tensor)) {
-      argument.tensor.copy_(argument.placed);
+      argument.tensor.copy_(argument.placed, true);
     }
   }
+}
+
+std::vector<at::Tensor> Arguments::release(c10::Stream stream) {
+  std::vector<at::Tensor> foreign;
+  for (auto& argument : all_) {
+    const at::Tensor& tensor = argument.tensor;
+    if (!tensor.has_storage() || tensor.nbytes() == 0) {
+      continue;
+    }
+    const c10::DataPtr& memory = tensor.storage().data_ptr();
+    if (device_of_pointer(memory.get()) < 0) {
+      foreign.push_back(tensor);
+      continue;
+    }
+    record_stream(memory, stream);
+    if (device_ != stream.device_index()) {
+      record_stream(memory, current_stream(device_));
+    }
+  }
+  all_.clear();
+  return foreign;
 }
 
 }  // namespace npu::dist

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "runtime/event.h"
@@ -44,15 +45,20 @@ class Arguments {
   // Results go back to the device.
   void store();
 
-  // For a driver's communicator instead: each as a dense tensor on the device
-  // of `stream`, which is the current one.
+  // For a driver's communicator instead, in the order of `stream`, which is the
+  // current one: it waits for the caller's stream, and has each as a dense
+  // tensor on its device.
   void place(c10::Stream stream);
   at::Tensor& placed(std::size_t number) {
     return all_[number].placed;
   }
   void put_back();
+  // The caller may free the tensors now; their memory is not used again before
+  // `stream` has passed the work it holds. Returns the tensors whose memory is
+  // not the allocator's: those must be kept alive that long.
+  std::vector<at::Tensor> release(c10::Stream stream);
 
-  // The host reads the device's memory where it lies.
+  // Gloo reads and writes the device's memory where it lies.
   bool in_place() const {
     return in_place_;
   }
@@ -78,10 +84,15 @@ class Arguments {
   std::size_t add(const at::Tensor& tensor, bool reads, bool writes);
 
   const c10::DeviceIndex device_;
-  const bool in_place_;  // the host can read the device's memory
+  const bool in_place_;
   bool kept_ = false;
   std::vector<Argument> all_;
   Event queued_;
 };
+
+// Gloo can use the device's memory where it lies.
+bool gloo_reaches(c10::DeviceIndex device);
+// A stream can wait for a thread of the host while its caller goes on.
+bool streams_wait_for_host();
 
 }  // namespace npu::dist

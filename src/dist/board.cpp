@@ -21,8 +21,9 @@ namespace npu::dist {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x6f70656e6e707532;  // also says the layout
-constexpr std::uint64_t kKept = 4;                    // calls a slot remembers
+constexpr std::uint64_t kMagic = 0x6f70656e6e707533;  // also says the layout
+constexpr std::uint64_t kKept = 16;                   // calls a slot remembers
+constexpr std::size_t kTracks = 2;
 
 // Fields of /proc/<pid>/stat after the name, which may hold anything.
 struct Process {
@@ -111,28 +112,37 @@ Board::~Board() {
   ::close(descriptor_);
 }
 
-Board::Slot& Board::slot(int rank) const {
+Board::Slot& Board::slot(Track track, int rank) const {
   static_assert(sizeof(Page) <= 64);
-  return reinterpret_cast<Slot*>(reinterpret_cast<char*>(page_) + 64)[rank];
+  const auto row =
+      static_cast<std::size_t>(track) * static_cast<std::size_t>(size_) +
+      static_cast<std::size_t>(rank);
+  return reinterpret_cast<Slot*>(reinterpret_cast<char*>(page_) + 64)[row];
 }
 
-// A page, a slot per rank, then the counts of each rank's last calls.
+// A page, for each track a slot per rank, then the counts of the last calls of
+// each slot.
 std::size_t Board::bytes_for(int size) {
   const auto n = static_cast<std::size_t>(size);
-  return 64 + n * (sizeof(Slot) + kKept * kCounts * n * sizeof(std::int64_t));
+  return 64 + kTracks * n *
+                  (sizeof(Slot) + kKept * kCounts * n * sizeof(std::int64_t));
 }
 
 std::atomic<std::int64_t>* Board::counts_at(
-    int rank, std::uint64_t call) const {
+    Track track, int rank, std::uint64_t call) const {
   static_assert(sizeof(Slot) % alignof(std::atomic<std::int64_t>) == 0);
-  auto* const first =
-      reinterpret_cast<std::atomic<std::int64_t>*>(&slot(size_));
-  const auto row = static_cast<std::size_t>(rank) * kKept + call % kKept;
+  auto* const first = reinterpret_cast<std::atomic<std::int64_t>*>(
+      &slot(Track::kQueued, size_));
+  const auto slot_row =
+      static_cast<std::size_t>(track) * static_cast<std::size_t>(size_) +
+      static_cast<std::size_t>(rank);
+  const auto row = slot_row * kKept + call % kKept;
   return first + row * kCounts * static_cast<std::size_t>(size_);
 }
 
-std::vector<std::int64_t> Board::counts(int rank, std::uint64_t call) const {
-  const auto* const from = counts_at(rank, call);
+std::vector<std::int64_t> Board::counts(
+    Track track, int rank, std::uint64_t call) const {
+  const auto* const from = counts_at(track, rank, call);
   std::vector<std::int64_t> found(kCounts * static_cast<std::size_t>(size_));
   for (std::size_t i = 0; i < found.size(); ++i) {
     found[i] = from[i].load();
@@ -210,20 +220,23 @@ std::string Board::fitting(const std::string& text) {
 }
 
 void Board::join(int rank) {
-  Slot& mine = slot(rank);
   const auto self = process(::getpid());
-  mine.started.store(self ? self->started : 0);
-  mine.pid.store(::getpid());
+  for (const auto track : {Track::kMet, Track::kQueued}) {
+    Slot& mine = slot(track, rank);
+    mine.started.store(self ? self->started : 0);
+    mine.pid.store(::getpid());
+  }
 }
 
 void Board::arrive(
+    Track track,
     int rank,
     std::uint64_t call,
     const std::string& text,
     const std::vector<std::int64_t>& counts) {
-  Slot& mine = slot(rank);
+  Slot& mine = slot(track, rank);
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    counts_at(rank, call)[i].store(counts[i]);
+    counts_at(track, rank, call)[i].store(counts[i]);
   }
   Slot::Entry& entry = mine.entries[call % kKept];
   entry.call.store(0);
@@ -238,8 +251,23 @@ void Board::arrive(
   }
 }
 
-Board::Peer Board::look(int rank, std::uint64_t call) const {
-  const Slot& theirs = slot(rank);
+std::string Board::asked(int rank, std::uint64_t call) const {
+  for (const auto track : {Track::kMet, Track::kQueued}) {
+    const Slot::Entry& entry = slot(track, rank).entries[call % kKept];
+    char text[kText];
+    if (entry.call.load() == call) {
+      std::memcpy(text, entry.text, kText);
+      text[kText - 1] = 0;
+      if (entry.call.load() == call) {  // and was not overwritten meanwhile
+        return text;
+      }
+    }
+  }
+  return "";
+}
+
+Board::Peer Board::look(Track track, int rank, std::uint64_t call) const {
+  const Slot& theirs = slot(track, rank);
   Peer peer;
   peer.pid = theirs.pid.load();
   peer.call = theirs.last.load();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory in which the ranks of a group on one machine write what they
-// are about to do, before any of them does it.
+// Shared memory in which the ranks of a group on one machine write which call
+// they are at.
 //
 // Gloo ends the process when ranks bring different sizes to one collective, and
-// names no rank when one is missing. With the board each rank knows first which
-// call the others are at, and which process of theirs is gone.
+// names no rank when one is missing. So ranks meet here before a call goes to
+// Gloo. A call on a driver's communicator is noted here without waiting; the
+// notes say which rank is missing when such a call does not end.
 //
 // The memory has no name in any file system, so nothing is left behind however
 // the processes end: rank 0 makes it, the others open it through /proc.
@@ -24,6 +25,8 @@ class Board {
  public:
   static constexpr std::size_t kText = 240;
   static constexpr std::size_t kCounts = 2;
+  // Calls of both kinds are numbered together, but may arrive out of order.
+  enum class Track : unsigned { kMet, kQueued };
   // What of a text fits: all of it, or its beginning and a number that differs
   // where the rest does.
   static std::string fitting(const std::string& text);
@@ -41,24 +44,31 @@ class Board {
   // Once per rank, before anything else: which process it is.
   void join(int rank);
   // Says that `rank` is at call number `call`, which is `text` (fitting), and
-  // what it alone knows of it: none, or kCounts numbers per rank.
+  // what it alone knows of it: none, or kCounts numbers per rank. One thread of
+  // a rank at a time for each track.
   void arrive(
+      Track track,
       int rank,
       std::uint64_t call,
       const std::string& text,
       const std::vector<std::int64_t>& counts);
 
   struct Peer {
-    bool here = false;       // at that call, or past it
+    bool here = false;       // at that call, or past it, on this track
     bool alive = true;       // its process runs
     bool stopped = false;    // by SIGSTOP or a debugger
     std::uint64_t call = 0;  // where it is; 0: nowhere yet
-    std::string text;        // of that call
+    // Of `call` where it is here, else of where it is; empty when overwritten.
+    std::string text;
     std::int64_t pid = 0;
   };
-  Peer look(int rank, std::uint64_t call) const;
-  // Once every rank is there, until the next but two calls.
-  std::vector<std::int64_t> counts(int rank, std::uint64_t call) const;
+  Peer look(Track track, int rank, std::uint64_t call) const;
+  // What `rank` asked for as this call, on either track; empty when it has not
+  // come to it, or when kKept later calls have overwritten it.
+  std::string asked(int rank, std::uint64_t call) const;
+  // Valid once the rank is there, for the next kKept - 1 calls.
+  std::vector<std::int64_t> counts(
+      Track track, int rank, std::uint64_t call) const;
   // Sleeps until a rank arrives somewhere, at most so long.
   void wait(std::uint32_t seen, std::chrono::milliseconds most) const;
   // A number that changes when a rank arrives.
@@ -70,8 +80,9 @@ class Board {
   Board(int descriptor, void* memory, std::size_t bytes, int size);
   // Takes the descriptor: closed where it cannot be mapped.
   static std::unique_ptr<Board> map(int descriptor, int size);
-  Slot& slot(int rank) const;
-  std::atomic<std::int64_t>* counts_at(int rank, std::uint64_t call) const;
+  Slot& slot(Track track, int rank) const;
+  std::atomic<std::int64_t>* counts_at(
+      Track track, int rank, std::uint64_t call) const;
   static std::size_t bytes_for(int size);
 
   int descriptor_;

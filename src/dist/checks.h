@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-#include "dist/shared.h"
+#include "dist/group_state.h"
 
 namespace npu::dist {
 

@@ -2,7 +2,6 @@
 // A driver's communicator (comm/1) of one group.
 #include "dist/communicator.h"
 
-#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
@@ -56,17 +55,12 @@ class Pause {
   int times_ = 0;
 };
 
-// True on every rank, or on none.
-bool all_say(
-    bool mine, c10d::Backend& gloo, steady_clock::time_point deadline) {
-  auto options = options_for<c10d::AllreduceOptions>(deadline);
-  options.reduceOp = c10d::ReduceOp(c10d::ReduceOp::MIN);
-  Tensors one{at::full({1}, mine ? 1 : 0, at::kByte)};
-  gloo.allreduce(one, options)->wait();
-  return one[0].item<std::uint8_t>() != 0;
-}
-
 }  // namespace
+
+std::uint64_t Communicator::reduced_dtypes(const npu_comm_table& table) {
+  static const bool halves = env::flag("NPU_COLLECTIVES_HALVES", false);
+  return table.dtypes | (halves ? table.dtypes_per_hop : 0);
+}
 
 std::string Communicator::offered() {
   if (env::choice("NPU_COLLECTIVES", {"driver", "host"}, 0) == 1) {
@@ -79,7 +73,7 @@ std::string Communicator::offered() {
   const npu_driver& driver = active_driver().table();
   std::ostringstream text;
   text << driver.name << " " << (driver.version ? driver.version : "") << " "
-       << table->id_bytes << " " << std::hex << table->dtypes << " "
+       << table->id_bytes << " " << std::hex << reduced_dtypes(*table) << " "
        << table->reductions;
   return text.str();
 }
@@ -113,7 +107,7 @@ void Communicator::wait_until_ready(const Watch& watch) const {
 
 std::shared_ptr<Communicator> Communicator::make(
     const Place& place,
-    c10d::Backend& gloo,
+    Agreement& agreement,
     steady_clock::time_point deadline,
     const Watch& watch) {
   const npu_comm_table& table = *table_of_driver();
@@ -128,7 +122,7 @@ std::shared_ptr<Communicator> Communicator::make(
     bytes[0] = status == NPU_OK;
     wrong = bytes[0] ? "" : words_of_driver("comm/1 make_id", status);
   }
-  gloo_broadcast(gloo, id, 0, deadline);
+  agreement.share(id);
   if (!stream) {
     wrong = "no stream is left for it.";
   } else if (bytes[0] == 0 && wrong.empty()) {
@@ -145,7 +139,7 @@ std::shared_ptr<Communicator> Communicator::make(
     take_back_stream(*stream);
   }
   // First all have joined or none waits for the others.
-  bool all = all_say(wrong.empty(), gloo, deadline);
+  bool all = agreement.all_say(wrong.empty());
   if (all) {
     try {
       made->wait_until_ready(watch);
@@ -156,7 +150,7 @@ std::shared_ptr<Communicator> Communicator::make(
       }
       wrong = error.what_without_backtrace();
     }
-    all = all_say(wrong.empty(), gloo, deadline);
+    all = agreement.all_say(wrong.empty());
   }
   if (!all) {
     log(NPU_LOG_WARNING,
@@ -185,21 +179,11 @@ Communicator::~Communicator() {
   }
 }
 
-void Communicator::abort() noexcept {
-  // The lane holds it for as long as queueing takes. A driver that is stuck
-  // there has to bear an abort all the same.
-  const std::unique_lock lock(mutex_, std::chrono::seconds(1));
-  const npu_comm comm = comm_.exchange(nullptr);
-  if (comm != nullptr && table_.abort(comm) != NPU_OK) {
-    host_services()->set_error(nullptr);
-  }
-}
-
-bool Communicator::start(const std::function<npu_status(const Call&)>& queue) {
+bool Communicator::queue(const std::function<npu_status(const Call&)>& work) {
   const std::unique_lock lock(mutex_);
   const npu_comm comm = comm_.load();
   TORCH_CHECK(comm != nullptr, "it was aborted.");
-  const npu_status status = queue({table_, comm, stream_handle(stream_)});
+  const npu_status status = work({table_, comm, stream_handle(stream_)});
   if (status == NPU_E_UNSUPPORTED) {
     host_services()->set_error(nullptr);
     return false;
@@ -208,24 +192,28 @@ bool Communicator::start(const std::function<npu_status(const Call&)>& queue) {
   return true;
 }
 
-void Communicator::wait_for_the_stream(const Watch& watch) {
-  Pause pause;
-  auto look_again = steady_clock::now() + std::chrono::milliseconds(10);
-  while (!query_stream(stream_)) {
-    watch();
-    if (steady_clock::now() >= look_again) {
-      const std::unique_lock lock(mutex_);
-      const npu_comm comm = comm_.load();
-      const npu_status status = comm ? table_.state(comm) : NPU_OK;
-      TORCH_CHECK(status == NPU_OK, words_of_driver("comm/1 state", status));
-      look_again = steady_clock::now() + std::chrono::milliseconds(10);
-    }
-    pause();
+void Communicator::check() const {
+  {
+    const std::unique_lock lock(mutex_, std::chrono::milliseconds(100));
+    const npu_comm comm = comm_.load();
+    TORCH_CHECK(comm != nullptr, "it was aborted.");
+    // Without the lock the thread that queues is inside the driver; later then.
+    const npu_status status = lock ? table_.state(comm) : NPU_OK;
+    TORCH_CHECK(status == NPU_OK, words_of_driver("comm/1 state", status));
   }
-  TORCH_CHECK(comm_.load() != nullptr, "it was aborted.");
+  query_stream(stream_);
 }
 
-void Communicator::let_the_stream_end() noexcept {
+void Communicator::abort() noexcept {
+  // A driver that is stuck while it queues has to bear an abort all the same.
+  const std::unique_lock lock(mutex_, std::chrono::seconds(1));
+  const npu_comm comm = comm_.exchange(nullptr);
+  if (comm != nullptr && table_.abort(comm) != NPU_OK) {
+    host_services()->set_error(nullptr);
+  }
+}
+
+void Communicator::await_end() noexcept {
   const auto until = steady_clock::now() + std::chrono::seconds(2);
   while (steady_clock::now() < until) {
     try {
@@ -242,21 +230,6 @@ void Communicator::let_the_stream_end() noexcept {
       "npu: hccl: group " + group_ +
           ": the driver did not end an operation that was aborted. Memory of "
           "it is kept.");
-}
-
-bool Communicator::run(
-    const std::function<npu_status(const Call&)>& queue, const Watch& watch) {
-  try {
-    if (!start(queue)) {
-      return false;
-    }
-    wait_for_the_stream(watch);
-    return true;
-  } catch (...) {
-    abort();
-    let_the_stream_end();
-    throw;
-  }
 }
 
 }  // namespace npu::dist

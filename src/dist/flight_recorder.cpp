@@ -3,13 +3,14 @@
 #include "dist/flight_recorder.h"
 
 #include <fcntl.h>
+#include <torch/csrc/jit/serialization/pickler.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
-#include <set>
+#include <thread>
 
 #include "driver/env.h"
 #include "driver/services.h"
@@ -17,6 +18,10 @@
 
 namespace npu::dist {
 namespace {
+
+using c10::IValue;
+using Dict = c10::impl::GenericDict;
+using List = c10::impl::GenericList;
 
 // The age of the format that fr_trace is told.
 constexpr const char* kVersion = "2.10";
@@ -27,38 +32,67 @@ std::int64_t nanoseconds_now() {
       .count();
 }
 
-TraceValue::List sizes_of(const FlightRecorder::Operands& operands) {
-  TraceValue::List all;
+Dict make_dict(
+    std::initializer_list<std::pair<const char*, IValue>> items = {}) {
+  Dict made(c10::AnyType::get(), c10::AnyType::get());
+  for (const auto& [key, value] : items) {
+    made.insert(key, value);
+  }
+  return made;
+}
+
+template <class Values>
+List make_list(const Values& values) {
+  List made(c10::AnyType::get());
+  for (const auto& value : values) {
+    made.emplace_back(value);
+  }
+  return made;
+}
+
+List sizes_of(const FlightRecorder::Operands& operands) {
+  List all(c10::AnyType::get());
   for (const auto& sizes : operands.sizes) {
-    all.emplace_back(TraceValue::List(sizes.begin(), sizes.end()));
+    all.push_back(make_list(sizes));
   }
   return all;
 }
 
-TraceValue::List dtypes_of(const FlightRecorder::Operands& operands) {
-  return {operands.dtypes.begin(), operands.dtypes.end()};
-}
-
-TraceValue time_or_none(const std::optional<std::int64_t>& time) {
-  return time ? TraceValue(*time) : TraceValue::none();
+IValue time_or_none(const std::optional<std::int64_t>& time) {
+  return time ? IValue(*time) : IValue();
 }
 
 // Frames of several stacks, the innermost first.
-std::vector<TraceValue::List> symbolized(
+std::vector<List> symbolized(
     const std::vector<torch::CapturedTraceback*>& stacks) {
-  std::vector<TraceValue::List> all;
+  std::vector<List> all;
   const auto found = torch::symbolize(stacks);
   for (const auto& stack : found.tracebacks) {
-    auto& frames = all.emplace_back();
+    auto& frames = all.emplace_back(c10::AnyType::get());
     for (const auto index : stack) {
       const auto& frame = found.all_frames.at(index);
-      frames.emplace_back(TraceValue::Dict{
-          {"name", frame.funcname},
-          {"filename", frame.filename},
-          {"line", static_cast<std::int64_t>(frame.lineno)}});
+      frames.push_back(make_dict(
+          {{"name", frame.funcname},
+           {"filename", frame.filename},
+           {"line", static_cast<std::int64_t>(frame.lineno)}}));
     }
   }
   return all;
+}
+
+std::string pickled(const IValue& value) {
+  std::string made;
+  torch::jit::Pickler pickler(
+      [&](const char* data, std::size_t size) { made.append(data, size); },
+      nullptr,
+      nullptr,
+      nullptr,
+      nullptr,
+      false);
+  pickler.protocol();
+  pickler.pushIValue(value);
+  pickler.stop();
+  return made;
 }
 
 }  // namespace
@@ -104,10 +138,11 @@ FlightRecorder::Entry* FlightRecorder::find(std::uint64_t record) {
   return entry.record == record ? &entry : nullptr;
 }
 
-void FlightRecorder::started(std::uint64_t record) {
+void FlightRecorder::started(std::uint64_t record, ProgressPtr progress) {
   const std::lock_guard lock(mutex_);
   if (auto* entry = find(record)) {
     entry->started = nanoseconds_now();
+    entry->progress = std::move(progress);
   }
 }
 
@@ -116,6 +151,7 @@ void FlightRecorder::completed(std::uint64_t record) {
   if (auto* entry = find(record)) {
     entry->completed = nanoseconds_now();
     entry->retired = true;
+    entry->progress = nullptr;
   }
 }
 
@@ -124,11 +160,14 @@ void FlightRecorder::failed(std::uint64_t record, const std::string& why) {
   if (auto* entry = find(record)) {
     entry->error = why;
     entry->retired = true;
+    entry->progress = nullptr;
   }
 }
 
-TraceValue FlightRecorder::described(
-    const Entry& entry, std::int64_t group, TraceValue::List frames) const {
+namespace {
+
+template <class Entry>
+Dict described(const Entry& entry, std::int64_t group, const List& frames) {
   const auto& call = entry.call;
   const auto number = static_cast<std::int64_t>(call.number);
   const char* state = "scheduled";
@@ -137,73 +176,78 @@ TraceValue FlightRecorder::described(
   } else if (entry.started) {
     state = "started";
   }
-  TraceValue::Dict all{
-      {"record_id", static_cast<std::int64_t>(entry.record)},
-      {"pg_id", group},
-      {"process_group",
-       TraceValue::List{call.group.uid, call.group.description}},
-      {"collective_seq_id", static_cast<std::int64_t>(call.matched)},
-      {"p2p_seq_id", call.point_to_point ? number : std::int64_t{0}},
-      {"op_id", static_cast<std::int64_t>(entry.record)},
-      {"profiling_name", "hccl:" + call.name},
-      {"time_created_ns", entry.created},
-      {"input_sizes", sizes_of(call.inputs)},
-      {"input_dtypes", dtypes_of(call.inputs)},
-      {"output_sizes", sizes_of(call.outputs)},
-      {"output_dtypes", dtypes_of(call.outputs)},
-      {"state", state},
-      {"time_discovered_started_ns", time_or_none(entry.started)},
-      {"time_discovered_completed_ns", time_or_none(entry.completed)},
-      {"retired", entry.retired},
-      {"timeout_ms", static_cast<std::int64_t>(call.timeout.count())},
-      {"is_p2p", call.point_to_point},
-      {"frames", std::move(frames)}};
+  Dict all = make_dict(
+      {{"record_id", static_cast<std::int64_t>(entry.record)},
+       {"pg_id", group},
+       {"process_group",
+        make_list(std::vector{call.group.uid, call.group.description})},
+       {"collective_seq_id", static_cast<std::int64_t>(call.matched)},
+       {"p2p_seq_id", call.point_to_point ? number : std::int64_t{0}},
+       {"op_id", static_cast<std::int64_t>(entry.record)},
+       {"profiling_name", "hccl:" + call.name},
+       {"time_created_ns", entry.created},
+       {"input_sizes", sizes_of(call.inputs)},
+       {"input_dtypes", make_list(call.inputs.dtypes)},
+       {"output_sizes", sizes_of(call.outputs)},
+       {"output_dtypes", make_list(call.outputs.dtypes)},
+       {"state", state},
+       {"time_discovered_started_ns", time_or_none(entry.started)},
+       {"time_discovered_completed_ns", time_or_none(entry.completed)},
+       {"retired", entry.retired},
+       {"timeout_ms", static_cast<std::int64_t>(call.timeout.count())},
+       {"is_p2p", call.point_to_point},
+       {"frames", frames}});
   if (!entry.error.empty()) {
-    all.emplace_back("error", entry.error);
+    all.insert("error", entry.error);
   }
   return all;
 }
 
-TraceValue FlightRecorder::groups(const std::vector<Entry>& entries) const {
-  TraceValue::Dict all;
-  std::set<std::string> seen;
-  for (const auto& entry : entries) {
-    const Group& group = entry.call.group;
-    if (!seen.insert(group.uid).second) {
-      continue;
-    }
-    std::string ranks;
-    for (const auto rank : group.ranks) {
-      ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-    }
-    all.emplace_back(
-        group.uid,
-        TraceValue::Dict{
-            {"name", group.uid},
-            {"desc", group.description},
-            {"ranks", "[" + ranks + "]"}});
+Dict described(const FlightRecorder::Group& group) {
+  std::string ranks;
+  for (const auto rank : group.ranks) {
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   }
-  return all;
+  return make_dict(
+      {{"name", group.uid},
+       {"desc", group.description},
+       {"ranks", "[" + ranks + "]"}});
 }
 
-TraceValue FlightRecorder::dump(
-    bool calls, bool stacks, bool only_active) const {
+}  // namespace
+
+std::string FlightRecorder::dump(bool calls, bool stacks, bool only_active) {
   std::vector<Entry> entries;
   {
     const std::lock_guard lock(mutex_);
+    for (Entry& entry : ring_) {
+      if (entry.progress && entry.progress->is_done()) {
+        entry.completed = nanoseconds_now();
+        entry.progress = nullptr;
+      }
+    }
     entries = ring_;
   }
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return a.record < b.record;
   });
-  TraceValue::Dict all{{"version", kVersion}, {"pg_config", groups(entries)}};
+  std::map<std::string, std::int64_t> numbers;  // of groups, as they come
+  Dict groups = make_dict();
+  for (const auto& entry : entries) {
+    const Group& group = entry.call.group;
+    const auto number = static_cast<std::int64_t>(numbers.size());
+    if (numbers.try_emplace(group.uid, number).second) {
+      groups.insert(group.uid, described(group));
+    }
+  }
+  Dict all = make_dict({{"version", kVersion}, {"pg_config", groups}});
   if (!calls) {
-    return all;
+    return pickled(all);
   }
   std::erase_if(entries, [&](const auto& entry) {
     return only_active && entry.completed.has_value();
   });
-  std::vector<TraceValue::List> frames(entries.size());
+  std::vector<List> frames(entries.size(), List(c10::AnyType::get()));
   if (stacks) {
     std::vector<torch::CapturedTraceback*> of_entries;
     for (const auto& entry : entries) {
@@ -211,16 +255,13 @@ TraceValue FlightRecorder::dump(
     }
     frames = symbolized(of_entries);
   }
-  std::map<std::string, std::int64_t> numbers;  // of groups, as they come
-  TraceValue::List list;
+  List list(c10::AnyType::get());
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const auto place = numbers.try_emplace(
-        entries[i].call.group.uid, static_cast<std::int64_t>(numbers.size()));
-    list.push_back(
-        described(entries[i], place.first->second, std::move(frames[i])));
+    list.push_back(described(
+        entries[i], numbers.at(entries[i].call.group.uid), frames[i]));
   }
-  all.emplace_back("entries", std::move(list));
-  return all;
+  all.insert("entries", list);
+  return pickled(all);
 }
 
 // ---- files ----
@@ -270,10 +311,18 @@ void FlightRecorder::write_after_failure(int rank) noexcept {
       }
     }
     const std::string file = file_of(rank);
-    write(file, dump(true, false, false).pickle());
+    write(file, dump(true, false, false));
     log(NPU_LOG_ERROR, "npu: hccl: what this rank did is in " + file);
-    // With stacks, if whoever hangs does not hold Python's lock.
-    write(file, dump(true, true, false).pickle());
+    // With stacks, when Python's lock is free. Python ends a thread that asks
+    // for it while the interpreter shuts down, so that is a thread of its own.
+    std::thread with_stacks([&] {
+      try {
+        write(file, dump(true, true, false));
+      } catch (const std::exception& error) {
+        log(NPU_LOG_ERROR, error.what());
+      }
+    });
+    with_stacks.join();
   } catch (const std::exception& error) {
     log(NPU_LOG_ERROR, error.what());
   }

@@ -3,9 +3,11 @@
 //
 // One ring for all groups. What it writes has the keys of PyTorch's own flight
 // recorder, so that torch.distributed.flight_recorder.fr_trace reads it and
-// says which rank is missing where.
+// says which rank is missing where. PyTorch's class itself cannot be used: its
+// package exports none of its members, in no supported version.
 #pragma once
 
+#include <ATen/core/ivalue.h>
 #include <torch/csrc/profiler/combined_traceback.h>
 
 #include <chrono>
@@ -17,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/trace_value.h"
+#include "dist/work.h"
 
 namespace npu::dist {
 
@@ -55,12 +57,14 @@ class FlightRecorder {
   static std::shared_ptr<torch::CapturedTraceback> stack_here();
   // Returns the number that the others ask for.
   std::uint64_t scheduled(Call call);
-  void started(std::uint64_t record);
+  // `progress`, where a communicator has it: the record asks whether it ended.
+  void started(std::uint64_t record, ProgressPtr progress);
   void completed(std::uint64_t record);
   void failed(std::uint64_t record, const std::string& why);
 
   // Stacks need Python's lock: leave them out where somebody may hold it.
-  TraceValue dump(bool calls, bool stacks, bool only_active) const;
+  // A pickle of built-in types only: loading it runs nothing.
+  std::string dump(bool calls, bool stacks, bool only_active);
   // Writes the file of `rank` once, if TORCH_HCCL_DUMP_ON_TIMEOUT asks for it.
   void write_after_failure(int rank) noexcept;
   // Under a name of its own first: whoever reads sees a whole file.
@@ -76,14 +80,11 @@ class FlightRecorder {
     std::optional<std::int64_t> completed;
     bool retired = false;
     std::string error;
+    ProgressPtr progress;
   };
 
   FlightRecorder();
   Entry* find(std::uint64_t record);  // nullptr: overwritten since
-  TraceValue described(
-      const Entry& entry, std::int64_t group, TraceValue::List frames) const;
-  TraceValue groups(const std::vector<Entry>& entries) const;
-
   const std::size_t capacity_;
   mutable std::mutex mutex_;
   std::uint64_t next_ = 0;

@@ -84,6 +84,11 @@ bool Lane::submit_if_idle(const std::function<void()>& job) {
   return true;
 }
 
+bool Lane::is_idle() const {
+  const std::lock_guard lock(state_->mutex);
+  return !state_->busy && state_->jobs.empty();
+}
+
 bool Lane::drain(double seconds) const {
   std::unique_lock lock(state_->mutex);
   if (state_->thread == std::this_thread::get_id()) {

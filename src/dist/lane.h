@@ -23,8 +23,13 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
+  const std::string& name() const {
+    return name_;
+  }
   // A job does not throw.
   void submit(std::function<void()> job);
+  // No job runs or waits.
+  bool is_idle() const;
   // False when the thread has something to do already.
   bool submit_if_idle(const std::function<void()>& job);
   // True when no job is left within that time. A job of the lane that asks gets

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The process group that torch.distributed calls "hccl" (and "lccl").
 //
-// A collective is a job: its arguments are noted and the caller's stream
-// marked (Arguments), then a lane waits for the stream, meets the other ranks
-// on the board, has the driver's communicator (comm/1) or Gloo move the bytes,
-// and completes the Work. Collectives
-// share one lane, in the order they were asked for; each partner and tag of
-// point-to-point calls has one of its own, so that a receive never holds up a
-// send.
+// A call becomes a job: its arguments are noted and the caller's stream is
+// marked (Arguments). What a driver's communicator (comm/1) can do is queued
+// there in stream order: Note [Stream order] in group_state.h. Anything else
+// runs on a lane, a thread that waits for the stream, meets the other ranks on
+// the board, has Gloo move the bytes, and completes the Work. Collectives share
+// one lane, in the order they were asked for. Each partner and tag of messages
+// has one of its own, so that a receive never holds up a send.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -19,22 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "dist/arguments.h"
-#include "dist/board.h"
-#include "dist/driver_way.h"
-#include "dist/flight_recorder.h"
-#include "dist/lane.h"
-#include "dist/ways.h"
-#include "dist/work.h"
-#include "profiler/watch.h"
+#include "dist/group_state.h"
 
 namespace npu::dist {
-
-using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
-using StorePtr = c10::intrusive_ptr<c10d::Store>;
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-using Tensors = std::vector<at::Tensor>;
-using Milliseconds = std::chrono::milliseconds;
 
 class ProcessGroupHccl : public c10d::Backend {
  public:
@@ -144,32 +131,7 @@ class ProcessGroupHccl : public c10d::Backend {
   void waitForPendingWorks() override;
 
  private:
-  // One collective, from the caller to the lane.
-  struct Job {
-    c10d::OpType type;
-    std::string text;  // what every rank must agree on
-    Arguments arguments;
-    Tensors outputs;
-    Milliseconds timeout;
-    std::function<void(Job&)> body;
-    // Of an all to all: bytes to each rank, then room for what each sends.
-    std::vector<std::int64_t> counts{};
-    c10::intrusive_ptr<HcclWork> work;
-    std::chrono::steady_clock::time_point deadline{};
-    profiler::Asked asked{};
-    int partner = -1;          // of a send or receive; -1: any, or none
-    int tag = 0;               // of the same
-    std::uint64_t record = 0;  // in the flight recorder
-    // The same for a driver's communicator; empty: none can do it.
-    std::function<DriverPlan(Arguments&)> on_driver{};
-    bool driver_has_it = false;  // for messages
-    // "call 17, all_reduce SUM Float [4]": for messages.
-    std::string named() const;
-    void count(Way way) const;
-  };
-  using JobPtr = std::shared_ptr<Job>;
-  // What lanes need of the group; they may outlive it.
-  struct Shared;
+  using LanePtr = std::shared_ptr<Lane>;
 
   JobPtr job(
       c10d::OpType type,
@@ -177,27 +139,36 @@ class ProcessGroupHccl : public c10d::Backend {
       const at::Tensor& example,
       Milliseconds timeout) const;
   WorkPtr start(const JobPtr& job, Tensors outputs);
-  WorkPtr start_on(Lane& lane, const JobPtr& job, Tensors outputs, bool meet);
-  Lane& lane_of(const std::string& key);
+  WorkPtr start_message(const JobPtr& job, const at::Tensor& tensor);
+  // Queues it on the driver's communicator, or has `run` called on the lane.
+  WorkPtr start_on(
+      const LanePtr& lane,
+      const JobPtr& job,
+      Tensors outputs,
+      std::function<void()> run);
+  void check_usable(const Job& job) const;
+  LanePtr lane_of(const std::string& key);
+  bool messages_use_driver() const {
+    return state_->comm_table != nullptr && !state_->checks_calls;
+  }
   // What the driver's communicator would do for it, if there is to be one.
   std::optional<Reduction> on_driver(const Reduction& reduction) const;
   // All of them, or none.
   std::optional<std::vector<Reduction>> all_on_driver(
       const std::vector<Reduction>& reductions) const;
-  FlightRecorder::Call flight_call(const Job& job) const;  // flight_call.cpp
+  FlightRecorder::Call flight_call(const Job& job) const;
   FlightRecorder::Group flight_group() const;
   void describe_message(const Job& job, FlightRecorder::Call& call) const;
-  void add_broadcast(const JobPtr& job, std::size_t argument, int root);
   WorkPtr receive(Tensors& tensors, int from, int tag);
 
   const OptionsPtr options_;
-  std::shared_ptr<Shared> shared_;
-  std::mutex mutex_;
+  const std::shared_ptr<GroupState> state_;
+  std::mutex mutex_;  // order of the calls
   std::uint64_t calls_ = 0;
   std::uint64_t messages_ = 0;                          // sends and receives
   std::map<std::string, std::uint64_t> messages_with_;  // by pair
-  std::unique_ptr<Lane> collectives_;
-  std::map<std::string, std::unique_ptr<Lane>> lanes_;
+  const LanePtr collectives_;
+  std::map<std::string, LanePtr> lanes_;
   bool coalescing_ = false;
   std::vector<WorkPtr> coalesced_;
 };

@@ -11,7 +11,7 @@
 #define NPU_AT(type, field, offset) \
   static_assert(offsetof(type, field) == (offset))
 
-NPU_SIZE(npu_host_services, 88);
+NPU_SIZE(npu_host_services, 96);
 NPU_AT(npu_host_services, size, 0);
 NPU_AT(npu_host_services, abi, 4);
 NPU_AT(npu_host_services, log_level, 8);
@@ -24,8 +24,9 @@ NPU_AT(npu_host_services, range_pop, 56);
 NPU_AT(npu_host_services, account, 64);
 NPU_AT(npu_host_services, stream_worker, 72);
 NPU_AT(npu_host_services, find_driver, 80);
+NPU_AT(npu_host_services, torch_platform, 88);
 
-NPU_SIZE(npu_device_properties, 168);
+NPU_SIZE(npu_device_properties, 184);
 NPU_AT(npu_device_properties, size, 0);
 NPU_AT(npu_device_properties, host_access, 4);
 NPU_AT(npu_device_properties, name, 8);
@@ -41,6 +42,9 @@ NPU_AT(npu_device_properties, capability_major, 152);
 NPU_AT(npu_device_properties, capability_minor, 156);
 NPU_AT(npu_device_properties, needs_stream_lock, 160);
 NPU_AT(npu_device_properties, unified_address, 164);
+NPU_AT(npu_device_properties, l2_bytes, 168);
+NPU_AT(npu_device_properties, shared_memory_per_block, 176);
+NPU_AT(npu_device_properties, clock_khz, 180);
 
 NPU_SIZE(npu_device_table, 88);
 NPU_AT(npu_device_table, size, 0);
@@ -107,7 +111,7 @@ NPU_AT(npu_event_table, synchronize, 40);
 NPU_AT(npu_event_table, elapsed_ms, 48);
 NPU_AT(npu_event_table, native_handle, 56);
 
-NPU_SIZE(npu_op_table, 64);
+NPU_SIZE(npu_op_table, 72);
 NPU_AT(npu_op_table, size, 0);
 NPU_AT(npu_op_table, reserved, 4);
 NPU_AT(npu_op_table, find, 8);
@@ -117,8 +121,9 @@ NPU_AT(npu_op_table, run, 32);
 NPU_AT(npu_op_table, release_plan, 40);
 NPU_AT(npu_op_table, warm, 48);
 NPU_AT(npu_op_table, tune, 56);
+NPU_AT(npu_op_table, prepare, 64);
 
-NPU_SIZE(npu_driver, 112);
+NPU_SIZE(npu_driver, 120);
 NPU_AT(npu_driver, size, 0);
 NPU_AT(npu_driver, abi, 4);
 NPU_AT(npu_driver, name, 8);
@@ -136,6 +141,7 @@ NPU_AT(npu_driver, shutdown, 88);
 NPU_AT(npu_driver, flags, 96);
 NPU_AT(npu_driver, reserved, 100);
 NPU_AT(npu_driver, default_profile, 104);
+NPU_AT(npu_driver, platform, 112);
 
 NPU_SIZE(npu_op_row, 48);
 NPU_AT(npu_op_row, size, 0);
@@ -268,3 +274,12 @@ static_assert(NPU_FIRST_VENDOR_SLOT < NPU_FIRST_PACK_SLOT);
 // Attributes that came with 1.1 lie where 1.0 had unused bytes or ended.
 NPU_AT(npu_conv_attrs, epilogue, 124);
 NPU_AT(npu_gemm_attrs, bias_gradient, 76);
+// As does what came with 1.2.
+NPU_AT(npu_attention_attrs, dropout_rule, 72);
+static_assert(NPU_GEMM_EPILOGUE_RELU_GRAD == 5);
+static_assert(NPU_GEMM_EPILOGUE_GELU_TANH_GRAD == 6);
+static_assert(NPU_KIND_BATCH_NORM == 124 && NPU_KIND_BATCH_NORM_GRAD == 125);
+static_assert(NPU_MATH_HALF_PARTIALS == 3);
+static_assert(NPU_CAP_WIDE_STATISTICS == 16384);
+static_assert(NPU_CAP_EPILOGUE_GRAD == 32768 && NPU_CAP_DROPOUT_RULE == 65536);
+static_assert(NPU_DRIVER_OWN_RANDOM == 8);

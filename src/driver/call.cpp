@@ -3,6 +3,7 @@
 #include "driver/call.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "driver/plan_cache.h"
 #include "driver/services.h"
@@ -117,18 +118,10 @@ void Call::prepare(const Driver& driver) noexcept {
   frame_.flags = narrow ? frame_.flags | NPU_CALL_INDEX32
                         : frame_.flags & ~NPU_CALL_INDEX32;
   frame_.flags &= driver.table().call_flags_known;
-  frame_.size = driver.frame_bytes();
-}
-
-// What the driver wants, as far as the kind allows it.
-std::uint32_t Call::plan_use(
-    const Driver& driver, const npu_op_caps& caps) const noexcept {
-  const npu_kind_info* kind = npu_kind_of(frame_.slot);
-  if (kind == nullptr) {
-    return caps.plan_use;
+  if (frame_.math_mode > driver.most_math_mode()) {
+    frame_.math_mode = NPU_MATH_EXACT;
   }
-  return std::min(
-      caps.plan_use, driver.minor() == 0 ? kind->plan_use_1_0 : kind->plan_use);
+  frame_.size = driver.frame_bytes();
 }
 
 npu_verdict Call::plan(const Driver& driver, npu_device device) {
@@ -148,18 +141,17 @@ npu_verdict Call::plan(const Driver& driver, npu_device device) {
   }
   driver.ensure_warm(device, frame_.slot);
   prepare(driver);
-  const std::uint32_t use = plan_use(driver, *caps);
-  if (use == NPU_PLAN_NONE) {
+  if (caps->plan_use == NPU_PLAN_NONE) {
     return verdict;
   }
-  plan_ = find_plan(driver, device, frame_, use);
+  plan_ = find_plan(driver, device, frame_, caps->plan_use);
   frame_.plan = plan_->verdict.plan;
   return plan_->verdict;
 }
 
 npu_verdict Call::plan_with_less(const Driver& driver, npu_device device) {
   constexpr std::uint64_t kNone = 1;  // workspace_limit: 0 is no limit
-  constexpr std::uint64_t kSmall = 64 * 1024;
+  constexpr std::uint64_t kSmall = std::uint64_t{64} << 10;
   const std::uint64_t asked =
       plan_ == nullptr ? 0 : plan_->verdict.workspace_bytes;
   // A driver of 1.0 does not see the limit; one that was left nothing and
@@ -181,7 +173,7 @@ void Call::tune_planned(
     return;
   }
   prepare(driver);
-  plan_ = tune_plan(plan_, device, stream, frame_, plan_use(driver, *caps));
+  plan_ = tune_plan(plan_, device, stream, frame_, caps->plan_use);
   frame_.plan = plan_->verdict.plan;
 }
 
@@ -212,6 +204,9 @@ std::string describe(const npu_call& call) {
     text += std::string(".") + npu_code_name(call.slot, call.code);
   }
   text += std::string(" (") + (call.label != nullptr ? call.label : "?") + ")";
+  constexpr const char* kModes[] = {
+      "", " tf32", " half accumulator", " half partials"};
+  text += call.math_mode < std::size(kModes) ? kModes[call.math_mode] : "";
   for (std::uint32_t i = 0; i < call.n_out + call.n_in; ++i) {
     text += i == 0 ? " out" : "";
     text += i == call.n_out ? " in" : "";

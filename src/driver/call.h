@@ -92,8 +92,6 @@ class Call {
   npu_tensor& add(const npu_tensor& tensor);
   void prepare(const Driver& driver) noexcept;
   void tune_planned(const Driver& driver, npu_device device, npu_stream stream);
-  std::uint32_t plan_use(
-      const Driver& driver, const npu_op_caps& caps) const noexcept;
 
   std::array<npu_tensor, NPU_MAX_OPERANDS> tensors_;
   std::array<npu_list, kMaxLists> lists_;

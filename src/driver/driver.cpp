@@ -12,8 +12,6 @@
 #include "driver/services.h"
 #include "driver/slots.h"
 #include "driver/status.h"
-#include "driver/stream_lock.h"
-#include "driver/write_watch.h"
 #include "npu/kinds.h"
 
 namespace npu {
@@ -51,6 +49,14 @@ npu_mailbox* no_mailbox(npu_stream) {
 
 npu_status nothing_to_tune(npu_stream, const npu_call*, npu_verdict*) {
   return NPU_E_UNSUPPORTED;
+}
+
+npu_status nothing_to_prepare(npu_device, const npu_call*) {
+  return NPU_OK;
+}
+
+npu_status nothing_to_discard(npu_stream, void*, uint64_t) {
+  return NPU_OK;
 }
 
 npu_status nothing_to_trim(npu_device) {
@@ -95,20 +101,33 @@ npu_status nothing_to_shut_down() {
   return NPU_OK;
 }
 
-template <class Function>
-void default_to(Function& slot, Function otherwise) noexcept {
-  if (slot == nullptr) {
-    slot = otherwise;
-  }
-}
-
-// A driver of another minor: the shorter of both, zero behind it.
-template <class Struct>
-void copy_struct(Struct& mine, const Struct* given) noexcept {
-  mine = Struct{};
-  std::memcpy(&mine, given, std::min<std::size_t>(given->size, sizeof(mine)));
-  mine.size = sizeof(mine);
-}
+// By slot; what npu/driver.h says.
+template <class Slot>
+constexpr typename Slot::Function kSlotDefault = nullptr;
+#define NPU_DEFAULT(table, slot, function) \
+  template <>                              \
+  constexpr auto kSlotDefault<Slot_##table##_##slot> = &function;
+NPU_DEFAULT(driver, get_interface, no_interface)
+NPU_DEFAULT(driver, shutdown, nothing_to_shut_down)
+NPU_DEFAULT(device, can_access_peer, no_peer_access)
+NPU_DEFAULT(device, trim, nothing_to_trim)
+NPU_DEFAULT(device, enable_peer, nothing_to_enable)
+NPU_DEFAULT(device, native_handle, no_device_handle)
+NPU_DEFAULT(memory, copy_peer, no_peer_copy)
+NPU_DEFAULT(memory, host_open, always_open)
+NPU_DEFAULT(memory, host_close, always_open)
+NPU_DEFAULT(memory, host_register, no_host_register)
+NPU_DEFAULT(memory, host_unregister, no_host_unregister)
+NPU_DEFAULT(memory, discard, nothing_to_discard)
+NPU_DEFAULT(stream, priority_range, one_priority)
+NPU_DEFAULT(stream, native_handle, stream_itself)
+NPU_DEFAULT(stream, mailbox, no_mailbox)
+NPU_DEFAULT(event, native_handle, event_itself)
+NPU_DEFAULT(op, release_plan, plan_owns_nothing)
+NPU_DEFAULT(op, warm, nothing_to_warm)
+NPU_DEFAULT(op, tune, nothing_to_tune)
+NPU_DEFAULT(op, prepare, nothing_to_prepare)
+#undef NPU_DEFAULT
 
 bool bit(const std::uint64_t* set, std::uint32_t i) noexcept {
   return (set[i / 64] >> (i % 64) & 1) != 0;
@@ -175,15 +194,9 @@ Driver* Driver::load(const std::string& path) {
   driver->path_ = real;
   driver->open_library();
   driver->ask_kinds();
-  driver->locked_run_ = lock_streams_if_needed(
-      driver->device_,
-      driver->memory_,
-      driver->stream_,
-      driver->event_,
-      driver->op_);
-  watch_writes_if_needed(
-      driver->device_, driver->memory_, driver->stream_, driver->op_);
-  driver->run_in_use_ = driver->op_.run;
+  driver->locked_run_ =
+      add_needed_layers(*driver, driver->tables_, driver->prepares_);
+  driver->run_in_use_ = driver->tables_.op.run;
   if (log_enabled(NPU_LOG_INFO)) {
     log(NPU_LOG_INFO, "loaded " + driver->identity() + " from " + real);
   }
@@ -193,11 +206,11 @@ Driver* Driver::load(const std::string& path) {
 
 std::string Driver::identity() const {
   std::string text = "driver '";
-  text += table_.name != nullptr ? table_.name : path_.c_str();
+  text += tables_.driver.name != nullptr ? tables_.driver.name : path_.c_str();
   text += "'";
-  if (table_.version != nullptr && *table_.version != '\0') {
+  if (tables_.driver.version != nullptr && *tables_.driver.version != '\0') {
     text += " ";
-    text += table_.version;
+    text += tables_.driver.version;
   }
   return text;
 }
@@ -226,7 +239,7 @@ void Driver::open_library() {
 void Driver::adopt(const npu_driver* given) {
   const bool sized = given->size >= offsetof(npu_driver, get_interface);
   if (sized) {
-    copy_struct(table_, given);
+    copy_struct(tables_.driver, given);
   }
   // The version comes first: with another major nothing else can be trusted.
   if (given->abi >> 16 != NPU_ABI_MAJOR) {
@@ -250,84 +263,104 @@ void Driver::adopt(const npu_driver* given) {
         NPU_E_INVALID,
         "npu: driver '" + path_ + "': has no name. Set the field 'name'.");
   }
+  settle_platform();
+  copy_tables();
   check_slots();
-  copy_struct(device_, given->device);
-  copy_struct(memory_, given->memory);
-  copy_struct(stream_, given->stream);
-  copy_struct(event_, given->event);
-  copy_struct(op_, given->op);
   frame_bytes_ = minor() == 0 ? NPU_CALL_BYTES_1_0 : sizeof(npu_call);
-  warms_ = op_.warm != nullptr;
-  tunes_ = op_.tune != nullptr;
-  const npu_memory_table as_given = memory_;
+  most_math_mode_ =
+      minor() < 2 ? NPU_MATH_F16_ACCUMULATE : NPU_MATH_HALF_PARTIALS;
+  warms_ = tables_.op.warm != nullptr;
+  tunes_ = tables_.op.tune != nullptr;
+  prepares_ = tables_.op.prepare != nullptr;
+  discards_ = tables_.memory.discard != nullptr;
+  const npu_memory_table as_given = tables_.memory;
   fill_defaults();
   check_conditional_slots(as_given);
 }
 
-void Driver::check_slots() const {
-  std::string missing;
-  const auto add = [&missing](const char* name) {
-    missing += (missing.empty() ? "" : ", ") + std::string(name);
-  };
-#define NPU_CHECK_TABLE(name)                                               \
-  if (table_.name == nullptr || table_.name->size < 2 * sizeof(uint32_t)) { \
-    add(#name " (the whole table, or its 'size')");                         \
+// One answer from the field of 1.2 and the flag of 1.1.
+void Driver::settle_platform() {
+  const char*& platform = tables_.driver.platform;
+  if (platform != nullptr && *platform == '\0') {
+    platform = nullptr;
   }
-  NPU_CHECK_TABLE(device)
-  NPU_CHECK_TABLE(memory)
-  NPU_CHECK_TABLE(stream)
-  NPU_CHECK_TABLE(event)
-  NPU_CHECK_TABLE(op)
-#undef NPU_CHECK_TABLE
-  if (missing.empty()) {
-#define NPU_CHECK_SLOT(table, slot)                                           \
-  if (table_.table->size <                                                    \
-          offsetof(npu_##table##_table, slot) + sizeof(table_.table->slot) || \
-      table_.table->slot == nullptr) {                                        \
-    add(#table "." #slot);                                                    \
+  const bool flagged = (tables_.driver.flags & NPU_DRIVER_DEVICE_IS_CPU) != 0;
+  if (platform == nullptr && flagged) {
+    platform = NPU_PLATFORM_CPU;
   }
-    NPU_REQUIRED_SLOTS(NPU_CHECK_SLOT)
-#undef NPU_CHECK_SLOT
-  }
-  if (!missing.empty()) {
+  if (has_platform(NPU_PLATFORM_CPU)) {
+    tables_.driver.flags |= NPU_DRIVER_DEVICE_IS_CPU;
+  } else if (flagged) {
     throw Error(
         NPU_E_INVALID,
-        "npu: " + identity() + ": required slots are missing: " + missing +
+        "npu: " + identity() + ": says platform '" + platform +
+            "' and the flag NPU_DRIVER_DEVICE_IS_CPU. Take the flag away (" +
+            path_ + ").");
+  }
+}
+
+void Driver::copy_tables() {
+  std::string missing;
+  const auto copy = [&](auto& mine, const auto* given, const char* name) {
+    if (given == nullptr || given->size < 2 * sizeof(std::uint32_t)) {
+      missing += (missing.empty() ? "" : ", ") + std::string(name) +
+                 " (the whole table, or its 'size')";
+    } else {
+      copy_struct(mine, given);
+    }
+  };
+  const npu_driver& given = tables_.driver;
+  copy(tables_.device, given.device, "device");
+  copy(tables_.memory, given.memory, "memory");
+  copy(tables_.stream, given.stream, "stream");
+  copy(tables_.event, given.event, "event");
+  copy(tables_.op, given.op, "op");
+  refuse_missing(missing);
+}
+
+void Driver::refuse_missing(const std::string& slots) const {
+  if (!slots.empty()) {
+    throw Error(
+        NPU_E_INVALID,
+        "npu: " + identity() + ": required slots are missing: " + slots +
             ". Fill them in (" + path_ + ").");
   }
 }
 
+void Driver::check_slots() const {
+  std::string missing;
+  for_each_slot([&](auto slot) {
+    using S = decltype(slot);
+    if (S::required && S::in(tables_) == nullptr) {
+      missing += (missing.empty() ? "" : ", ") + std::string(kSlotNames[S::id]);
+    }
+  });
+  refuse_missing(missing);
+}
+
 void Driver::fill_defaults() noexcept {
-  default_to(device_.can_access_peer, &no_peer_access);
-  default_to(device_.trim, &nothing_to_trim);
-  default_to(device_.enable_peer, &nothing_to_enable);
-  default_to(device_.native_handle, &no_device_handle);
-  default_to(memory_.copy_peer, &no_peer_copy);
-  default_to(memory_.host_open, &always_open);
-  default_to(memory_.host_close, &always_open);
-  default_to(memory_.host_register, &no_host_register);
-  default_to(memory_.host_unregister, &no_host_unregister);
-  default_to(stream_.priority_range, &one_priority);
-  default_to(stream_.native_handle, &stream_itself);
-  default_to(stream_.mailbox, &no_mailbox);
-  default_to(event_.native_handle, &event_itself);
-  default_to(op_.release_plan, &plan_owns_nothing);
-  default_to(op_.warm, &nothing_to_warm);
-  default_to(op_.tune, &nothing_to_tune);
-  default_to(table_.get_interface, &no_interface);
-  default_to(table_.shutdown, &nothing_to_shut_down);
-  table_.device = &device_;
-  table_.memory = &memory_;
-  table_.stream = &stream_;
-  table_.event = &event_;
-  table_.op = &op_;
+  for_each_slot([&](auto slot) {
+    using S = decltype(slot);
+    if constexpr (!S::required) {
+      static_assert(
+          kSlotDefault<S> != nullptr, "an optional slot has a default");
+      if (S::in(tables_) == nullptr) {
+        S::in(tables_) = kSlotDefault<S>;
+      }
+    }
+  });
+  tables_.driver.device = &tables_.device;
+  tables_.driver.memory = &tables_.memory;
+  tables_.driver.stream = &tables_.stream;
+  tables_.driver.event = &tables_.event;
+  tables_.driver.op = &tables_.op;
 }
 
 // Slots that depend on what the devices are. A driver that cannot say yet is
 // believed; its error comes at first use of the device.
 void Driver::check_conditional_slots(const npu_memory_table& given) const {
   int32_t count = 0;
-  if (device_.count(&count) != NPU_OK) {
+  if (tables_.device.count(&count) != NPU_OK) {
     host_services()->set_error(nullptr);
     return;
   }
@@ -339,7 +372,7 @@ void Driver::check_conditional_slots(const npu_memory_table& given) const {
   for (npu_device device = 0; device < count; ++device) {
     npu_device_properties properties{};
     properties.size = sizeof(properties);
-    if (device_.properties(device, &properties) != NPU_OK) {
+    if (tables_.device.properties(device, &properties) != NPU_OK) {
       host_services()->set_error(nullptr);
       continue;
     }
@@ -351,12 +384,7 @@ void Driver::check_conditional_slots(const npu_memory_table& given) const {
       break;
     }
   }
-  if (!missing.empty()) {
-    throw Error(
-        NPU_E_INVALID,
-        "npu: " + identity() + ": required slots are missing: " + missing +
-            ". Fill them in (" + path_ + ").");
-  }
+  refuse_missing(missing);
 }
 
 // ---- kinds ----
@@ -385,7 +413,7 @@ void Driver::ask_kinds() {
   for (std::uint32_t i = 0; i < NPU_KIND_COUNT; ++i) {
     const npu_kind_info& kind = *npu_kind_at(i);
     std::uint32_t slot = 0;
-    if (op_.find(kind.name, &slot) != NPU_OK) {
+    if (tables_.op.find(kind.name, &slot) != NPU_OK) {
       continue;
     }
     if (slot != kind.slot) {
@@ -401,12 +429,20 @@ void Driver::ask_kinds() {
       npu_op_caps caps{};
       if (ask_caps(slot, code, caps) == NPU_OK) {
         check_rows(identity(), kind, caps);
+        caps.plan_use = std::min(caps.plan_use, most_plan_use(kind));
         caps_[slot][code] = caps;
         set_bit(kinds_, slot);
       }
     }
   }
   host_services()->set_error(nullptr);
+}
+
+// How far the plans of a driver of this minor may go.
+std::uint32_t Driver::most_plan_use(const npu_kind_info& kind) const noexcept {
+  return minor() == 0   ? kind.plan_use_1_0
+         : minor() == 1 ? kind.plan_use_1_1
+                        : kind.plan_use;
 }
 
 // An older driver is told the size it was built with. One built with a newer
@@ -424,8 +460,9 @@ npu_status Driver::ask_caps(
   auto* const out = reinterpret_cast<npu_op_caps*>(room);
   out->size = static_cast<std::uint32_t>(given);
   const npu_op_row* pack_row = row(slot);
-  const npu_status status = pack_row != nullptr ? pack_row->caps(code, out)
-                                                : op_.caps(slot, code, out);
+  const npu_status status = pack_row != nullptr
+                                ? pack_row->caps(code, out)
+                                : tables_.op.caps(slot, code, out);
   if (std::any_of(room + given, std::end(room), [](unsigned char byte) {
         return byte != kUntouched;
       })) {
@@ -449,7 +486,11 @@ bool Driver::has_kind(std::uint32_t slot) const noexcept {
 const npu_op_caps* Driver::caps(std::uint32_t slot, std::uint32_t code) const {
   if (slot < NPU_KIND_LIMIT) {
     const auto& codes = caps_[slot];
-    return code < codes.size() && codes[code] ? &*codes[code] : nullptr;
+    if (code >= codes.size()) {
+      return nullptr;
+    }
+    const auto& caps = codes[code];
+    return caps ? &*caps : nullptr;
   }
   if (slot < NPU_FIRST_VENDOR_SLOT) {
     return nullptr;
@@ -478,6 +519,49 @@ void Driver::enable_all_kinds() noexcept {
 
 bool Driver::is_disabled(std::uint32_t slot) const noexcept {
   return slot < kSlots && bit(disabled_, slot);
+}
+
+// ---- op.warm: once per device and kind ----
+
+namespace {
+
+std::uint64_t bit_of(std::uint32_t slot) noexcept {
+  return std::uint64_t{1} << (slot % 64);
+}
+
+}  // namespace
+
+// Standard kinds have a bit each; a vendor's own are looked up under the lock.
+bool Driver::is_warm(npu_device device, std::uint32_t slot) const noexcept {
+  if (slot >= kSlots || device < 0 ||
+      device >= static_cast<npu_device>(kWarmDevices)) {
+    return false;
+  }
+  const auto word = static_cast<std::uint32_t>(device) * (kSlots / 64);
+  return (warmed_[word + slot / 64].load(std::memory_order_acquire) &
+          bit_of(slot)) != 0;
+}
+
+void Driver::warm(npu_device device, std::uint32_t slot) const {
+  const std::lock_guard<std::mutex> lock(warm_mutex_);
+  if (!warm_kinds_.emplace(device, slot).second) {
+    return;
+  }
+  if (const npu_status status = tables_.op.warm(device, slot);
+      status != NPU_OK) {
+    if (log_enabled(NPU_LOG_WARNING)) {
+      const std::string what = std::string(name()) + " op.warm of " +
+                               npu_kind_name(slot) +
+                               " on npu:" + std::to_string(device);
+      log(NPU_LOG_WARNING, failure_text(status, what.c_str()));
+    }
+    host_services()->set_error(nullptr);
+  }
+  if (slot < kSlots && device >= 0 &&
+      device < static_cast<npu_device>(kWarmDevices)) {
+    const auto word = static_cast<std::uint32_t>(device) * (kSlots / 64);
+    warmed_[word + slot / 64].fetch_or(bit_of(slot), std::memory_order_release);
+  }
 }
 
 }  // namespace npu

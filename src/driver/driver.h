@@ -12,13 +12,14 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "driver/interfaces.h"
 #include "driver/launch_watch.h"
-#include "driver/stream_lock.h"
-#include "npu/op.h"
+#include "driver/layers.h"
+#include "npu/kinds.h"
 #include "npu/pack.h"
 
 namespace npu {
@@ -34,51 +35,80 @@ class Driver {
   static Driver* find_loaded(const char* name) noexcept;
 
   const char* name() const noexcept {
-    return table_.name;
+    return tables_.driver.name;
   }
   const std::string& path() const noexcept {
     return path_;
   }
   // Copies: what an older or sparing driver lacks is filled with the defaults,
-  // so no function pointer is null.
+  // so no function pointer is null, and the layers it needs are in front
+  // (layers.h).
   const npu_driver& table() const noexcept {
-    return table_;
+    return tables_.driver;
+  }
+  const DriverTables& tables() const noexcept {
+    return tables_;
   }
   const npu_device_table& device() const noexcept {
-    return device_;
+    return tables_.device;
   }
   const npu_memory_table& memory() const noexcept {
     return *memory_in_use_.load(std::memory_order_acquire);
   }
   const npu_stream_table& stream() const noexcept {
-    return stream_;
+    return tables_.stream;
   }
   const npu_event_table& event() const noexcept {
-    return event_;
+    return tables_.event;
   }
   const npu_op_table& op() const noexcept {
-    return op_;
+    return tables_.op;
   }
 
-  // The device is this computer's processor: the CPU rungs are native there.
+  // Whose addresses and handles the driver deals in: NPU_PLATFORM_CPU,
+  // NPU_PLATFORM_CUDA or another name; nullptr for none. A driver of 1.1 that
+  // says NPU_DRIVER_DEVICE_IS_CPU is of platform "cpu".
+  const char* platform() const noexcept {
+    return tables_.driver.platform;
+  }
+  bool has_platform(std::string_view name) const noexcept {
+    return tables_.driver.platform != nullptr &&
+           name == tables_.driver.platform;
+  }
+  // Platform "cpu": the device is this computer's processor.
   bool device_is_cpu() const noexcept {
-    return (table_.flags & NPU_DRIVER_DEVICE_IS_CPU) != 0;
+    return (tables_.driver.flags & NPU_DRIVER_DEVICE_IS_CPU) != 0;
+  }
+  // Random kinds do not give the contract's numbers.
+  bool draws_own_random() const noexcept {
+    return (tables_.driver.flags & NPU_DRIVER_OWN_RANDOM) != 0;
   }
   // Every kernel is to be used, whatever an imitated chip lacks.
   bool wants_every_kernel() const noexcept {
-    return (table_.flags & NPU_DRIVER_EVERY_KERNEL) != 0;
+    return (tables_.driver.flags & NPU_DRIVER_EVERY_KERNEL) != 0;
   }
-  // Work is done when the call that queued it returns: nothing to wait for.
-  bool runs_inline() const noexcept {
-    return (table_.flags & NPU_DRIVER_INLINE) != 0;
+  // Work may be unfinished when the call that queued it returns.
+  bool queues_work() const noexcept {
+    return (tables_.driver.flags & NPU_DRIVER_INLINE) == 0;
+  }
+  // A pack's kernel is a host function that is done when it returns, called
+  // here and not queued on the stream.
+  bool calls_pack_kernels() const noexcept {
+    return device_is_cpu();
   }
   // The profile for users who name none; "" = none.
   const char* default_profile() const noexcept {
-    return table_.default_profile != nullptr ? table_.default_profile : "";
+    return tables_.driver.default_profile != nullptr
+               ? tables_.driver.default_profile
+               : "";
   }
   // Minor version of the contract it was built for.
   std::uint32_t minor() const noexcept {
-    return table_.abi & 0xffffu;
+    return tables_.driver.abi & 0xffffu;
+  }
+  // The last NPU_MATH_* it knows.
+  std::uint16_t most_math_mode() const noexcept {
+    return most_math_mode_;
   }
   // The size frames say to this driver: what it was built to take.
   std::uint32_t frame_bytes() const noexcept {
@@ -117,6 +147,10 @@ class Driver {
   bool can_tune(std::uint32_t slot) const noexcept {
     return tunes_ && slot < NPU_FIRST_PACK_SLOT;
   }
+  // memory.discard does something.
+  bool can_discard() const noexcept {
+    return discards_;
+  }
   // op.warm, once per device and kind. Call::plan does it; who runs a frame
   // without planning does it before the first.
   void ensure_warm(npu_device device, std::uint32_t slot) const {
@@ -145,10 +179,14 @@ class Driver {
   Driver() = default;
   void open_library();
   void adopt(const npu_driver* given);
+  void copy_tables();
   void fill_defaults() noexcept;
   void check_slots() const;
+  void settle_platform();
   void check_conditional_slots(const npu_memory_table& given) const;
+  void refuse_missing(const std::string& slots) const;
   void ask_kinds();
+  std::uint32_t most_plan_use(const npu_kind_info& kind) const noexcept;
   npu_status ask_caps(
       std::uint32_t slot, std::uint32_t code, npu_op_caps& caps) const;
   std::string identity() const;
@@ -157,26 +195,24 @@ class Driver {
   npu_status run_row(npu_stream stream, const npu_call& call) const;
   npu_status run_kernel_of_pack(
       npu_stream stream, const npu_op_row& row, const npu_call& call) const;
-  static void fill_watched_memory(npu_memory_table& memory);
   std::uint32_t find_row(const char* name) const noexcept;
   void add_row(const npu_op_row& row) noexcept;
   bool is_warm(npu_device device, std::uint32_t slot) const noexcept;
   void warm(npu_device device, std::uint32_t slot) const;
 
   std::string path_;
-  npu_driver table_{};
-  npu_device_table device_{};
-  npu_memory_table memory_{};
-  npu_stream_table stream_{};
-  npu_event_table event_{};
-  npu_op_table op_{};
-  // The driver's own, or those of launch_watch.cpp.
-  std::atomic<const npu_memory_table*> memory_in_use_{&memory_};
+  // What is called: the driver's own functions, defaults and layers.
+  DriverTables tables_;
+  // Those of tables_, or of watched_.
+  std::atomic<const npu_memory_table*> memory_in_use_{&tables_.memory};
   std::atomic<decltype(npu_op_table::run)> run_in_use_{nullptr};
-  std::unique_ptr<npu_memory_table> watched_memory_;
+  std::unique_ptr<DriverTables> watched_;  // tables_ below a launch watch
   std::uint32_t frame_bytes_ = sizeof(npu_call);
+  std::uint16_t most_math_mode_ = NPU_MATH_HALF_PARTIALS;
   bool tunes_ = false;
   bool warms_ = false;
+  bool prepares_ = false;
+  bool discards_ = false;
   LockedRun locked_run_ = nullptr;  // of drivers that need stream locks
   std::uint64_t kinds_[kSlots / 64] = {};
   std::uint64_t disabled_[kSlots / 64] = {};

@@ -88,11 +88,29 @@ TEST(Load, NoEntrySymbol) {
 TEST(Load, WrongMajorVersion) {
   EXPECT_HAS(
       driver_failure_of("tiny_major"),
-      "built for contract 2.1, this host speaks 1.1. Rebuild the driver");
+      "built for contract 2.1, this host speaks 1.2. Rebuild the driver");
 }
 
 TEST(Load, ANewerMinorIsTaken) {
   EXPECT_EQ(driver_failure_of("tiny_newer"), "");
+}
+
+TEST(Platform, IsTheDriversOwnWord) {
+  const Driver& cuda = *Driver::load(driver_path("tiny_cuda"));
+  EXPECT_STREQ(cuda.platform(), "cuda");
+  EXPECT_TRUE(cuda.has_platform(NPU_PLATFORM_CUDA));
+  EXPECT_FALSE(cuda.has_platform(NPU_PLATFORM_CPU));
+  EXPECT_FALSE(cuda.device_is_cpu());
+  const Driver& none = *Driver::load(driver_path("tiny"));
+  EXPECT_EQ(none.platform(), nullptr);
+  EXPECT_FALSE(none.has_platform(NPU_PLATFORM_CPU));
+}
+
+TEST(Platform, OneThatContradictsTheFlagIsRefused) {
+  EXPECT_HAS(
+      driver_failure_of("tiny_platforms"),
+      "says platform 'cuda' and the flag NPU_DRIVER_DEVICE_IS_CPU. Take the "
+      "flag away");
 }
 
 TEST(Load, EveryMissingSlotIsNamed) {
@@ -244,12 +262,15 @@ TEST(StreamLock, OneCallAtATimePerStream) {
   const auto* overlap = static_cast<int*>(::dlsym(library, "tiny_overlap"));
   npu_stream stream = nullptr;
   ASSERT_EQ(driver.stream().create(0, 0, &stream), NPU_OK);
+  const npu_capture* const capture = driver.interface<npu_capture>();
+  ASSERT_NE(capture, nullptr);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < 500; ++i) {
         driver.stream().query(stream);
         driver.event().record(nullptr, stream);
+        capture->launch(nullptr, stream);
       }
     });
   }

@@ -16,8 +16,8 @@ constexpr const char* kFlagValues = "0, 1";
 // clang-format off
 constexpr Variable kTable[] = {
     // ---- the plugin's own ----
-    {"NPU_DRIVER", Type::kText, Group::kCore, "a name, or the path of a .so", "host",
-     "Which driver this process uses."},
+    {"NPU_DRIVER", Type::kText, Group::kCore, "auto, a name, or the path of a .so", "auto",
+     "Which driver this process uses; auto: the one of PyTorch's accelerator where it finds a device, else host."},
     {"NPU_DRIVER_PATH", Type::kList, Group::kCore, "folders, separated by ':'", "none",
      "Where drivers are looked for by name, before the package's own folder."},
     {"NPU_OP_PACKS", Type::kList, Group::kCore, "paths of .so files, separated by ':'", "none",
@@ -25,23 +25,22 @@ constexpr Variable kTable[] = {
     {"NPU_PACKS", Type::kFlag, Group::kCore, kFlagValues, "1",
      "0: operator packs that are installed are not loaded."},
     {"XDG_CACHE_HOME", Type::kText, Group::kCore, "a folder", "~/.cache",
-     "Where it is remembered, in opennpu/, which operator packs were seen to load."},
+     "The cache folder. Its subfolder opennpu/ keeps which operator packs loaded."},
     {"CMAKE_BUILD_PARALLEL_LEVEL", Type::kText, Group::kCore, "a number", "one per core",
      "How many files opennpu pack build compiles at a time."},
     {"NPU_DISABLE_KIND", Type::kList, Group::kCore, "names of kinds, separated by ','", "none",
      "Kinds the driver is not asked for, so that other rungs serve them."},
-    {"NPU_GRAPH_OFF", Type::kList, Group::kCore, "host_calls, numbers, copies, dead, reuse, chains, tiles, separated by ','", "none",
-     "Parts of graph mode that are left out, to find the one that a difference comes from."},
+    {"NPU_GRAPH_OFF", Type::kList, Group::kCore, "host_calls, numbers, capture, names of passes, separated by ','", "none",
+     "Parts of graph mode that are left out, to find the one that a difference comes from: docs/graph-mode.md."},
+    {"NPU_GRAPH_DUMP", Type::kText, Group::kCore, "a folder", "none",
+     "Where the nodes of recordings are written before and after each pass, as text and for Graphviz."},
     {"NPU_FALLBACK", Type::kChoice, Group::kCore, "warn, silent, error", "warn",
      "What happens when an operator runs on the CPU that the profile or driver lacks."},
     {"NPU_PROFILE", Type::kText, Group::kCore, "a profile's name, the path of a file, or none",
      "the driver's own",
      "Which chip is imitated in what is warned about."},
     {"NPU_PROFILE_STRICT", Type::kFlag, Group::kCore, kFlagValues, "0",
-     "What works here and raises on the profile's chip (channels_last, sparse operators) raises here too."},
-    {"NPU_SHADOW_MEMORY", Type::kBytes, Group::kCore, "bytes, such as 512M or 2G; 0 = none",
-     "an eighth of the RAM, at most 4G",
-     "Host memory for copies of tensors that CPU kernels used, where host code cannot read the device's memory."},
+     "What works here and raises on the profile's chip (channels_last, sparse operators, dtypes that it refuses) raises here too; unknown dtypes never do."},
     {"NPU_HALF_PRODUCTS", Type::kChoice, Group::kCore, "auto, cpu, float32", "auto",
      "How PyTorch's CPU kernels multiply halves: auto = in float32 where the CPU has no instructions for them, cpu = as they are, float32 = always so."},
     {"ONEDNN_MAX_CPU_ISA", Type::kText, Group::kCore, "a name of oneDNN's, such as AVX2", "all the CPU has",
@@ -59,6 +58,12 @@ constexpr Variable kTable[] = {
      "Where processes put the page that `opennpu top` reads."},
     {"NPU_COLLECTIVES", Type::kChoice, Group::kCore, "driver, host", "driver",
      "host: collectives go through the host though the driver has communicators (comm/1)."},
+    {"NPU_COLLECTIVES_HALVES", Type::kFlag, Group::kCore, kFlagValues, "0",
+     "1: halves are summed as halves where the driver's communicator rounds at every hop: half "
+     "the bytes, less exact."},
+    {"NPU_COLLECTIVES_CHECK", Type::kFlag, Group::kCore, kFlagValues, "0",
+     "1: all ranks agree on a collective before a driver's communicator gets it; "
+     "TORCH_DISTRIBUTED_DEBUG=DETAIL does the same."},
     {"TORCH_DEVICE_BACKEND_AUTOLOAD", Type::kFlag, Group::kCore, kFlagValues, "1",
      "PyTorch's own: 0 keeps `import torch` from loading the plugin."},
     // ---- drivers/host ----
@@ -72,7 +77,7 @@ constexpr Variable kTable[] = {
     {"NPU_HOST_DELAY_US", Type::kInteger, Group::kHostDriver, "an integer from 0 to 10000000", "0",
      "With NPU_HOST_ASYNC, microseconds every queued item waits first."},
     {"NPU_HOST_QUEUE", Type::kInteger, Group::kHostDriver, "an integer from 0 to 1000000; 0 = any number",
-     "1024", "With NPU_HOST_ASYNC, calls that may wait in a stream; whoever queues one more waits."},
+     "1024", "With NPU_HOST_ASYNC, calls that may wait in a stream; a further call blocks until there is room."},
     {"NPU_HOST_PROTECT", Type::kFlag, Group::kHostDriver, kFlagValues, "0",
      "Device memory is inaccessible outside kernels and host_open."},
     {"NPU_HOST_REDZONE", Type::kFlag, Group::kHostDriver, kFlagValues, "0",
@@ -90,6 +95,19 @@ constexpr Variable kTable[] = {
     // ---- drivers/null ----
     {"NPU_NULL_ACCEPT", Type::kFlag, Group::kNullDriver, kFlagValues, "0",
      "Every call is accepted and nothing computed, to measure the host side."},
+    // ---- drivers/cuda ----
+    {"NPU_CUDA_LIBRARIES", Type::kList, Group::kCudaDriver, "folders, separated by ':'", "none",
+     "Where cuBLASLt, cuDNN and NVRTC are looked for, after PyTorch's own copies."},
+    {"NPU_CUDA_KERNELS", Type::kChoice, Group::kCudaDriver, "fast, all",
+     "fast with a CUDA build of PyTorch, else all",
+     "Which of its kernels are used: those measured to be as fast as PyTorch's, or all."},
+    {"NPU_CUDA_TRY", Type::kList, Group::kCudaDriver, "all, program, rows, capture, separated by ','",
+     "none", "What the driver uses although it has not run on a GPU yet."},
+    {"NPU_CACHE", Type::kText, Group::kCudaDriver, "a folder",
+     "opennpu in XDG_CACHE_HOME or ~/.cache",
+     "Where programs that NVRTC compiled are kept, in cuda/."},
+    {"CUDA_VISIBLE_DEVICES", Type::kText, Group::kCudaDriver, "numbers or UUIDs, separated by ','",
+     "all", "Which GPUs the process sees, in this order, as CUDA reads it."},
     // ---- names of torch_npu and PyTorch that keep working ----
     {"ASCEND_RT_VISIBLE_DEVICES", Type::kText, Group::kAscend, "device numbers, separated by ','",
      "all", "Which devices the process sees, in this order."},
@@ -117,6 +135,8 @@ constexpr Variable kTable[] = {
      "What get_device_capability answers."},
     {"TORCH_NPU_USE_COMPATIBLE_IMPL", Type::kFlag, Group::kAscend, kFlagValues, "0",
      "What are_compatible_impl_enabled answers."},
+    {"TORCH_NPU_SANITIZER", Type::kChoice, Group::kAscend, "0, 1, warn", "0",
+     "The stream sanitizer: 1 raises at a data race between streams, warn prints it and goes on: docs/tools.md."},
     {"TORCH_TRANSFER_TO_NPU", Type::kFlag, Group::kAscend, kFlagValues, "0",
      "Importing torch_npu also imports torch_npu.contrib.transfer_to_npu."},
     {"TORCHAIR_CACHE_HOME", Type::kText, Group::kAscend, "a folder", ".torchair_cache",
@@ -124,7 +144,7 @@ constexpr Variable kTable[] = {
     {"RANK", Type::kText, Group::kAscend, "a number", "none",
      "The process's rank: shown in errors; only rank 0 warns."},
     {"TORCHELASTIC_RESTART_COUNT", Type::kText, Group::kAscend, "a number", "0",
-     "Set by torchrun: groups of a restarted job do not meet what the ranks before them left."},
+     "Set by torchrun: keeps a restarted job from reading stale store keys."},
     {"GROUP_WORLD_SIZE", Type::kText, Group::kAscend, "a number", "none",
      "Set by torchrun: how many agents there are. With one, a restart gets a store of its own."},
     {"ASCEND_WORK_PATH", Type::kText, Group::kAscend, "a folder", "the current one",
@@ -135,7 +155,7 @@ constexpr Variable kTable[] = {
      "How many collectives the flight recorder of a process keeps."},
     {"TORCH_HCCL_DUMP_ON_TIMEOUT", Type::kFlag, Group::kAscend, kFlagValues, "0",
      "1: a rank whose collective failed or timed out writes its flight record."},
-    {"TORCH_HCCL_DEBUG_INFO_TEMP_FILE", Type::kText, Group::kAscend, "a path; the rank is put behind it",
+    {"TORCH_HCCL_DEBUG_INFO_TEMP_FILE", Type::kText, Group::kAscend, "a path; the rank is appended",
      "/tmp/hccl_trace_rank_", "Where flight records are written."},
     // ---- torch_npu.testing ----
     {"SET_NPU_DEVICE", Type::kText, Group::kTesting, "a device, such as npu:1", "npu:0",
@@ -179,10 +199,11 @@ struct Section {
   Group group;
   const char* title;
 };
-constexpr std::array<Section, 5> kSections = {{
+constexpr std::array<Section, 6> kSections = {{
     {Group::kCore, "The plugin"},
     {Group::kHostDriver, "The host driver"},
     {Group::kNullDriver, "The null driver"},
+    {Group::kCudaDriver, "The cuda driver"},
     {Group::kAscend, "Names of torch_npu and PyTorch"},
     {Group::kTesting, "torch_npu.testing"},
 }};

@@ -13,7 +13,14 @@ namespace npu::env {
 
 enum class Type { kFlag, kInteger, kBytes, kChoice, kText, kList };
 // Whose it is; the page has one section for each.
-enum class Group { kCore, kHostDriver, kNullDriver, kAscend, kTesting };
+enum class Group {
+  kCore,
+  kHostDriver,
+  kNullDriver,
+  kCudaDriver,
+  kAscend,
+  kTesting
+};
 
 struct Variable {
   const char* name;

@@ -160,9 +160,10 @@ TEST(EnvTable, TheDocumentIsThePage) {
   constexpr const char* kHead =
       "# Environment variables\n\n"
       "Every variable that the plugin and its drivers read. This page is made "
-      "from the table in\nsrc/driver/env_table.cpp (`make docs-env`); a value "
-      "that is not allowed is refused with a sentence. Those\nof the operator "
-      "tools are in [tools.md](tools.md).\n\n";
+      "from the table in\nsrc/driver/env_table.cpp (`make docs-env`). A value "
+      "that is not allowed raises an error that lists the allowed ones.\nThose "
+      "of the operator tools are in "
+      "[tools-reference.md](tools-reference.md#variables).\n\n";
   const fs::path file = fs::path(NPU_SOURCE_ROOT) / "docs/environment.md";
   if (std::getenv("NPU_TEST_WRITE") != nullptr) {
     std::ofstream(file) << kHead << env::markdown();

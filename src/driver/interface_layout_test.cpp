@@ -38,7 +38,7 @@ NPU_AT(npu_comm_config, size, 0);
 NPU_AT(npu_comm_config, timeout_ms, 4);
 NPU_AT(npu_comm_config, name, 8);
 
-NPU_SIZE(npu_comm_table, 160);
+NPU_SIZE(npu_comm_table, 168);
 NPU_AT(npu_comm_table, size, 0);
 NPU_AT(npu_comm_table, version, 4);
 NPU_AT(npu_comm_table, id_bytes, 8);
@@ -61,6 +61,7 @@ NPU_AT(npu_comm_table, reduce_scatter, 128);
 NPU_AT(npu_comm_table, all_to_all, 136);
 NPU_AT(npu_comm_table, send, 144);
 NPU_AT(npu_comm_table, recv, 152);
+NPU_AT(npu_comm_table, dtypes_per_hop, 160);
 
 NPU_SIZE(npu_profile_record, 64);
 NPU_AT(npu_profile_record, correlation, 0);

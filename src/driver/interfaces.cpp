@@ -8,8 +8,8 @@
 #include <string>
 
 #include "driver/driver.h"
+#include "driver/interface_lock.h"
 #include "driver/services.h"
-#include "driver/write_watch.h"
 
 namespace npu {
 
@@ -78,37 +78,37 @@ std::string missing_slots(const InterfaceInfo& info, const std::byte* mine) {
 
 }  // namespace
 
-#define NPU_INTERFACE(type, upper, first, defaults, ...)        \
-  template <>                                                   \
-  const InterfaceInfo& interface_info<type>() {                 \
-    static constexpr const char* kSlots[] = {__VA_ARGS__};      \
-    static_assert(                                              \
-        offsetof(type, first) + sizeof(kSlots) == sizeof(type), \
-        "every function of the struct is named");               \
-    static constexpr InterfaceInfo kInfo = {                    \
-        NPU_##upper##_INTERFACE,                                \
-        NPU_##upper##_VERSION,                                  \
-        sizeof(type),                                           \
-        offsetof(type, first),                                  \
-        kSlots,                                                 \
-        defaults};                                              \
-    return kInfo;                                               \
+#define NPU_INTERFACE(type, upper, first, tail, defaults, ...)           \
+  template <>                                                            \
+  const InterfaceInfo& interface_info<type>() {                          \
+    static constexpr const char* kSlots[] = {__VA_ARGS__};               \
+    static_assert(                                                       \
+        offsetof(type, first) + sizeof(kSlots) + (tail) == sizeof(type), \
+        "every function of the struct is named");                        \
+    static constexpr InterfaceInfo kInfo = {                             \
+        NPU_##upper##_INTERFACE,                                         \
+        NPU_##upper##_VERSION,                                           \
+        sizeof(type),                                                    \
+        offsetof(type, first),                                           \
+        kSlots,                                                          \
+        defaults};                                                       \
+    return kInfo;                                                        \
   }
 
 // clang-format off
-NPU_INTERFACE(npu_capture, CAPTURE, begin, nullptr,
+NPU_INTERFACE(npu_capture, CAPTURE, begin, 0, nullptr,
     "begin", "join", "end", "status", "instantiate", "launch", "update",
     "destroy_graph", "destroy_exec")
-NPU_INTERFACE(npu_comm_table, COMM, make_id, &fill_comm,
+NPU_INTERFACE(npu_comm_table, COMM, make_id, sizeof(uint64_t), &fill_comm,
     "make_id", "init", "state", "abort", "destroy", "split", "group_begin",
     "group_end", "all_reduce", "reduce", "broadcast", "all_gather",
     "reduce_scatter", "all_to_all", "send", "recv")
-NPU_INTERFACE(npu_ipc, IPC, export_memory, nullptr,
+NPU_INTERFACE(npu_ipc, IPC, export_memory, 0, nullptr,
     "export_memory", "open_memory", "close_memory", "export_event",
     "open_event")
-NPU_INTERFACE(npu_profiler, PROFILER, start, nullptr,
+NPU_INTERFACE(npu_profiler, PROFILER, start, 0, nullptr,
     "start", "stop", "flush", "clocks")
-NPU_INTERFACE(npu_vmm, VMM, granularity, nullptr,
+NPU_INTERFACE(npu_vmm, VMM, granularity, 0, nullptr,
     "granularity", "reserve", "unreserve", "create", "release", "map", "unmap",
     "set_access")
 // clang-format on
@@ -120,7 +120,8 @@ const void* Driver::find_interface(const InterfaceInfo& info) const {
   if (!is_new || forked_child()) {
     return entry->second.get();
   }
-  const auto* given = static_cast<const Head*>(table_.get_interface(info.name));
+  const auto* given =
+      static_cast<const Head*>(tables_.driver.get_interface(info.name));
   if (given == nullptr) {
     return nullptr;
   }
@@ -141,9 +142,7 @@ const void* Driver::find_interface(const InterfaceInfo& info) const {
             path_ + ").");
     return nullptr;
   }
-  if (&info != &interface_info<npu_profiler>()) {
-    distrust_write_watch("an interface that writes device memory is in use");
-  }
+  lock_interface(*this, info.name, mine.get());
   entry->second = std::move(mine);
   return entry->second.get();
 }

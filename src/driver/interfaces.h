@@ -13,8 +13,8 @@
 
 namespace npu {
 
-// An interface is a struct that begins with its size and version and ends in
-// function pointers.
+// An interface is a struct that begins with its size and version. Its functions
+// are side by side; data may follow them, zero in a driver that lacks it.
 struct InterfaceInfo {
   const char* name;  // "capture/1"
   std::uint32_t version;

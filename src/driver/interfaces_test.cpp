@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contract 1.1 and 1.0 side by side: optional interfaces, older drivers.
+// Optional interfaces, and drivers of older minors.
 #include "driver/interfaces.h"
 
 #include <functional>
@@ -45,6 +45,7 @@ TEST_F(Interfaces, OptionalFunctionsHaveDefaults) {
   const npu_comm_table* const comm = driver_->interface<npu_comm_table>();
   ASSERT_NE(comm, nullptr);
   EXPECT_EQ(comm->id_bytes, 16u);
+  EXPECT_EQ(comm->dtypes_per_hop, NPU_DTYPE_BIT(NPU_BF16));
   npu_comm out = nullptr;
   EXPECT_EQ(comm->split(nullptr, 0, 0, nullptr, &out), NPU_E_UNSUPPORTED);
   EXPECT_EQ(
@@ -146,6 +147,33 @@ TEST_F(Older, IsNotAskedToDoWithLess) {
       });
   EXPECT_EQ(verdict.reason, NPU_REASON_WORKSPACE);
   EXPECT_EQ(*made_, 1);
+}
+
+// ---- a driver built against the headers of 1.1 ----
+
+class Of11 : public test::Tiny {
+ protected:
+  Of11() : Tiny("tiny_1_1") {}
+};
+
+TEST_F(Of11, LoadsAndItsMissingTailIsTheDefault) {
+  EXPECT_EQ(driver_->minor(), 1u);
+  EXPECT_STREQ(driver_->platform(), "cpu") << "NPU_DRIVER_DEVICE_IS_CPU";
+  EXPECT_TRUE(driver_->device_is_cpu());
+  EXPECT_FALSE(driver_->draws_own_random());
+  const Gemm gemm(4);
+  EXPECT_EQ(driver_->op().prepare(0, &gemm.call.frame()), NPU_OK);
+}
+
+TEST_F(Of11, IsNotGivenAMathModeItDoesNotKnow) {
+  Gemm gemm(4);
+  gemm.call.frame().math_mode = NPU_MATH_HALF_PARTIALS;
+  EXPECT_EQ(gemm.call.plan(*driver_, 0).answer, NPU_VERDICT_YES);
+  EXPECT_EQ(gemm.call.frame().math_mode, NPU_MATH_EXACT);
+  Gemm known(4);
+  known.call.frame().math_mode = NPU_MATH_F16_ACCUMULATE;
+  known.call.plan(*driver_, 0);
+  EXPECT_EQ(known.call.frame().math_mode, NPU_MATH_F16_ACCUMULATE);
 }
 
 TEST(Newer, SeesTheWholeFrame) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows the work that is given to one driver to a listener, while there is one.
 //
-// Note [Nobody watches]: without a listener the driver's own functions are the
-// ones that are called. Watching puts others in front of them
-// (Driver::watch_launches), so being able to watch costs nothing.
+// Without a listener callers get the driver's own functions. Watching adds a
+// layer over them (Driver::watch_launches; Note [Layers of a driver] in
+// slots.h), so it costs nothing while no profiler is active.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,6 @@
 #include "driver/services.h"
 #include "driver/status.h"
 #include "driver/words.h"
-#include "driver/write_watch.h"
 #include "npu/kinds.h"
 
 namespace npu {
@@ -172,7 +171,7 @@ bool Driver::add_pack(const std::string& path) {
   for (const npu_op_row& row : rows) {
     std::uint32_t slot = 0;
     const bool has =
-        find_row(row.name) != 0 || op_.find(row.name, &slot) == NPU_OK;
+        find_row(row.name) != 0 || tables_.op.find(row.name, &slot) == NPU_OK;
     host_services()->set_error(nullptr);
     if (has) {
       pack.reject(
@@ -226,7 +225,7 @@ std::uint32_t Driver::find(const char* name) const {
     return slot;
   }
   std::uint32_t slot = 0;
-  const bool found = op_.find(name, &slot) == NPU_OK &&
+  const bool found = tables_.op.find(name, &slot) == NPU_OK &&
                      slot >= NPU_FIRST_VENDOR_SLOT &&
                      slot < NPU_FIRST_PACK_SLOT;
   host_services()->set_error(nullptr);
@@ -261,7 +260,7 @@ npu_status check_attrs(const npu_op_row& row, const npu_call& call) {
 npu_status Driver::plan(
     npu_device device, const npu_call& call, npu_verdict& verdict) const {
   if (call.slot < NPU_FIRST_PACK_SLOT) {
-    return op_.plan(device, &call, &verdict);
+    return tables_.op.plan(device, &call, &verdict);
   }
   const npu_op_row* found = row(call.slot);
   if (found == nullptr || found->plan == nullptr) {
@@ -281,20 +280,18 @@ npu_status Driver::run_row(npu_stream stream, const npu_call& call) const {
   }
   // A kernel for the processor is a function that is done when it returns: what
   // it reads must have been written.
-  if (device_is_cpu() && !runs_inline()) {
-    if (const npu_status status = stream_.synchronize(stream);
+  if (calls_pack_kernels() && queues_work()) {
+    if (const npu_status status = tables_.stream.synchronize(stream);
         status != NPU_OK) {
       return status;
     }
   }
-  const npu_status status = run_kernel_of_pack(stream, *found, call);
-  report_frame(stream, call);
-  return status;
+  return run_kernel_of_pack(stream, *found, call);
 }
 
 void Driver::release_plan(std::uint32_t slot, void* plan) const noexcept {
   if (slot < NPU_FIRST_PACK_SLOT) {
-    op_.release_plan(plan);
+    tables_.op.release_plan(plan);
   } else if (const npu_op_row* found = row(slot);
              found != nullptr && found->release_plan != nullptr) {
     found->release_plan(plan);

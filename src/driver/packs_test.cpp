@@ -114,7 +114,7 @@ TEST_F(Packs, BrokenOnesAreNamedWithTheReason) {
   EXPECT_EQ(
       failure("pack_major"),
       "npu: operator pack '" + path +
-          "': built for contract 2.0, this host speaks 1.1. Rebuild the pack "
+          "': built for contract 2.0, this host speaks 1.2. Rebuild the pack "
           "or install a matching opennpu.");
   EXPECT_HAS(failure("nowhere"), "no such file");
   EXPECT_HAS(

@@ -2,11 +2,16 @@
 // Writes plan keys.
 #include "driver/plan_key.h"
 
+#include <cstring>
+#include <string_view>
+
 #include "npu/kinds.h"
 
 namespace npu {
 
 namespace {
+
+constexpr double kOther = 2;  // a number that is neither 0 nor 1
 
 class KeyWriter {
  public:
@@ -64,7 +69,30 @@ void put_list(KeyWriter& key, const npu_list& list, bool by_shape) {
   }
 }
 
-// Attributes marked `key`; a vendor's own kind is not known here, so all of it.
+double number_of(const npu_attr_info& attr, const char* bytes) {
+  if (std::string_view(attr.type) == "scalar") {
+    npu_scalar scalar;
+    std::memcpy(&scalar, bytes, sizeof(scalar));
+    return scalar.im == 0 ? scalar.re : kOther;
+  }
+  if (std::string_view(attr.type) == "i64") {
+    std::int64_t value = 0;
+    std::memcpy(&value, bytes, sizeof(value));
+    return static_cast<double>(value);
+  }
+  double value = 0;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
+
+// Kernels that skip or simplify a term do so for 0 and 1.
+std::uint8_t class_of(const npu_attr_info& attr, const char* bytes) {
+  const double value = number_of(attr, bytes);
+  return value == 0 ? 0 : value == 1 ? 1 : 2;
+}
+
+// Attributes marked `key` or `class`; a vendor's own kind is not known here, so
+// all of it.
 void put_attrs(KeyWriter& key, const npu_call& call) {
   const npu_kind_info* kind = npu_kind_of(call.slot);
   if (kind == nullptr) {
@@ -74,7 +102,12 @@ void put_attrs(KeyWriter& key, const npu_call& call) {
   const auto* attrs = static_cast<const char*>(call.attrs);
   for (std::uint32_t i = 0; i < kind->n_attrs; ++i) {
     const npu_attr_info& attr = kind->attrs[i];
-    if (attr.key != 0 && attr.offset + attr.bytes <= call.attr_bytes) {
+    if (attr.key == 0 || attr.offset + attr.bytes > call.attr_bytes) {
+      continue;
+    }
+    if (attr.key == NPU_KEY_CLASS) {
+      key.put(class_of(attr, attrs + attr.offset));
+    } else {
       key.put(attrs + attr.offset, attr.bytes);
     }
   }

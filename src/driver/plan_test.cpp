@@ -41,8 +41,7 @@ TEST_F(Tiny, KeyHoldsWhatTheContractSays) {
     return const_cast<npu_tensor&>(gemm.call.frame().tensors[i]);
   };
   plan([](Gemm&) {});
-  // Not in the key: scalars, and a pointer of the same alignment.
-  plan([](Gemm& gemm) { gemm.attrs.alpha.re = 3; });
+  // Not in the key: a pointer of the same alignment.
   plan([&](Gemm& gemm) { tensor(gemm, 2).data = gemm.a.data + 256; });
   EXPECT_EQ(*made_, 1);
   // In the key: attributes marked so, alignment, strides, modes.
@@ -54,6 +53,24 @@ TEST_F(Tiny, KeyHoldsWhatTheContractSays) {
   EXPECT_EQ(*made_, 4);
   plan([](Gemm& gemm) { gemm.call.frame().math_mode = NPU_MATH_TF32; });
   EXPECT_EQ(*made_, 5);
+}
+
+// beta 0 lets a kernel leave c unread, 1 lets it add c as a bias.
+TEST_F(Tiny, KeyHoldsWhetherAScaleIsZeroOneOrAnotherNumber) {
+  const auto plan = [&](double alpha, double beta) {
+    Gemm gemm(4);
+    gemm.attrs.alpha = {NPU_SCALAR_FLOAT, 0, 0, alpha, 0};
+    gemm.attrs.beta = {NPU_SCALAR_FLOAT, 0, 0, beta, 0};
+    gemm.call.plan(*driver_, 0);
+    return *made_;
+  };
+  EXPECT_EQ(plan(1, 0), 1);
+  EXPECT_EQ(plan(1, 1), 2);
+  EXPECT_EQ(plan(1, 0.5), 3);
+  EXPECT_EQ(plan(1, -7), 3) << "any other number is one class";
+  EXPECT_EQ(plan(2, 0), 4);
+  EXPECT_EQ(plan(3, 0), 4);
+  EXPECT_EQ(plan(0, 0), 5);
 }
 
 TEST_F(Tiny, APlanOutlivesTheCacheWhileACallHoldsIt) {

@@ -11,6 +11,7 @@
 #include "driver/services.h"
 #include "driver/status.h"
 #include "driver/words.h"
+#include "npu/kinds.h"
 
 namespace npu {
 
@@ -61,6 +62,8 @@ class Choice {
 struct State {
   std::mutex mutex;
   std::string package_dir;
+  std::string torch_platform;
+  std::string choice_reason;
   Choice active;
   Choice host;
 };
@@ -118,25 +121,86 @@ std::vector<std::string> drivers_in(const std::string& dir) {
           "NPU_DRIVER_PATH to its folder.");
 }
 
-Driver* load_by_name(const std::string& name) {
-  const std::vector<std::string> dirs = driver_search_path();
+// Empty where no folder holds it.
+std::string file_of(
+    const std::string& name, const std::vector<std::string>& dirs) {
   for (const std::string& dir : dirs) {
     const fs::path file =
         fs::path(dir) / (std::string(kPrefix) + name + std::string(kSuffix));
     std::error_code error;
     if (fs::exists(file, error)) {
-      return Driver::load(file.string());
+      return file.string();
     }
   }
-  not_found(name, dirs);
+  return "";
+}
+
+Driver* load_by_name(const std::string& name) {
+  const std::vector<std::string> dirs = driver_search_path();
+  const std::string file = file_of(name, dirs);
+  if (file.empty()) {
+    not_found(name, dirs);
+  }
+  return Driver::load(file);
+}
+
+void keep_reason(const std::string& reason) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  state().choice_reason = reason;
+}
+
+// The driver of the accelerator that this PyTorch is built for; nullptr, with
+// the reason kept, where the host driver has to do.
+Driver* load_platform_driver() {
+  std::string name;
+  {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    name = state().torch_platform;
+  }
+  if (name.empty()) {
+    keep_reason("this PyTorch is built for the CPU alone");
+    return nullptr;
+  }
+  const std::string file = file_of(name, driver_search_path());
+  if (file.empty()) {
+    keep_reason("no driver '" + name + "' is installed");
+    return nullptr;
+  }
+  try {
+    Driver* const driver = Driver::load(file);
+    std::int32_t count = 0;
+    check(driver->device().count(&count), "count devices");
+    if (count > 0) {
+      keep_reason(
+          "driver '" + name + "' finds " + std::to_string(count) +
+          (count == 1 ? " device" : " devices"));
+      return driver;
+    }
+    keep_reason("driver '" + name + "' finds no device");
+  } catch (const Error& error) {
+    keep_reason("driver '" + name + "' cannot be used: " + error.what());
+    log(NPU_LOG_ERROR,
+        std::string(error.what()) + " NPU_DRIVER=auto takes host.");
+  }
+  return nullptr;
+}
+
+Driver* load_auto() {
+  Driver* const driver = load_platform_driver();
+  return driver != nullptr ? driver : load_by_name("host");
+}
+
+Driver* load_choice(const std::string& choice) {
+  if (choice == "auto") {
+    return load_auto();
+  }
+  return is_path(choice) ? Driver::load(choice) : load_by_name(choice);
 }
 
 Driver* load_active() {
   check_log_environment();
   const std::vector<std::uint32_t> disabled = disabled_kinds();
-  const std::string choice = env::text("NPU_DRIVER").value_or("host");
-  Driver* driver =
-      is_path(choice) ? Driver::load(choice) : load_by_name(choice);
+  Driver* driver = load_choice(env::text("NPU_DRIVER").value_or("auto"));
   driver->disable_kinds(disabled);
   load_packs(*driver);
   return driver;
@@ -147,6 +211,20 @@ Driver* load_active() {
 void set_package_driver_dir(const std::string& dir) {
   const std::lock_guard<std::mutex> lock(state().mutex);
   state().package_dir = dir;
+}
+
+void set_torch_platform(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  state().torch_platform = name;
+}
+
+const char* torch_platform() noexcept {
+  return state().torch_platform.c_str();
+}
+
+std::string driver_choice_reason() {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  return state().choice_reason;
 }
 
 std::vector<std::string> driver_search_path() {
@@ -186,6 +264,32 @@ std::string driver_failure() {
 
 Driver& host_driver() {
   return state().host.get([] { return load_by_name("host"); });
+}
+
+std::vector<std::uint32_t> disabled_kinds() {
+  std::vector<std::uint32_t> slots;
+  const auto value = env::text("NPU_DISABLE_KIND");
+  if (!value) {
+    return slots;
+  }
+  for (const std::string& word : split(*value, ',')) {
+    const std::uint32_t slot = npu_kind_find(word.c_str());
+    if (slot == 0) {
+      std::vector<std::string> known;
+      for (std::uint32_t i = 0; i < NPU_KIND_COUNT; ++i) {
+        known.emplace_back(npu_kind_at(i)->name);
+      }
+      const std::string close = nearest(word, known);
+      throw Error(
+          NPU_E_INVALID,
+          "npu: environment: NPU_DISABLE_KIND names '" + word +
+              "', which is no kind" +
+              (close.empty() ? "" : " (did you mean '" + close + "'?)") +
+              ". Allowed, comma separated: " + join(known, ", ") + ".");
+    }
+    slots.push_back(slot);
+  }
+  return slots;
 }
 
 }  // namespace npu

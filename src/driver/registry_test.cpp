@@ -82,6 +82,42 @@ TEST_F(Registry, HostWhenNothingIsSaid) {
       "driver 'host' was not found");
 }
 
+// What auto takes for a PyTorch built for `platform`, and why.
+std::string auto_choice(const char* platform) {
+  choose("auto", NPU_TEST_DRIVER_DIR ":" NPU_HOST_DRIVER_DIR);
+  set_torch_platform(platform);
+  const std::string name = active_driver().name();
+  return name + ", " + driver_choice_reason();
+}
+
+TEST_F(Registry, AutoTakesTheDriverOfTorchsAccelerator) {
+  IN_CHILD(say(auto_choice("tiny")), "^tiny, driver 'tiny' finds 1 device");
+}
+
+TEST_F(Registry, AutoTakesHostWhereThatDriverCannotBeUsed) {
+  IN_CHILD(
+      say(auto_choice("")), "^host, this PyTorch is built for the CPU alone");
+  IN_CHILD(
+      say(auto_choice("absent")), "^host, no driver 'absent' is installed");
+  IN_CHILD(
+      say(auto_choice("tiny_none")),
+      "^host, driver 'tiny_none' finds no device");
+  IN_CHILD(
+      say(auto_choice("tiny_init_fails")),
+      "no card in slot 3.*NPU_DRIVER=auto takes host.*host, driver "
+      "'tiny_init_fails' cannot be used: .*no card in slot 3");
+}
+
+TEST_F(Registry, ADriverThatIsNamedNeedsNoReason) {
+  IN_CHILD(
+      {
+        choose("tiny", NPU_TEST_DRIVER_DIR);
+        const std::string name = active_driver().name();
+        say(name + ":" + driver_choice_reason());
+      },
+      "^tiny:\n");
+}
+
 TEST_F(Registry, NotFoundSaysWhatWasSearchedAndWhatIsThere) {
   IN_CHILD(
       {

@@ -13,6 +13,7 @@
 
 #include "driver/driver.h"
 #include "driver/env.h"
+#include "driver/registry.h"
 #include "driver/status.h"
 #include "driver/thread_pool.h"
 
@@ -238,7 +239,8 @@ const npu_host_services* host_services() noexcept {
       &service_range_pop,
       &service_account,
       &service_stream_worker,
-      &service_find_driver};
+      &service_find_driver,
+      &torch_platform};
   return &kServices;
 }
 

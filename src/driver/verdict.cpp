@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <cstring>
 
 #include "npu/validate.h"
 
@@ -397,8 +398,19 @@ npu_verdict check_layout(
   return verdict;
 }
 
-// The name of an attribute that is set and that the kernel does not know;
-// nullptr when there is none.
+// Set to what only kernels with the attribute's cap know.
+bool is_later_value(const npu_attr_info& attr, const unsigned char* bytes) {
+  if (attr.cap_from > 1) {
+    std::uint32_t value = 0;
+    std::memcpy(&value, bytes, sizeof(value));
+    return value >= attr.cap_from;
+  }
+  return std::any_of(
+      bytes, bytes + attr.bytes, [](auto byte) { return byte != 0; });
+}
+
+// The name of an attribute or operand that is there and that the kernel does
+// not know; nullptr when there is none.
 const char* unknown_attribute(const npu_op_caps& caps, const npu_call& call) {
   const npu_kind_info* kind = npu_kind_of(call.slot);
   if (kind == nullptr || (kind->flags & NPU_KIND_LATER_ATTRS) == 0) {
@@ -412,9 +424,17 @@ const char* unknown_attribute(const npu_op_caps& caps, const npu_call& call) {
     }
     const auto* bytes =
         static_cast<const unsigned char*>(call.attrs) + attr.offset;
-    if (std::any_of(
-            bytes, bytes + attr.bytes, [](auto byte) { return byte != 0; })) {
+    if (is_later_value(attr, bytes)) {
       return attr.name;
+    }
+  }
+  const std::uint32_t n =
+      std::min(call.n_out + call.n_in, kind->n_out + kind->n_in);
+  for (std::uint32_t i = kind->n_out; i < n; ++i) {
+    const std::uint32_t cap = kind->operands[i].cap;
+    if (call.tensors[i].dtype != NPU_ABSENT && cap != 0 &&
+        (caps.flags & cap) == 0) {
+      return kind->operands[i].name;
     }
   }
   return nullptr;

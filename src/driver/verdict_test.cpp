@@ -335,6 +335,45 @@ TEST_F(Caps, AnAttributeTheKernelDoesNotKnowIsADecline) {
       NPU_VERDICT_YES);
 }
 
+TEST_F(Caps, ALaterValueOfAnAttributeIsADecline) {
+  caps_.flags = NPU_CAP_STRIDED_IN;
+  Gemm gemm(4);
+  const auto ask = [&](std::uint32_t epilogue) {
+    gemm.attrs.epilogue = epilogue;
+    return verdict_of_caps(caps_, driver_, gemm.call.frame());
+  };
+  EXPECT_EQ(ask(NPU_GEMM_EPILOGUE_SILU).answer, NPU_VERDICT_YES);
+  EXPECT_EQ(ask(NPU_GEMM_EPILOGUE_RELU_GRAD).reason, NPU_REASON_ATTRIBUTE);
+  EXPECT_STREQ(ask(NPU_GEMM_EPILOGUE_GELU_TANH_GRAD).detail, "epilogue");
+  caps_.flags |= NPU_CAP_EPILOGUE_GRAD;
+  EXPECT_EQ(ask(NPU_GEMM_EPILOGUE_RELU_GRAD).answer, NPU_VERDICT_YES);
+}
+
+TEST_F(Caps, AnOperandTheKernelDoesNotKnowIsADecline) {
+  caps_.flags = NPU_CAP_STRIDED_IN;
+  const Gemm plain(4);
+  EXPECT_EQ(plain.call.frame().n_in, 4u) << "as a driver of 1.1 knows it";
+  Gemm of(4);
+  Call call(NPU_KIND_GEMM, 0, "aten::mm");
+  build::gemm_with_aux(
+      call,
+      of.out.tensor,
+      nullptr,
+      of.a.tensor,
+      of.b.tensor,
+      nullptr,
+      nullptr,
+      &of.out.tensor,
+      of.attrs);
+  EXPECT_EQ(call.frame().n_in, 5u);
+  const npu_verdict no = verdict_of_caps(caps_, driver_, call.frame());
+  EXPECT_EQ(no.reason, NPU_REASON_ATTRIBUTE);
+  EXPECT_STREQ(no.detail, "aux");
+  caps_.flags |= NPU_CAP_EPILOGUE_GRAD;
+  EXPECT_EQ(
+      verdict_of_caps(caps_, driver_, call.frame()).answer, NPU_VERDICT_YES);
+}
+
 // ---- lists ----
 
 // multi_map of two tensors: lists out, x, (y, z absent), scalars.

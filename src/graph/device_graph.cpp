@@ -11,12 +11,18 @@ namespace {
 // Gives nodes to a stream that records; after the first error nothing more.
 class ToStream final : public Launcher {
  public:
-  ToStream(const Driver& driver, npu_stream stream)
-      : driver_(driver), stream_(stream) {}
+  ToStream(
+      const Driver& driver,
+      npu_stream stream,
+      std::span<const std::shared_ptr<void>> workspaces)
+      : driver_(driver), stream_(stream), workspaces_(workspaces) {}
 
   void frame(const npu_call& frame) override {
     npu_call call = frame;
     call.flags |= NPU_CALL_CAPTURE;
+    if (call.host_workspace_bytes != 0) {
+      call.host_workspace = workspaces_[next_++].get();
+    }
     status = status == NPU_OK ? driver_.run(stream_, call) : status;
   }
   void bytes(const BytesNode& node, void* to, const void* from) override {
@@ -34,19 +40,21 @@ class ToStream final : public Launcher {
  private:
   const Driver& driver_;
   const npu_stream stream_;
+  const std::span<const std::shared_ptr<void>> workspaces_;
+  std::size_t next_ = 0;
 };
 
 }  // namespace
 
+bool DeviceGraph::is_offered(const Driver& driver) {
+  return driver.interface<npu_capture>() != nullptr &&
+         (driver.table().call_flags_known & NPU_CALL_CAPTURE) != 0;
+}
+
 std::unique_ptr<DeviceGraph> DeviceGraph::make(
     const Driver& driver, npu_device device) {
-  const npu_capture* const capture = driver.interface<npu_capture>();
-  if (capture == nullptr ||
-      (driver.table().call_flags_known & NPU_CALL_CAPTURE) == 0) {
-    return nullptr;
-  }
   return std::unique_ptr<DeviceGraph>(
-      new DeviceGraph(driver, *capture, device));
+      new DeviceGraph(driver, *driver.interface<npu_capture>(), device));
 }
 
 DeviceGraph::~DeviceGraph() {
@@ -58,6 +66,7 @@ void DeviceGraph::drop_exec() noexcept {
     capture_.destroy_exec(std::exchange(exec_, nullptr));
   }
   places_.clear();
+  workspaces_.clear();
 }
 
 bool DeviceGraph::takes(const Driver& driver, const Node& node) {
@@ -81,7 +90,16 @@ npu_status DeviceGraph::record(
     Graph& graph,
     std::size_t first,
     std::size_t last,
-    std::span<void* const> bases) {
+    std::span<void* const> bases,
+    const HostMemory& host_memory) {
+  // Before the capture: taking memory could break it.
+  std::vector<std::shared_ptr<void>> workspaces;
+  for (std::size_t n = first; n < last; ++n) {
+    const auto* const frame = std::get_if<FrameCopy>(&graph.nodes[n]);
+    if (frame != nullptr && frame->frame().host_workspace_bytes != 0) {
+      workspaces.push_back(host_memory(frame->frame().host_workspace_bytes));
+    }
+  }
   npu_stream stream = nullptr;
   npu_status status = driver_.stream().create(device_, 0, &stream);
   if (status != NPU_OK) {
@@ -90,7 +108,7 @@ npu_status DeviceGraph::record(
   npu_graph made = nullptr;
   status = capture_.begin(device_, &stream, 1, 0);
   if (status == NPU_OK) {
-    ToStream launcher(driver_, stream);
+    ToStream launcher(driver_, stream, workspaces);
     run_nodes(graph, first, last, bases, launcher);
     const npu_status ended = capture_.end(stream, &made);
     status = launcher.status != NPU_OK ? launcher.status : ended;
@@ -106,6 +124,7 @@ npu_status DeviceGraph::record(
     drop_exec();
     return status;
   }
+  workspaces_ = std::move(workspaces);
   std::set<BufferId> used;
   for (std::size_t n = first; n < last; ++n) {
     for (const BufferId id : buffers_of(graph.nodes[n])) {

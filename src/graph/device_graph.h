@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -16,7 +18,12 @@ namespace npu::graph {
 
 class DeviceGraph {
  public:
-  // Null when the driver has no graphs.
+  // Pinned memory of the host that lives as long as the pointer, and until the
+  // device has passed the graphs that were launched before it goes.
+  using HostMemory = std::function<std::shared_ptr<void>(std::uint64_t bytes)>;
+
+  static bool is_offered(const Driver& driver);
+  // Only where the driver offers graphs.
   static std::unique_ptr<DeviceGraph> make(
       const Driver& driver, npu_device device);
   DeviceGraph(const DeviceGraph&) = delete;
@@ -30,14 +37,15 @@ class DeviceGraph {
   // Whether it holds these nodes with buffers at `bases`.
   bool is_at(std::span<void* const> bases) const noexcept;
 
-  // Records nodes [first, last) with buffers at `bases`; nothing runs. What is
-  // there stays valid as long as this does, and so must the memory. On an error
-  // it holds nothing.
+  // Records nodes [first, last) with buffers at `bases`; nothing runs. Before a
+  // launch there has to be memory at these addresses. `host_memory` is asked
+  // for the host workspaces of frames. On an error it holds nothing.
   npu_status record(
       Graph& graph,
       std::size_t first,
       std::size_t last,
-      std::span<void* const> bases);
+      std::span<void* const> bases,
+      const HostMemory& host_memory);
 
   npu_status launch(npu_stream stream) {
     return capture_.launch(exec_, stream);
@@ -55,6 +63,7 @@ class DeviceGraph {
   const npu_device device_;
   npu_graph_exec exec_ = nullptr;
   std::vector<std::pair<BufferId, void*>> places_;  // it was recorded with
+  std::vector<std::shared_ptr<void>> workspaces_;   // of the host
 };
 
 }  // namespace npu::graph

@@ -34,13 +34,14 @@ class FrameCopy::Writer {
   explicit Writer(const Resolve& resolve) : resolve_(resolve) {}
 
   bool write(const npu_call& frame) {
-    if (frame.host_workspace != nullptr || frame.carry != nullptr ||
-        frame.rng.seed_ptr != nullptr || frame.rng.offset_ptr != nullptr) {
+    if (frame.carry != nullptr || frame.rng.seed_ptr != nullptr ||
+        frame.rng.offset_ptr != nullptr) {
       return false;
     }
     const std::uint32_t size =
         std::min<std::uint32_t>(frame.size, sizeof(npu_call));
     const std::uint32_t head = append(&frame, size, sizeof(npu_call));
+    reinterpret_cast<npu_call*>(bytes.data() + head)->host_workspace = nullptr;
     const std::uint32_t attrs = append(frame.attrs, frame.attr_bytes);
     point(head + offsetof(npu_call, attrs), attrs, frame.attrs != nullptr);
     const npu_kind_info* const kind = npu_kind_of(frame.slot);
@@ -142,6 +143,7 @@ class FrameCopy::Writer {
   void set_mode(std::uint32_t mode) {
     how_.reads = mode == NPU_MODE_IN || mode == NPU_MODE_INOUT;
     how_.writes = mode != NPU_MODE_IN;
+    how_.list = -1;
     how_.entry = -1;
   }
 
@@ -155,6 +157,7 @@ class FrameCopy::Writer {
           kind == nullptr
               ? NPU_MODE_INOUT
               : mode_of(kind, kind->n_out + kind->n_in, i, kind->n_lists));
+      how_.list = static_cast<std::int32_t>(i);
       if (!list(at + i * sizeof(npu_list), frame.lists[i])) {
         return false;
       }
@@ -246,6 +249,7 @@ FrameCopy::FrameCopy(const FrameCopy& other)
       patches_(other.patches_),
       inner_(other.inner_),
       numbers_(other.numbers_),
+      draw_(other.draw_),
       plan_(other.plan_) {
   std::memcpy(block_.get(), other.block_.get(), bytes_);
   set_inner_pointers();

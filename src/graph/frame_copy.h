@@ -31,7 +31,9 @@ struct Use {
   std::uint64_t covered = 0;  // how many of them for certain
   bool reads = false;
   bool writes = false;
-  // Where in a list it stands; -1 for operands that are no list's.
+  // Which list of the frame, and which entry of it; -1 for operands that are no
+  // list's.
+  std::int32_t list = -1;
   std::int32_t entry = -1;
 };
 
@@ -42,8 +44,10 @@ using Resolve =
 
 class FrameCopy {
  public:
-  // Nothing when the frame cannot be kept: a pointer nobody knows, host
-  // workspaces, a carry between two calls, random numbers.
+  // Nothing when the frame cannot be kept: a pointer that `resolve` does not
+  // know, a carry between two calls, random numbers whose seed or offset lies
+  // in device memory. A host workspace is left out: each run of the frame gets
+  // one of its own, of host_workspace_bytes.
   static std::optional<FrameCopy> make(
       const npu_call& frame, PlanHandle plan, const Resolve& resolve);
 
@@ -97,6 +101,18 @@ class FrameCopy {
   double number(std::uint32_t entry) const noexcept;
   void set_number(std::uint32_t entry, double value) noexcept;
 
+  // The draw whose words the frame uses, by the number that the recording gave
+  // it; -1: it draws none. Its seed and offset are set before each run.
+  std::int32_t draw() const noexcept {
+    return draw_;
+  }
+  void bind_draw_to(std::int32_t draw) noexcept {
+    draw_ = draw;
+  }
+  void set_rng(const npu_rng& rng) noexcept {
+    reinterpret_cast<npu_call*>(block_.get())->rng = rng;
+  }
+
   // Whether it is only lists, so that entries can be computed on their own.
   bool has_only_lists() const noexcept;
   // The same frame for entries [first, last) of every list.
@@ -122,6 +138,7 @@ class FrameCopy {
   std::vector<Patch> patches_;
   std::vector<Inner> inner_;
   Numbers numbers_;
+  std::int32_t draw_ = -1;
   PlanHandle plan_;
 };
 

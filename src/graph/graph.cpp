@@ -7,6 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "graph/uses.h"
+
 namespace npu::graph {
 namespace {
 
@@ -151,6 +153,23 @@ std::uint64_t plan_memory(
   }
   place(graph, std::span(locals).subspan(alone));
   return sum;
+}
+
+std::string check_places(const Graph& graph) {
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    for (const Use& use : uses_of(graph.nodes[n])) {
+      const BufferId id = use.ref.buffer;
+      const std::string where =
+          "node " + std::to_string(n) + ": buffer " + std::to_string(id);
+      if (id >= graph.buffers.size()) {
+        return where + " does not exist";
+      }
+      if (use.ref.offset + use.covered > graph.buffers[id].bytes) {
+        return where + " is used outside of its bytes";
+      }
+    }
+  }
+  return "";
 }
 
 std::string verify(const Graph& graph) {

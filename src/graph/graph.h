@@ -78,6 +78,11 @@ std::uint64_t allocated_bytes(std::uint64_t bytes);
 // the life that was planned.
 std::string verify(const Graph& graph);
 
+// Empty, or what is wrong with the places that nodes use: a buffer that does
+// not exist, or bytes outside of it. Passes may change nothing else that makes
+// a graph invalid.
+std::string check_places(const Graph& graph);
+
 // What runs nodes of a replay: on a stream, or a test's own.
 class Launcher {
  public:

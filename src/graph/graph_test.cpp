@@ -108,9 +108,38 @@ TEST(FrameCopy, RefusesWhatItCannotKeep) {
   Sample carried(a, b);
   carried.frame.carry = a;
   EXPECT_FALSE(FrameCopy::make(carried.frame, nullptr, two(a, b)));
+  Sample seeded(a, b);
+  seeded.frame.rng.seed_ptr = reinterpret_cast<const std::uint64_t*>(a);
+  EXPECT_FALSE(FrameCopy::make(seeded.frame, nullptr, two(a, b)));
+}
+
+// Each run takes a host workspace of its own, so the recorded one is left out.
+TEST(FrameCopy, KeepsTheSizeOfAHostWorkspaceOnly) {
+  alignas(64) float a[16]{}, b[16]{};
   Sample pinned(a, b);
   pinned.frame.host_workspace = a;
-  EXPECT_FALSE(FrameCopy::make(pinned.frame, nullptr, two(a, b)));
+  pinned.frame.host_workspace_bytes = 48;
+  const auto copy = FrameCopy::make(pinned.frame, nullptr, two(a, b));
+  ASSERT_TRUE(copy);
+  EXPECT_EQ(copy->frame().host_workspace, nullptr);
+  EXPECT_EQ(copy->frame().host_workspace_bytes, 48u);
+}
+
+TEST(FrameCopy, TakesTheSeedAndOffsetOfEachRun) {
+  alignas(64) float a[16]{}, b[16]{};
+  Sample sample(a, b);
+  auto copy = FrameCopy::make(sample.frame, nullptr, two(a, b));
+  ASSERT_TRUE(copy);
+  EXPECT_EQ(copy->draw(), -1);
+  copy->bind_draw_to(3);
+  npu_rng rng{};
+  rng.seed = 7;
+  rng.offset = 12;
+  copy->set_rng(rng);
+  const FrameCopy again(*copy);
+  EXPECT_EQ(again.draw(), 3);
+  EXPECT_EQ(again.frame().rng.seed, 7u);
+  EXPECT_EQ(again.frame().rng.offset, 12u);
 }
 
 Node uses(std::vector<BufferId> buffers) {

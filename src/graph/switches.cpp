@@ -2,12 +2,13 @@
 // NPU_GRAPH_OFF, read.
 #include "graph/switches.h"
 
-#include <string>
-#include <utility>
+#include <algorithm>
+#include <vector>
 
 #include "driver/env.h"
 #include "driver/status.h"
 #include "driver/words.h"
+#include "graph/pass.h"
 
 namespace npu::graph {
 
@@ -17,29 +18,23 @@ Switches Switches::read() {
   if (!value) {
     return made;
   }
-  const std::pair<const char*, bool*> all[] = {
-      {"host_calls", &made.host_calls},
-      {"numbers", &made.numbers},
-      {"copies", &made.copies},
-      {"dead", &made.dead},
-      {"reuse", &made.reuse},
-      {"chains", &made.chains},
-      {"tiles", &made.tiles}};
+  std::vector<std::string> known{"host_calls", "numbers", "capture"};
+  for (const Pass& pass : pass_registry()) {
+    known.emplace_back(pass.name);
+  }
   for (const std::string& word : split(*value, ',')) {
-    bool known = false;
-    for (const auto& [name, on] : all) {
-      if (word == name) {
-        *on = false;
-        known = true;
+    if (std::ranges::find(known, word) == known.end()) {
+      std::string allowed;
+      for (const std::string& name : known) {
+        allowed += (allowed.empty() ? "" : ", ") + name;
       }
-    }
-    if (!known) {
       throw Error(
           NPU_E_INVALID,
           "npu: environment: NPU_GRAPH_OFF names '" + word +
-              "', which is no part of graph mode. Allowed, comma separated: "
-              "host_calls, numbers, copies, dead, reuse, chains, tiles.");
+              "', which is no part of graph mode. Allowed, comma separated: " +
+              allowed + ".");
     }
+    made.off_.insert(word);
   }
   return made;
 }

@@ -2,19 +2,27 @@
 // NPU_GRAPH_OFF: parts of graph mode the user switched off.
 #pragma once
 
+#include <set>
+#include <string>
+
 namespace npu::graph {
 
-struct Switches {
-  bool host_calls = true;  // CPU kernels are called without the dispatcher
-  bool numbers = true;     // lists of host numbers are computed without it
-  bool copies = true;      // values are computed where they would be copied
-  bool dead = true;        // frames nobody needs are left out
-  bool reuse = true;       // chains of list frames work in place
-  bool chains = true;      // neighbouring elementwise frames are one program
-  bool tiles = true;       // list frames are computed a few entries at a time
-
-  // As the variable says now. Throws for a word that is none of them.
+class Switches {
+ public:
+  // As the variable says now. Throws for a word that is neither a pass nor one
+  // of the parts below.
   static Switches read();
+
+  // Parts that are no passes:
+  //   host_calls  kernels of the processor are called without the dispatcher
+  //   numbers     lists of numbers on the host are computed without it
+  //   capture     frames go into graphs of the device (capture/1)
+  bool is_on(const std::string& name) const {
+    return !off_.contains(name);
+  }
+
+ private:
+  std::set<std::string> off_;
 };
 
 }  // namespace npu::graph

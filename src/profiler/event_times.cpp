@@ -173,7 +173,7 @@ void EventTimes::to_host_time(Record& record) const {
   record.end_ns = host(record.end_ns);
 }
 
-bool EventTimes::settle(Record& record) {
+bool EventTimes::resolve(Record& record) {
   if (record.timing == Record::kEvents) {
     const npu_status status = events().query(record.after);
     if (status == NPU_NOT_READY) {
@@ -206,7 +206,7 @@ void EventTimes::finish(std::vector<Record>& records) {
   // far an anchor is off shows in what would.
   std::array<std::int64_t, kMaxDevices> early{};
   for (Record& record : records) {
-    if (!settle(record)) {
+    if (!resolve(record)) {
       record.timing = Record::kLost;
     }
     if (record.by_events) {

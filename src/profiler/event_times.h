@@ -26,7 +26,7 @@ class EventTimes {
   void before(Record& record);
   void after(Record& record);
   // Fills the times when the work is done; true when there is no more to do.
-  bool settle(Record& record);
+  bool resolve(Record& record);
   // Waits for the work of all of them and fills their times.
   void finish(std::vector<Record>& records);
 

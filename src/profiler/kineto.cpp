@@ -7,6 +7,7 @@
 #include <IActivityProfiler.h>
 #include <libkineto.h>
 #include <output_base.h>
+#include <torch/csrc/profiler/orchestration/observer.h>
 
 #include <map>
 #include <optional>
@@ -15,8 +16,9 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "profiler/device_label.h"
 #include "profiler/origin.h"
-#include "profiler/recording.h"
+#include "profiler/work_trace.h"
 #include "runtime/device.h"
 #include "runtime/torch_compat.h"
 #if NPU_HAS_PRIVATEUSE1_PROFILER
@@ -63,6 +65,8 @@ const char* host_name_of(const Record& record) {
       return "hcclEnqueue";
     case Record::kSet:
       return "npuMemsetAsync";
+    case Record::kWait:
+      return record.name->c_str();
     default:
       return "npuMemcpyAsync";
   }
@@ -86,8 +90,28 @@ libkineto::DeviceInfo device_info(c10::DeviceIndex device) {
   return {
       device,
       libkineto::kExceedMaxPid + device,
-      device_label(device) + ": " + device_properties(device).name,
+      device_label(device) + ": " + device_name(device),
       device_label(device)};
+}
+
+// As the inside of a JSON string; Kineto writes values as they are given.
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else {
+      out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return out;
+}
+
+// with_stack=True of the session that begins.
+bool wants_lines() {
+  const auto* const state = torch::profiler::impl::ProfilerStateBase::get();
+  return state != nullptr && state->config().with_stack;
 }
 
 // The user's ranges as they were on the device: from the first work that was
@@ -95,7 +119,7 @@ libkineto::DeviceInfo device_info(c10::DeviceIndex device) {
 class Ranges {
  public:
   void see(const Record& record) {
-    if (record.origin.range == 0) {
+    if (record.origin.range == 0 || record.kind == Record::kWait) {
       return;
     }
     const Key key{record.device, record.lane, record.origin.range};
@@ -120,13 +144,13 @@ class Session final : public libkineto::IActivityProfilerSession {
   explicit Session(Types types) : types_(std::move(types)) {}
   ~Session() override {
     if (mine_) {
-      Recording::instance().stop();
+      WorkTrace::instance().stop();
     }
   }
 
   void start() override {
     status_ = libkineto::TraceStatus::RECORDING;
-    mine_ = Recording::instance().start();
+    mine_ = WorkTrace::instance().start(wants_lines());
     if (!mine_) {
       errors_.emplace_back(
           "npu: profiler: no device work is recorded: another recording is "
@@ -135,8 +159,8 @@ class Session final : public libkineto::IActivityProfilerSession {
   }
   void stop() override {
     if (std::exchange(mine_, false)) {
-      records_ = Recording::instance().stop();
-      for (const std::string& text : Recording::instance().complaints()) {
+      records_ = WorkTrace::instance().stop();
+      for (const std::string& text : WorkTrace::instance().complaints()) {
         errors_.push_back(text);
       }
     }
@@ -219,9 +243,18 @@ class Session final : public libkineto::IActivityProfilerSession {
       launch.resource = record.thread;
       launch.threadId = record.thread;
       launch.addMetadata("correlation", flow);
+      if (record.line != nullptr) {
+        launch.addMetadataQuoted("Call site", escaped(*record.line));
+      }
+      if (record.kind == Record::kWait) {
+        launch.id = static_cast<std::int32_t>(flow);
+        launch.linked = op;
+        logger.handleActivity(launch);
+        return;  // the host's alone
+      }
       finish(logger, launch, op, flow, true);
     }
-    if (!types_.contains(type_of(record))) {
+    if (record.kind == Record::kWait || !types_.contains(type_of(record))) {
       return;
     }
     auto& work = make(type_of(record), *record.name);

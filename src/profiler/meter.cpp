@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "driver/registry.h"
-#include "profiler/recording.h"
+#include "profiler/work_trace.h"
 #include "runtime/device.h"
 
 namespace npu::profiler {
@@ -71,7 +71,7 @@ npu_status meter_launch(
   place(where);
   const Driver& driver = active_driver();
   count_under_way(where.device, 1);
-  if (driver.runs_inline()) {
+  if (!driver.queues_work()) {
     const Ticks begin = c10::getApproximateTime();
     const npu_status status = give(launch);
     meter_ticks(where.device, begin, c10::getApproximateTime());

@@ -21,6 +21,7 @@
 
 #include "driver/env.h"
 #include "driver/registry.h"
+#include "profiler/device_label.h"
 #include "profiler/meter.h"
 #include "profiler/page_file.h"
 #include "profiler/watch.h"
@@ -157,7 +158,7 @@ class Shown {
   void fill(PageDevice& to, c10::DeviceIndex device) {
     const npu_device number = driver_device(device);
     to.number = number;
-    copy_text(to.name, device_properties(device).name);
+    copy_text(to.name, device_name(device));
     to.total = to.free = 0;
     active_driver().device().memory_info(number, &to.free, &to.total);
     const memory::DeviceStats stats =

@@ -31,6 +31,7 @@ struct Record {
     kPeer = Launch::kPeer,
     kSet = Launch::kSet,
     kCollective,
+    kWait,  // the host waited for a device; no work of the device
   };
   // Who knows when it ran.
   enum Timing : std::uint8_t {
@@ -51,6 +52,7 @@ struct Record {
   npu_stream stream = nullptr;         // nullptr: device and lane are given
   const std::string* name = nullptr;   // lives as long as the process
   const std::string* label = nullptr;  // the operator; may be nullptr
+  const std::string* line = nullptr;   // of the user's program; may be nullptr
   std::uint64_t bytes = 0;
   Ticks launched = 0;  // on the host
   Ticks returned = 0;

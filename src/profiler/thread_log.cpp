@@ -90,7 +90,7 @@ std::vector<Record> ThreadLog::take_all() {
     std::move(
         log->records_.begin(), log->records_.end(), std::back_inserter(taken));
     log->records_.clear();
-    log->settled_ = 0;
+    log->resolved_ = 0;
   }
   std::erase_if(logs().all, [](const auto& log) {
     return log.use_count() == 1;  // its thread has ended

@@ -27,17 +27,17 @@ class ThreadLog {
     return thread_;
   }
   // Calls visit(record) for each, oldest first, from the first that is not
-  // settled; it answers whether that one is settled now, and false ends it.
+  // resolved; it answers whether that one is resolved now, and false ends it.
   template <class Visit>
-  void settle(Visit visit) {
+  void resolve(Visit visit) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    while (settled_ < records_.size() && visit(records_[settled_])) {
-      ++settled_;
+    while (resolved_ < records_.size() && visit(records_[resolved_])) {
+      ++resolved_;
     }
   }
-  std::size_t unsettled() const {
+  std::size_t unresolved() const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return records_.size() - settled_;
+    return records_.size() - resolved_;
   }
 
  private:
@@ -45,7 +45,7 @@ class ThreadLog {
 
   mutable std::mutex mutex_;
   std::vector<Record> records_;
-  std::size_t settled_ = 0;
+  std::size_t resolved_ = 0;
   const std::int32_t thread_;
 };
 

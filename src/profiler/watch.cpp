@@ -9,8 +9,9 @@
 
 #include "driver/registry.h"
 #include "profiler/meter.h"
-#include "profiler/recording.h"
 #include "profiler/thread_log.h"
+#include "profiler/work_trace.h"
+#include "runtime/capabilities.h"
 #include "runtime/stream.h"
 
 namespace npu::profiler {
@@ -25,14 +26,14 @@ bool has(unsigned all, Reason reason) {
 class Watch final : public LaunchListener {
  public:
   npu_status on_launch(const Launch& launch) noexcept override {
-    if (Recording::instance().is_on()) {
+    if (WorkTrace::instance().is_on()) {
       return has(watched_for(), Reason::kMeter)
                  ? meter_launch(
                        launch,
                        [](const Launch& l) {
-                         return Recording::instance().launch(l);
+                         return WorkTrace::instance().launch(l);
                        })
-                 : Recording::instance().launch(launch);
+                 : WorkTrace::instance().launch(launch);
     }
     return meter_launch(launch, [](const Launch& l) { return l.give(0); });
   }
@@ -71,7 +72,7 @@ void on_cpu_kernel(
   if (has(who, Reason::kMeter)) {
     meter_ticks(device, begin, end);
   }
-  if (!has(who, Reason::kRecording) || !active_driver().device_is_cpu()) {
+  if (!has(who, Reason::kRecording) || !host_code_is_native()) {
     return;
   }
   constexpr std::string_view kNamespace = "aten::";
@@ -88,8 +89,9 @@ void on_cpu_kernel(
   record.begin = begin;
   record.end = end;
   place(record);
+  record.line = WorkTrace::instance().line_of_launch();
   record.returned = c10::getApproximateTime();
-  Recording::instance().add(std::move(record));
+  WorkTrace::instance().add(std::move(record));
 }
 
 Asked ask_for_collective_slowly() {
@@ -100,7 +102,8 @@ Asked ask_for_collective_slowly() {
       true,
       ThreadLog::mine().thread(),
       current_origin(),
-      c10::getApproximateTime()};
+      c10::getApproximateTime(),
+      WorkTrace::instance().line_of_launch()};
 }
 
 void on_collective(const Asked& asked, const Collective& collective) {
@@ -116,13 +119,14 @@ void on_collective(const Asked& asked, const Collective& collective) {
   record.thread = asked.thread;
   record.name = lasting("hccl::" + text.substr(0, text.find(' ')));
   record.label = lasting(text);
+  record.line = asked.line;
   record.bytes = collective.bytes;
   record.launched = asked.at;
   record.returned = asked.at;
   record.begin = collective.begin;
   record.met = collective.met;
   record.end = c10::getApproximateTime();
-  Recording::instance().add(std::move(record));
+  WorkTrace::instance().add(std::move(record));
 }
 
 }  // namespace npu::profiler

@@ -29,6 +29,7 @@ struct Asked {
   std::int32_t thread = 0;
   Origin origin;
   Ticks at = 0;
+  const std::string* line = nullptr;
 };
 Asked ask_for_collective_slowly();
 inline Asked ask_for_collective() {

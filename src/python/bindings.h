@@ -21,6 +21,7 @@ void bind_operators(pybind11::module_& m);
 void bind_packs(pybind11::module_& m);
 void bind_probes(pybind11::module_& m);
 void bind_profiler(pybind11::module_& m);
+void bind_sanitizer(pybind11::module_& m);
 void bind_stream(pybind11::module_& m);
 void bind_tensor(pybind11::module_& m);
 

@@ -17,8 +17,13 @@ struct PythonFrame {
 // throws.
 std::vector<PythonFrame> python_frames() noexcept;
 
-// "train.py:31 in step": the innermost frame outside PyTorch and this package,
-// or the innermost of all; empty where there is none.
+// "/home/me/train.py:31 in step": the innermost frame outside PyTorch and this
+// package, or the innermost of all; empty where there is none.
 std::string python_call_site();
+// The same, for callers who ask at every launch: it looks at no more frames
+// than it needs, and not at all on a thread that has run no Python.
+std::string python_line();
+// "train.py:31 in step".
+std::string without_folder(const std::string& site);
 
 }  // namespace npu

@@ -8,6 +8,7 @@
 #include "python/index.h"
 #include "runtime/allocator/allocator_api.h"
 #include "runtime/backend.h"
+#include "runtime/capabilities.h"
 #include "runtime/capture_state.h"
 #include "runtime/device.h"
 #include "runtime/device_peek.h"
@@ -37,7 +38,7 @@ py::dict properties(int device) {
   out["compute_units"] = p.compute_units;
   out["integrated"] = p.integrated != 0;
   out["capability"] = py::make_tuple(p.capability_major, p.capability_minor);
-  out["host_access"] = p.host_access;
+  out["host_can_read"] = host_can_read(p);
   return out;
 }
 
@@ -54,6 +55,7 @@ py::dict driver_info() {
   out["vendor"] = table.vendor;
   out["version"] = table.version;
   out["path"] = driver->path();
+  out["reason"] = driver_choice_reason();
   out["abi"] = std::to_string(table.abi >> 16) + "." +
                std::to_string(table.abi & 0xffffu);
   return out;
@@ -86,6 +88,7 @@ int exchange(int device) {
 void bind_device(py::module_& m) {
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   m.def("_set_package_driver_dir", &set_package_driver_dir);
+  m.def("_set_torch_platform", &set_torch_platform);
   m.def("_driver_info", &driver_info);
   m.def("_prepare_exit", &prepare_exit, no_gil);
   m.def("_init", &init_from_python);

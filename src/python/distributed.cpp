@@ -8,7 +8,7 @@
 #include "dist/flight_recorder.h"
 #include "dist/lane.h"
 #include "dist/process_group.h"
-#include "dist/ways.h"
+#include "dist/transport.h"
 #include "python/bindings.h"
 
 namespace py = pybind11;
@@ -79,33 +79,21 @@ void bind_flight_recorder(py::module_ m) {
         std::string made;
         {
           const py::gil_scoped_release free;
-          made = FlightRecorder::of_process()
-                     .dump(calls, stacks, only_active)
-                     .pickle();
+          made = FlightRecorder::of_process().dump(calls, stacks, only_active);
         }
         return py::bytes(made);
       },
       py::arg("includeCollectives") = true,
       py::arg("includeStackTraces") = true,
       py::arg("onlyActive") = false);
-  m.def(
-      "_dump_hccl_trace_json",
-      [](bool calls, bool only_active) {
-        return py::bytes(FlightRecorder::of_process()
-                             .dump(calls, false, only_active)
-                             .json());
-      },
-      py::arg("includeCollectives") = true,
-      py::arg("onlyActive") = false);
-  m.def("_collective_ways", &dist::counted_ways);
+  m.def("_collective_transports", &dist::counted_transports);
   m.def(
       "_write_hccl_trace",
       [](int rank) {
         const py::gil_scoped_release free;
         const std::string file = FlightRecorder::file_of(rank);
         FlightRecorder::write(
-            file,
-            FlightRecorder::of_process().dump(true, true, false).pickle());
+            file, FlightRecorder::of_process().dump(true, true, false));
         return file;
       },
       py::arg("rank"));

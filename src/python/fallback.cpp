@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C: what fell back, and the policy about it.
 #include <pybind11/stl.h>
+#include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "aten/core/site.h"
-#include "aten/ladder/half_products.h"
+#include "aten/ladder/check_policy.h"
 #include "aten/ladder/host_function.h"
 #include "aten/ladder/report.h"
-#include "aten/ladder/settle.h"
-#include "aten/ladder/wide.h"
 #include "aten/ops/install.h"
 #include "aten/profile/call_site.h"
+#include "aten/profile/dtype_table.h"
+#include "aten/profile/dtypes.h"
 #include "aten/profile/facts.h"
 #include "aten/profile/gap.h"
 #include "aten/profile/policy.h"
 #include "aten/profile/profile.h"
+#include "aten/twin/half_products.h"
+#include "aten/twin/twin.h"
+#include "aten/twin/wide.h"
 #include "compose/compose.h"
-#include "driver/registry.h"
 #include "driver/status.h"
 #include "npu/kinds.h"
+#include "profiler/device_label.h"
+#include "profiler/work_trace.h"
 #include "python/bindings.h"
 #include "python/call_site.h"
 #include "python/index.h"
+#include "runtime/capabilities.h"
 #include "runtime/cpu_work.h"
-#include "runtime/shadow.h"
 
 namespace py = pybind11;
 
@@ -40,29 +45,22 @@ py::list fallback_rows() {
     entry["native"] = row.native;
     entry["reason"] = row.reason;
     entry["calls"] = row.calls;
+    entry["refused_calls"] = row.refused;
     entry["wide_calls"] = row.wide;
     entry["bytes"] = row.bytes;
     entry["seconds"] = row.seconds;
-    entry["call_site"] = row.call_site;
+    entry["call_site_path"] = row.call_site;
+    entry["call_site"] = without_folder(row.call_site);
     out.append(std::move(entry));
   }
   return out;
 }
 
-// Of rung 5's host copies; None where none are kept.
-py::object shadow_stats() {
-  Shadows* const shadows = Shadows::active();
-  if (shadows == nullptr) {
-    return py::none();
+const char* twin_name() {
+  if (!twin_is_native()) {
+    return "";
   }
-  const Shadows::Stats stats = shadows->stats();
-  py::dict out;
-  out["hits"] = stats.hits;
-  out["misses"] = stats.misses;
-  out["shadows"] = stats.shadows;
-  out["bytes"] = stats.bytes;
-  out["limit"] = stats.limit;
-  return out;
+  return platform() == Platform::kCpu ? "CPU" : "CUDA";
 }
 
 // Owns nothing of `tensors` afterwards.
@@ -104,6 +102,50 @@ py::list run_host_function(
   return wrap_all(std::move(results));
 }
 
+// Calls of a compiled graph by operators of the profile's fallbacks: judged and
+// counted as if they had been called one by one.
+void count_compiled(const std::vector<std::string>& overloads) {
+  for (const std::string& overload : overloads) {
+    ladder::count_compiled(overload);
+  }
+}
+
+// [(overload, [dtype of a tensor])]: the same for verdicts about dtypes.
+void judge_compiled(
+    const std::vector<std::pair<std::string, std::vector<py::object>>>& calls) {
+  for (const auto& [overload, given] : calls) {
+    std::vector<c10::ScalarType> dtypes;
+    for (const py::object& dtype : given) {
+      if (!THPDtype_Check(dtype.ptr())) {
+        throw py::type_error("expected dtypes");
+      }
+      dtypes.push_back(reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type);
+    }
+    ladder::judge_compiled(overload, dtypes);
+  }
+}
+
+// {"native": ["float32"], "refused": [...]}; None where dtypes are not judged.
+py::object dtypes_of(const std::string& overload) {
+  const auto found = profile::dtypes_of(overload);
+  if (!found) {
+    return py::none();
+  }
+  py::dict out;
+  for (const auto& [key, bits] :
+       {std::pair("native", found->native),
+        std::pair("refused", found->refused)}) {
+    py::list names;
+    for (unsigned dtype = 1; dtype < NPU_DTYPE_COUNT; ++dtype) {
+      if ((bits & NPU_DTYPE_BIT(dtype)) != 0) {
+        names.append(profile::torch_name(dtype));
+      }
+    }
+    out[key] = std::move(names);
+  }
+  return out;
+}
+
 py::list explain_operator(const std::string& name) {
   py::list out;
   for (const auto& row : profile::explain(name)) {
@@ -120,12 +162,12 @@ py::list explain_operator(const std::string& name) {
 // [(dtype, the dtype it is computed in, only where, why)]
 py::list wide_facts(const std::string& name) {
   py::list out;
-  for (const ladder::WideFact& fact : ladder::wide_facts(name)) {
+  for (const twin::WideFact& fact : twin::wide_facts(name)) {
     out.append(py::make_tuple(
         c10::toString(fact.dtype),
         c10::toString(fact.wide),
         fact.when == nullptr ? "" : fact.when,
-        fact.slow ? ladder::why_multiplied_so(fact.dtype) : std::string()));
+        fact.slow ? twin::why_multiplied_so(fact.dtype) : std::string()));
   }
   return out;
 }
@@ -137,7 +179,7 @@ py::dict half_products() {
        {std::pair("bfloat16", c10::ScalarType::BFloat16),
         std::pair("float16", c10::ScalarType::Half)}) {
     out[name] = py::make_tuple(
-        ladder::multiplied_in_float32(dtype), ladder::why_multiplied_so(dtype));
+        twin::multiplied_in_float32(dtype), twin::why_multiplied_so(dtype));
   }
   return out;
 }
@@ -148,7 +190,20 @@ py::list profile_gaps() {
     py::dict entry;
     entry["feature"] = row.feature;
     entry["calls"] = row.calls;
-    entry["call_site"] = row.call_site;
+    entry["call_site"] = without_folder(row.call_site);
+    out.append(std::move(entry));
+  }
+  return out;
+}
+
+py::list unknown_dtype_rows() {
+  py::list out;
+  for (const auto& row : unknown_dtypes()) {
+    py::dict entry;
+    entry["operator"] = row.name;
+    entry["dtype"] = row.dtype;
+    entry["calls"] = row.calls;
+    entry["call_site"] = without_folder(row.call_site);
     out.append(std::move(entry));
   }
   return out;
@@ -201,24 +256,30 @@ py::list composed_kinds() {
 void bind_fallback(py::module_& m) {
   m.def("_native_calls", &native_calls);
   m.def("_cpu_work", &cpu_work);
-  m.def("_device_is_cpu", [] { return active_driver().device_is_cpu(); });
+  // Whose kernels are the device's own: "CPU", "CUDA" or "".
+  m.def("_twin", &twin_name);
+  // For tests: calls of rung 4 take the kernel of their twin's dispatch key, as
+  // they do on a GPU, or the CPU function that the generated code names.
+  m.def("_set_uses_cpu_functions", [](bool used) {
+    using twin::detail::CpuFunctions;
+    twin::detail::cpu_functions =
+        used ? CpuFunctions::kUsed : CpuFunctions::kNotUsed;
+  });
   m.def("_composed_kinds", &composed_kinds);
   m.def("_fallback_rows", &fallback_rows);
   m.def("_wide_facts", &wide_facts);
   m.def("_half_products", &half_products);
-  m.def("_shadow_stats", &shadow_stats);
   m.def("_run_host_function", &run_host_function);
-  // The program has the address of device memory: rung 5 keeps no copy of it.
-  m.def("_give_out", [](std::uintptr_t address, std::size_t bytes) {
-    if (Shadows* const shadows = Shadows::active()) {
-      shadows->bar({reinterpret_cast<const void*>(address), bytes});
-    }
-  });
+  m.def("_count_compiled", &count_compiled);
+  m.def("_judge_compiled", &judge_compiled);
+  m.def("_dtypes_of", &dtypes_of);
   m.def("_fallback_reset", [] {
     ladder::report_reset();
     gap_reset();
+    unknown_dtypes_reset();
   });
   m.def("_profile_gaps", &profile_gaps);
+  m.def("_unknown_dtypes", &unknown_dtype_rows);
   m.def("_profile_name", &profile::name);
   m.def("_profile_device_name", &profile::device_name);
   // 0 warn, 1 silent, 2 error.
@@ -232,6 +293,8 @@ void bind_fallback(py::module_& m) {
   m.def("_install_ladder", [](const std::string& data_dir) {
     profile::set_data_dir(data_dir);
     profile::set_call_site_provider(&python_call_site);
+    profiler::set_line_provider(&python_line);
+    profiler::set_device_name_provider(&profile::device_name);
     install_operators();
   });
 }

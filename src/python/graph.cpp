@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C: programs of compiled graphs, built from FX nodes.
-#include "aten/graph/program.h"
 #include "aten/graph/replayer.h"
+#include "aten/graph/traced_graph.h"
+#include "graph/pass.h"
 
 #include <pybind11/stl.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -20,8 +21,8 @@ namespace npu {
 namespace {
 
 using graph::Operand;
-using graph::Program;
 using graph::Replayer;
+using graph::TracedGraph;
 
 // Where a value of the graph is, in Python's hands.
 struct Place {
@@ -164,7 +165,7 @@ std::vector<Operand> operands_of(const py::list& objects) {
 }
 
 py::object register_call(
-    Program& program,
+    TracedGraph& program,
     const std::string& name,
     const std::string& overload,
     const py::tuple& args,
@@ -187,7 +188,7 @@ py::object register_call(
 // A Python function may die after the interpreter's end of use: it is dropped
 // with the GIL held.
 Place register_host(
-    Program& program,
+    TracedGraph& program,
     const std::string& name,
     py::function function,
     const py::list& arguments) {
@@ -292,49 +293,74 @@ py::dict counts_of(const Replayer& replayer) {
   made["islands"] = counts.last.islands;
   made["views"] = counts.last.views;
   made["host_calls"] = counts.last.host_calls;
-  made["copies_removed"] = counts.last.copies_removed;
-  made["dead_removed"] = counts.last.dead_removed;
-  made["reused"] = counts.last.reused;
-  made["tiled"] = counts.last.tiled;
+  for (const graph::Pass& pass : graph::pass_registry()) {
+    for (const char* const counter : pass.counters) {
+      if (counter != nullptr) {
+        made[counter] = 0;
+      }
+    }
+  }
+  for (const auto& [name, count] : counts.last.passes) {
+    made[name] = count;
+  }
   made["device_graphs"] = counts.last.device_graphs;
-  made["fused"] = counts.last.fused;
-  made["programs"] = counts.last.programs;
   made["arena_bytes"] = counts.last.arena_bytes;
   made["unshared_bytes"] = counts.last.unshared_bytes;
   return made;
 }
 
+// The registry of passes, in order.
+py::list pass_rows() {
+  py::list rows;
+  for (const graph::Pass& pass : graph::pass_registry()) {
+    py::list counters;
+    for (const char* const counter : pass.counters) {
+      if (counter != nullptr) {
+        counters.append(counter);
+      }
+    }
+    rows.append(py::dict(
+        py::arg("name") = pass.name,
+        py::arg("counters") = counters,
+        py::arg("doc") = pass.doc));
+  }
+  return rows;
+}
+
 }  // namespace
 
 void bind_graph(py::module_& m) {
+  m.def("_graph_passes", &pass_rows);
   m.def("_graph_share_memory", &share_memory);
   py::class_<Place>(m, "_GraphPlace")
       .def_readonly("index", &Place::index)
       .def("__repr__", [](const Place& place) {
         return "%" + std::to_string(place.index);
       });
-  py::class_<Program, std::shared_ptr<Program>>(m, "_GraphProgram")
+  py::class_<TracedGraph, std::shared_ptr<TracedGraph>>(m, "_TracedGraph")
       .def(py::init<>())
-      .def("input", [](Program& p) { return Place{p.add_input()}; })
+      .def("input", [](TracedGraph& p) { return Place{p.add_input()}; })
       .def("call", &register_call)
       .def(
           "item",
-          [](Program& p, const Place& list, std::int64_t item) {
+          [](TracedGraph& p, const Place& list, std::int64_t item) {
             return Place{p.add_item(list.index, item)};
           })
       .def(
           "arith",
-          [](Program& p, const std::string& name, const py::list& arguments) {
+          [](TracedGraph& p,
+             const std::string& name,
+             const py::list& arguments) {
             return Place{p.add_arith(arith_of(name), operands_of(arguments))};
           })
       .def("host", &register_host)
       .def(
           "finish",
-          [](Program& p, const py::list& outputs) {
+          [](TracedGraph& p, const py::list& outputs) {
             p.finish(operands_of(outputs));
           })
-      .def("run", &run_values<Program>)
-      .def("names", [](const Program& p) {
+      .def("run", &run_values<TracedGraph>)
+      .def("names", [](const TracedGraph& p) {
         std::vector<std::string> names;
         for (const graph::Instruction& i : p.instructions()) {
           names.push_back(i.name);
@@ -343,14 +369,14 @@ void bind_graph(py::module_& m) {
       });
   py::class_<Replayer, std::shared_ptr<Replayer>>(m, "_GraphReplayer")
       .def(
-          py::init([](const std::shared_ptr<Program>& program,
+          py::init([](const std::shared_ptr<TracedGraph>& program,
                       std::size_t limit,
-                      bool device_graphs) {
-            return std::make_shared<Replayer>(program, limit, device_graphs);
+                      bool keeps_memory) {
+            return std::make_shared<Replayer>(program, limit, keeps_memory);
           }),
           py::arg("program"),
           py::arg("limit"),
-          py::arg("device_graphs") = false)
+          py::arg("keeps_memory") = false)
       .def("run", &run_values<Replayer>)
       .def("counts", &counts_of);
 }

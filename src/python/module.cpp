@@ -57,6 +57,7 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_packs(m);
   npu::bind_probes(m);
   npu::bind_profiler(m);
+  npu::bind_sanitizer(m);
   npu::bind_stream(m);
   npu::bind_tensor(m);
 }

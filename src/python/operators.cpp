@@ -58,22 +58,42 @@ py::list driver_kinds() {
   return rows;
 }
 
-// (module of torch_npu.ops, doc, nearest); None where Ascend has no such
-// operator.
+// (module of torch_npu.ops, doc, nearest, why it is refused).
+py::tuple row_of(const custom::Operator& op) {
+  return py::make_tuple(op.module, op.doc, op.nearest, op.refused);
+}
+
+// None where Ascend has no such operator.
 py::object find_custom(const std::string& ns, const std::string& name) {
   const custom::Operator* const op = custom::find(ns, name);
   if (op == nullptr) {
     return py::none();
   }
-  return py::make_tuple(op->module, op->doc, op->nearest);
+  return row_of(*op);
 }
 
-// {name: (module, doc, nearest)} without defining anything.
+// Of an overload with a kernel or gradient in C++ the operator that the
+// gradient calls, or ""; None where the composition is all there is.
+py::object find_kernel(const std::string& ns, const std::string& name) {
+  const custom::Operator* const op =
+      custom::find(ns, name.substr(0, name.find('.')));
+  for (std::size_t i = 0; op != nullptr && i < op->count; ++i) {
+    const custom::Overload& overload = op->overloads[i];
+    const std::string_view schema = overload.schema;
+    if (overload.kernel != nullptr &&
+        schema.substr(0, schema.find('(')) == name) {
+      return py::str(overload.kernel->needs);
+    }
+  }
+  return py::none();
+}
+
+// {name: row} without defining anything.
 py::dict custom_operators(const std::string& ns) {
   py::dict rows;
   for (const custom::Operator& op : custom::operators()) {
     if (op.ns == ns) {
-      rows[op.name] = py::make_tuple(op.module, op.doc, op.nearest);
+      rows[op.name] = row_of(op);
     }
   }
   return rows;
@@ -88,6 +108,7 @@ void bind_operators(py::module_& m) {
     return op != nullptr && custom::define(*op);
   });
   m.def("_custom_operators", &custom_operators);
+  m.def("_custom_kernel", &find_kernel);
   m.def("_driver_kinds", &driver_kinds);
   m.def("_flops_start", &flops::start);
   m.def("_flops_stop", &flops::stop);

@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "driver/registry.h"
-#include "driver/write_watch.h"
 #include "python/bindings.h"
 #include "python/index.h"
 #include "runtime/capture_state.h"
@@ -19,8 +18,6 @@ namespace py = pybind11;
 
 namespace npu {
 namespace {
-
-constexpr const char* kHandleGiven = "a stream's handle was given out";
 
 c10::Stream stream_of(std::int64_t id, int device) {
   return c10::Stream(
@@ -57,19 +54,14 @@ void bind_stream(py::module_& m) {
     return is_stream_capturing(stream_of(id, device));
   });
   // The driver's handle as a number; an id that is no stream raises.
-  // `for_show`: nobody is going to queue work with it.
   m.def(
       "_stream_handle",
-      [](std::int64_t id, int device, bool for_show) {
-        if (!for_show) {
-          distrust_write_watch(kHandleGiven);
-        }
+      [](std::int64_t id, int device) {
         return reinterpret_cast<std::uintptr_t>(
             stream_handle(stream_of(id, device)));
       },
       py::arg("id"),
-      py::arg("device"),
-      py::arg("for_show") = false);
+      py::arg("device"));
   m.def("_external_stream_id", [](std::uintptr_t handle, int device) {
     return external_stream_id(
         reinterpret_cast<npu_stream>(handle), index_of(device));
@@ -78,7 +70,6 @@ void bind_stream(py::module_& m) {
     return sync_launch_stream(index_of(device)).id();
   });
   const auto current_raw_stream = [](int device) {
-    distrust_write_watch(kHandleGiven);
     return reinterpret_cast<std::uintptr_t>(
         current_stream_handle(device_or_current(index_of(device))));
   };

@@ -3,9 +3,11 @@
 // apart.
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
+#include <c10/util/accumulate.h>
 #include <torch/csrc/Event.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "aten/core/algorithms.h"
 #include "aten/formats/formats.h"
 #include "python/bindings.h"
 #include "runtime/device.h"
@@ -16,6 +18,21 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
+// A tensor of sizes [0] over bytes that it does not own.
+at::Tensor over_memory(
+    void* data, std::size_t bytes, c10::Device device, caffe2::TypeMeta dtype) {
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(),
+      bytes,
+      c10::DataPtr(data, device),
+      /*allocator=*/nullptr,
+      /*resizable=*/false);
+  return at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)),
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      dtype);
+}
+
 // The same bytes without a share in their ownership (vllm frees the original
 // and keeps the address in a captured graph).
 at::Tensor weak_ref_tensor(const at::Tensor& tensor) {
@@ -25,20 +42,28 @@ at::Tensor weak_ref_tensor(const at::Tensor& tensor) {
       tensor.device(),
       ". Move it with .npu() first.");
   c10::StorageImpl* const owner = tensor.storage().unsafeGetStorageImpl();
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(),
-      owner->nbytes(),
-      c10::DataPtr(owner->mutable_data(), tensor.device()),
-      /*allocator=*/nullptr,
-      /*resizable=*/false);
-  at::Tensor weak = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(storage)),
-      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-      tensor.dtype());
+  at::Tensor weak = over_memory(
+      owner->mutable_data(), owner->nbytes(), tensor.device(), tensor.dtype());
   weak.unsafeGetTensorImpl()->set_sizes_and_strides(
       tensor.sizes(), tensor.strides(), tensor.storage_offset());
   restore_format(weak, format_of(tensor));
   return weak;
+}
+
+// A contiguous tensor over memory of the current device that another library
+// allocated and keeps alive.
+at::Tensor tensor_at_address(
+    std::uintptr_t address,
+    const std::vector<std::int64_t>& sizes,
+    at::ScalarType dtype) {
+  const auto count = static_cast<std::size_t>(c10::multiply_integers(sizes));
+  at::Tensor made = over_memory(
+      reinterpret_cast<void*>(address),
+      count * c10::elementSize(dtype),
+      c10::Device(kDeviceType, current_device()),
+      c10::scalarTypeToTypeMeta(dtype));
+  made.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return made;
 }
 
 // Gives `dst` memory inside `src` from element `start` on, which it keeps
@@ -87,8 +112,10 @@ void bind_tensor(py::module_& m) {
     return static_cast<std::int64_t>(shared);
   });
   m.def("_set_allow_internal_format", &set_allow_internal_format);
+  m.def("_set_allow_hf32", &set_allow_hf32);
   m.def("_event_elapsed_time", &event_elapsed_time);
   m.def("_weak_ref_tensor", &weak_ref_tensor);
+  m.def("_tensor_at_address", &tensor_at_address);
   m.def("_restore_format", &restore_format);
   m.def("_change_data_ptr", &change_data_ptr);
   m.def("_default_generator", [](int device) {

@@ -16,7 +16,9 @@
 #include "runtime/autograd_threads.h"
 #include "runtime/device_peek.h"
 #include "runtime/error.h"
+#include "runtime/host_wait.h"
 #include "runtime/parallel.h"
+#include "runtime/sanitizer/sanitizer.h"
 
 namespace npu {
 namespace {
@@ -296,18 +298,12 @@ npu_device_properties peek_properties(c10::DeviceIndex device) {
   return properties;
 }
 
-bool host_accessible(c10::DeviceIndex device) {
-  return device_properties(device).host_access != NPU_HOST_ACCESS_NONE;
-}
-
-bool needs_host_open(c10::DeviceIndex device) {
-  return device_properties(device).host_access == NPU_HOST_ACCESS_EXPLICIT;
-}
-
 void synchronize_device(c10::DeviceIndex device) {
   const npu_device number = driver_device(device);
+  const HostWait wait(WaitFor::kDevice, device);
   check_driver(
       active_driver().device().synchronize(number), "synchronize device");
+  sanitizer::on_device_done(device);
 }
 
 }  // namespace npu

@@ -56,9 +56,6 @@ c10::DeviceIndex exchange_device_unchecked(c10::DeviceIndex device) noexcept;
 c10::DeviceIndex device_or_current(c10::DeviceIndex device);
 
 const npu_device_properties& device_properties(c10::DeviceIndex device);
-// Rung 4 is possible: host code can read device memory (maybe after host_open).
-bool host_accessible(c10::DeviceIndex device);
-bool needs_host_open(c10::DeviceIndex device);
 
 void synchronize_device(c10::DeviceIndex device);
 

@@ -57,13 +57,4 @@ npu_dtype to_npu_dtype(ScalarType type) noexcept {
   return index < kScalarTypes ? kDtypes[index] : npu_dtype{NPU_ABSENT};
 }
 
-std::optional<ScalarType> to_scalar_type(npu_dtype dtype) noexcept {
-  for (const Pair& pair : kPairs) {
-    if (pair.dtype == dtype) {
-      return pair.type;
-    }
-  }
-  return std::nullopt;
-}
-
 }  // namespace npu

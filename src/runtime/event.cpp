@@ -8,6 +8,8 @@
 #include "driver/services.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/host_wait.h"
+#include "runtime/sanitizer/sanitizer.h"
 #include "runtime/stream.h"
 
 namespace npu {
@@ -17,6 +19,7 @@ Event::~Event() {
   if (handle_ == nullptr || !is_initialized()) {
     return;
   }
+  sanitizer::on_event_gone(handle_);
   if (active_driver_or_null()->event().destroy(handle_) != NPU_OK) {
     log(NPU_LOG_WARNING, "npu: event: the driver could not destroy it");
   }
@@ -59,6 +62,7 @@ void Event::record(c10::Stream stream) {
   }
   check_owner(device_, stream);
   check_driver(active_driver().event().record(handle_, target), "record event");
+  sanitizer::on_record(handle_, stream);
 }
 
 void Event::block(c10::Stream stream) const {
@@ -68,6 +72,7 @@ void Event::block(c10::Stream stream) const {
   const npu_stream target = stream_handle(stream);
   check_driver(
       active_driver().stream().wait_event(target, handle_), "wait for event");
+  sanitizer::on_wait(stream, handle_);
 }
 
 bool Event::query() const {
@@ -80,6 +85,7 @@ bool Event::query() const {
     return false;
   }
   check_driver(status, "query event");
+  sanitizer::on_event_done(handle_);
   return true;
 }
 
@@ -88,8 +94,10 @@ void Event::synchronize() const {
     return;
   }
   init();
+  const HostWait wait(WaitFor::kEvent, device_);
   check_driver(
       active_driver().event().synchronize(handle_), "synchronize event");
+  sanitizer::on_event_done(handle_);
 }
 
 double Event::elapsed_ms(const Event& end) const {

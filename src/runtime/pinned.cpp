@@ -15,6 +15,7 @@
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/event.h"
+#include "runtime/sanitizer/sanitizer.h"
 #include "runtime/stream.h"
 
 namespace npu {
@@ -129,7 +130,9 @@ class PinnedCache final
     }
   }
 
+  // The cache waits, not the program.
   bool query_event(Event& event) override {
+    const sanitizer::Quiet quiet;
     return event.query();
   }
 
@@ -145,7 +148,14 @@ class PinnedCache final
 void free_pinned(void* context);
 
 class PinnedAllocator final
-    : public at::CachingHostAllocatorInterface<PinnedCache, free_pinned> {};
+    : public at::CachingHostAllocatorInterface<PinnedCache, free_pinned> {
+ public:
+  at::DataPtr allocate(std::size_t bytes) override {
+    at::DataPtr memory = CachingHostAllocatorInterface::allocate(bytes);
+    sanitizer::on_idle_memory(sanitizer::kHostMemory, memory.get(), bytes);
+    return memory;
+  }
+};
 
 // Leaked: tensors that outlive static destructors are still freed through it.
 PinnedAllocator& instance() {

@@ -9,11 +9,12 @@
 
 #include "driver/env.h"
 #include "driver/registry.h"
-#include "driver/write_watch.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/external_stream.h"
+#include "runtime/host_wait.h"
 #include "runtime/host_work.h"
+#include "runtime/sanitizer/sanitizer.h"
 
 namespace npu {
 namespace {
@@ -302,8 +303,10 @@ c10::StreamId current_stream_id(c10::DeviceIndex device) noexcept {
 void synchronize_stream(c10::Stream stream) {
   note_host_work();
   const npu_stream handle = stream_handle(stream);
+  const HostWait wait(WaitFor::kStream, stream.device_index());
   check_driver(
       active_driver().stream().synchronize(handle), "synchronize stream");
+  sanitizer::on_stream_done(stream);
 }
 
 bool query_stream(c10::Stream stream) {
@@ -313,12 +316,12 @@ bool query_stream(c10::Stream stream) {
     return false;
   }
   check_driver(status, "query stream");
+  sanitizer::on_stream_done(stream);
   return true;
 }
 
 void* stream_native_handle(c10::Stream stream) {
   const npu_stream handle = stream_handle(stream);
-  distrust_write_watch("a stream's native handle was asked for");
   const auto native = active_driver().stream().native_handle;
   return native != nullptr ? native(handle) : static_cast<void*>(handle);
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import interpreter
 import pytest
+from programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/adding-an-operator.md"
@@ -17,21 +18,7 @@ PAGE = ROOT / "docs/adding-an-operator.md"
 FULL = os.environ.get("OPENNPU_TEST_FULL") == "1"
 
 # Which kernel erfinv used, in the installation whose folder is given, or in this one.
-RUN = """
-import ctypes, os, sys
-sys.path[:0] = sys.argv[1:]
-import torch, torch_npu
-assert torch_npu.__file__.startswith(tuple(sys.argv[1:]) or "/"), torch_npu.__file__
-x = torch.linspace(-0.9, 0.9, 7)
-y = x.npu().requires_grad_()
-torch.testing.assert_close(torch.erfinv(y).detach().cpu(), torch.erfinv(x))
-torch.erfinv(y).sum().backward()
-torch.testing.assert_close(x.npu().erfinv_().cpu(), torch.erfinv(x))
-torch.testing.assert_close(torch.erfinv(x.npu(), out=torch.empty(7, device="npu")).cpu(), torch.erfinv(x))
-driver = ctypes.CDLL(os.environ["NPU_DRIVER"])
-driver.npu_faulty_take_tally.restype = ctypes.c_char_p
-print(driver.npu_faulty_take_tally().decode())
-"""
+RUN = program(__file__, "_run")
 
 
 def diffs() -> list[tuple[str, str, str]]:

@@ -8,13 +8,23 @@
 #include "npu/validate.h"
 #include "reference.h"
 
+#include "driver/slots.h"
+
 namespace npu::kit {
 
 const npu_comm_table* comm_table() {
-  return driver().get_interface == nullptr
-             ? nullptr
-             : static_cast<const npu_comm_table*>(
-                   driver().get_interface(NPU_COMM_INTERFACE));
+  // A copy: an older driver's table is shorter.
+  static npu_comm_table whole;
+  const auto* const given =
+      driver().get_interface == nullptr
+          ? nullptr
+          : static_cast<const npu_comm_table*>(
+                driver().get_interface(NPU_COMM_INTERFACE));
+  if (given == nullptr) {
+    return nullptr;
+  }
+  copy_struct(whole, given);
+  return &whole;
 }
 
 npu_status join(const void* id, int n_ranks, std::vector<npu_comm>& out) {

@@ -29,7 +29,13 @@ TEST(comm, TableIsWhole) {
   NPU_NEEDS_COMM();
   const npu_comm_table& t = *comm_table();
   EXPECT_EQ(t.version, NPU_COMM_VERSION);
-  EXPECT_GE(t.size, sizeof(npu_comm_table));
+  EXPECT_GE(
+      static_cast<const npu_comm_table*>(
+          driver().get_interface(NPU_COMM_INTERFACE))
+          ->size,
+      offsetof(npu_comm_table, dtypes_per_hop));
+  EXPECT_EQ(t.dtypes & t.dtypes_per_hop, 0u)
+      << "a dtype is rounded once or at every hop, not both";
   EXPECT_GT(t.id_bytes, 0u);
   EXPECT_EQ(t.reductions >> NPU_REDUCTION_COUNT, 0u) << "unknown reductions";
   EXPECT_TRUE(

@@ -163,7 +163,7 @@ View flat(npu_dtype dtype, std::int64_t n) {
 }
 
 Frame::Frame(std::uint32_t slot, std::uint32_t code) {
-  call_.size = sizeof(call_);
+  call_.size = frame_bytes(driver());
   call_.slot = slot;
   call_.code = code;
   call_.label = "conformance";
@@ -283,6 +283,9 @@ npu_status Frame::run(npu_stream stream) {
       call_.host_workspace_bytes = verdict.host_workspace_bytes;
     }
   }
+  std::string broken;
+  const npu_device first = tensors_.empty() ? 0 : tensors_[0].device;
+  EXPECT_TRUE(prepare(first, call_, broken)) << broken;
   const npu_status status = run_unchecked(stream);
   if (call_.host_workspace != nullptr) {
     NPU_EXPECT_OK(memory_table().host_free(call_.host_workspace));

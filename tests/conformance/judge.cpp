@@ -36,6 +36,13 @@ double accumulator(npu_dtype dtype) {
   return dtype == NPU_F64 || dtype == NPU_C128 ? 0x1p-53 : 0x1p-24;
 }
 
+// What values are rounded to between two sums of a call.
+double between(const npu_kind_info& kind, npu_dtype dtype) {
+  const bool rounds = (kind.flags & NPU_KIND_ROUNDS_BETWEEN) != 0;
+  return rounds ? std::max(precision(dtype).roundoff, accumulator(dtype))
+                : accumulator(dtype);
+}
+
 bool is_exact(npu_dtype dtype) {
   return !is_floating(dtype) && !is_complex(dtype);
 }
@@ -184,7 +191,8 @@ double error_units(
     std::complex<double> got,
     std::complex<double> reference,
     double majorant,
-    std::int64_t terms) {
+    std::int64_t terms,
+    double between) {
   const Precision p = precision(dtype);
   std::uint8_t raw[16];
   store(dtype, Value{.number = reference}, raw);
@@ -196,7 +204,7 @@ double error_units(
   const double size = std::abs(reference);
   const double allowed =
       2 * p.roundoff * size +
-      accumulator(dtype) *
+      std::max(accumulator(dtype), between) *
           (8 * majorant + 1.5 * std::sqrt(static_cast<double>(terms)) * size);
   return std::abs(got - reference) / std::max(allowed, p.tiny);
 }
@@ -235,7 +243,8 @@ Judgement judge(const Case& value, const Outcome& got, std::string& skipped) {
                                  mine.number,
                                  theirs.number,
                                  bound[i][j] + value.cancels,
-                                 value.terms);
+                                 value.terms,
+                                 between(*value.kind, dtype));
       if (e > out.worst) {
         out.worst = e;
         if (e > 1) {

@@ -9,8 +9,9 @@ namespace npu::kit {
 
 // E = |got - ref| / (2 u_out |ref| + u_acc (8 M + 1.5 sqrt(K) |ref|)), at most
 // 1. ref is the oracle's answer in float64, u the unit roundoffs of the output
-// and of the accumulator (float32, or the output's where that is finer), K the
-// number of terms, M the majorant: the call on absolute values where it is
+// and of the accumulator (float32, or the output's where that is finer; the
+// output's too where the kind says `intermediate: operand`), K the number of
+// terms, M the majorant: the call on absolute values where it is
 // linear, else what the answer moves when every input moves by one roundoff.
 struct Judgement {
   double worst = 0;
@@ -26,6 +27,7 @@ double error_units(
     std::complex<double> got,
     std::complex<double> reference,
     double majorant,
-    std::int64_t terms);
+    std::int64_t terms,
+    double between = 0);  // the least unit roundoff of the accumulator
 
 }  // namespace npu::kit

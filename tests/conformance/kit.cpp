@@ -126,25 +126,37 @@ std::string wrong_with(const npu_driver& given) {
   if (!given.name || !*given.name) {
     return "has no name";
   }
+  return "";
+}
+
+// Copies of the tables, as long as the kit knows them: what lies behind the end
+// of an older driver's tables is null. Says which required slots are missing.
+std::string copy_tables(const npu_driver& given, DriverTables& tables) {
   std::string missing;
-#define NPU_CHECK_TABLE(table)                           \
-  if (!given.table || given.table->size < sizeof(void*)) \
-    missing += " " #table " (the whole table, or its size)";
-  NPU_CHECK_TABLE(device)
-  NPU_CHECK_TABLE(memory)
-  NPU_CHECK_TABLE(stream)
-  NPU_CHECK_TABLE(event)
-  NPU_CHECK_TABLE(op)
-#undef NPU_CHECK_TABLE
-#define NPU_CHECK_SLOT(table, slot)                                   \
-  if (given.table->size <                                             \
-          offsetof(npu_##table##_table, slot) + sizeof(void (*)()) || \
-      !given.table->slot)                                             \
-    missing += " " #table "." #slot;
-  if (missing.empty()) {
-    NPU_REQUIRED_SLOTS(NPU_CHECK_SLOT)
-  }
-#undef NPU_CHECK_SLOT
+  const auto copy = [&](auto& mine, const auto* table, const char* name) {
+    if (!table || table->size < sizeof(void*)) {
+      missing += std::string(" ") + name + " (the whole table, or its size)";
+    } else {
+      copy_struct(mine, table);
+    }
+  };
+  copy_struct(tables.driver, &given);
+  copy(tables.device, given.device, "device");
+  copy(tables.memory, given.memory, "memory");
+  copy(tables.stream, given.stream, "stream");
+  copy(tables.event, given.event, "event");
+  copy(tables.op, given.op, "op");
+  for_each_slot([&, whole = missing.empty()](auto slot) {
+    using S = decltype(slot);
+    if (whole && S::required && S::in(tables) == nullptr) {
+      missing += std::string(" ") + kSlotNames[S::id];
+    }
+  });
+  tables.driver.device = &tables.device;
+  tables.driver.memory = &tables.memory;
+  tables.driver.stream = &tables.stream;
+  tables.driver.event = &tables.event;
+  tables.driver.op = &tables.op;
   return missing.empty() ? "" : "required slots are missing:" + missing;
 }
 
@@ -219,7 +231,12 @@ std::string open_driver(
     return "driver '" + name +
            "': " NPU_DRIVER_ENTRY " answered NPU_OK and left *out NULL";
   }
-  const std::string wrong = wrong_with(*out);
+  std::string wrong = wrong_with(*out);
+  if (wrong.empty()) {
+    auto* const tables = new DriverTables;  // for ever, as the driver
+    wrong = copy_tables(*out, *tables);
+    out = &tables->driver;
+  }
   if (!wrong.empty()) {
     return "driver '" + name + "': " + wrong;
   }
@@ -296,6 +313,34 @@ bool declares(std::uint32_t slot, std::uint32_t code, npu_op_caps* caps) {
   std::uint32_t found = 0;
   return op_table().find(npu_kind_name(slot), &found) == NPU_OK &&
          found == slot && op_table().caps(slot, code, &out) == NPU_OK;
+}
+
+bool prepare(npu_device device, const npu_call& call, std::string& broken) {
+  const npu_op_table& op = op_table();
+  npu_op_caps caps{};
+  caps.size = sizeof(caps);
+  if (op.prepare == nullptr || op.caps(call.slot, call.code, &caps) != NPU_OK ||
+      caps.plan_use != NPU_PLAN_NONE) {
+    return true;
+  }
+  const npu_status status = op.prepare(device, &call);
+  if (status != NPU_OK && status != NPU_E_UNSUPPORTED) {
+    broken = "prepare fails: " + explain(status);
+  }
+  clear_error();
+  return broken.empty();
+}
+
+std::uint32_t frame_bytes(const npu_driver& driver) {
+  return (driver.abi & 0xffff) == 0 ? NPU_CALL_BYTES_1_0 : sizeof(npu_call);
+}
+
+std::uint32_t most_plan_use(
+    const npu_driver& driver, const npu_kind_info& kind) {
+  const std::uint32_t minor = driver.abi & 0xffff;
+  return minor == 0   ? kind.plan_use_1_0
+         : minor == 1 ? kind.plan_use_1_1
+                      : kind.plan_use;
 }
 
 std::uint64_t taken_dtypes(

@@ -53,6 +53,16 @@ inline const npu_op_table& op_table() {
 int device_count();
 npu_device_properties properties(npu_device device = 0);
 
+// Asks the driver under test to prepare a call of a kind that is not planned,
+// as the host side does. False and what is wrong when it fails.
+bool prepare(npu_device device, const npu_call& call, std::string& broken);
+// The most a driver of its minor may let the kind's plans depend on.
+std::uint32_t most_plan_use(
+    const npu_driver& driver, const npu_kind_info& kind);
+
+// The size a frame says to a driver: what it was built to take.
+std::uint32_t frame_bytes(const npu_driver& driver);
+
 // True when the driver's op table knows kind and code; fills caps.
 bool declares(
     std::uint32_t slot, std::uint32_t code = 0, npu_op_caps* caps = nullptr);
@@ -91,6 +101,9 @@ std::string explain(npu_status status);
 // Words the report looks for: such a test did not fail and did not pass.
 inline constexpr const char* kNotDeclared = "not declared: ";
 #define NPU_NOT_DECLARED(what) GTEST_SKIP() << npu::kit::kNotDeclared << what
+#define NPU_NEEDS_CONTRACT_RANDOM()                            \
+  if ((npu::kit::driver().flags & NPU_DRIVER_OWN_RANDOM) != 0) \
+  NPU_NOT_DECLARED("the contract's random numbers")
 #define NPU_NEEDS_KIND(slot, code)                  \
   if (!npu::kit::declares(slot, code)) {            \
     NPU_NOT_DECLARED(                               \

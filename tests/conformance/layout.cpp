@@ -83,6 +83,7 @@ class Layout {
 
   void place(const Operand& operand, npu_tensor& tensor);
   npu_call frame(bool counting);
+  std::uint32_t n_in() const;
   bool plan(npu_call& call, Outcome& out);
   void execute(npu_call& call, Outcome& out);
   void tune(npu_call& call, const npu_verdict& planned, Outcome& out);
@@ -157,9 +158,24 @@ void Layout::place(const Operand& operand, npu_tensor& tensor) {
   placed_.push_back({&operand, block});
 }
 
+// Inputs of later minors are not counted when absent: a driver built before
+// them takes no more than it knows.
+std::uint32_t Layout::n_in() const {
+  std::uint32_t n = case_.kind->n_in;
+  while (n > 0) {
+    const std::uint32_t last = case_.kind->n_out + n - 1;
+    if (case_.kind->operands[last].cap == 0 ||
+        tensors_[last].dtype != NPU_ABSENT) {
+      break;
+    }
+    --n;
+  }
+  return n;
+}
+
 npu_call Layout::frame(bool counting) {
   npu_call call{};
-  call.size = sizeof(call);
+  call.size = frame_bytes(*machine_.driver);
   call.slot = case_.kind->slot;
   call.code = case_.code;
   call.flags = NPU_CALL_INDEX32 & machine_.driver->call_flags_known;
@@ -170,7 +186,7 @@ npu_call Layout::frame(bool counting) {
   call.deterministic = case_.deterministic ? 1 : 0;
   call.label = "conformance";
   call.n_out = case_.kind->n_out;
-  call.n_in = case_.kind->n_in;
+  call.n_in = n_in();
   call.tensors = tensors_.data();
   call.attrs = case_.attrs.empty() ? nullptr : case_.attrs.data();
   call.attr_bytes = static_cast<std::uint32_t>(case_.attrs.size());
@@ -209,7 +225,7 @@ bool Layout::plan(npu_call& call, Outcome& out) {
     out.reason = "not declared";
     return false;
   }
-  if (caps.plan_use > case_.kind->plan_use) {
+  if (caps.plan_use > most_plan_use(*machine_.driver, *case_.kind)) {
     out.broken = "caps: plans depend on more than the kind allows";
   }
   if (caps.plan_use == NPU_PLAN_NONE) {
@@ -228,6 +244,10 @@ bool Layout::plan(npu_call& call, Outcome& out) {
       first.host_workspace_bytes != second.host_workspace_bytes ||
       first.carry_bytes != second.carry_bytes) {
     out.broken = "plan gives two answers to one question";
+  }
+  const bool moves = call.slot == NPU_KIND_COPY || call.slot == NPU_KIND_FILL;
+  if (moves && first.answer > NPU_VERDICT_YES) {
+    out.broken = "the plan of copy and fill says yes or no, nothing else";
   }
   if (second.plan && op.release_plan) {
     op.release_plan(second.plan);
@@ -305,7 +325,8 @@ void Layout::execute(npu_call& call, Outcome& out) {
     out.broken = std::string("the kit built a wrong frame: ") + text;
     return;
   }
-  if (!plan(call, out)) {
+  if (!plan(call, out) || (machine_.driver == &driver() &&
+                           !prepare(machine_.device, call, out.broken))) {
     return;
   }
   NPU_EXPECT_OK(machine_.driver->stream->synchronize(stream_));

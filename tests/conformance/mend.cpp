@@ -57,6 +57,10 @@ Outcome run_mended(const Machine& machine, Case& value) {
   constexpr int kMost = 4;  // cast, contiguous, aligned, and once more
   for (int attempt = 0;; ++attempt) {
     Outcome outcome = run_case(machine, value);
+    if (!outcome.broken.empty()) {
+      outcome.declined = false;
+      return outcome;
+    }
     if (!outcome.declined || outcome.verdict.answer == NPU_VERDICT_YES) {
       return outcome;
     }

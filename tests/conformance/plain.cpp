@@ -4,36 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
+
+#include "asked.h"
 
 namespace npu::kit {
 namespace {
-
-// A case whose operands are asked for by name.
-class Asked {
- public:
-  explicit Asked(const Case& value) : case_(value) {}
-  const Operand& operator[](const std::string& name) const {
-    return case_.operand(name);
-  }
-  // Element i of an optional operand, or what stands for it.
-  double at(const std::string& name, std::int64_t i, double otherwise) const {
-    const Operand& operand = (*this)[name];
-    return operand.present()
-               ? operand.values.at(static_cast<std::size_t>(i)).number.real()
-               : otherwise;
-  }
-  template <class Attrs>
-  Attrs attrs() const {
-    Attrs out;
-    std::memcpy(&out, case_.attrs.data(), sizeof(out));
-    return out;
-  }
-
- private:
-  const Case& case_;
-};
 
 class Matrix {
  public:
@@ -52,19 +28,6 @@ class Matrix {
  private:
   const Operand& operand_;
 };
-
-void add_result(
-    Outcome& out, const Operand& operand, const std::vector<double>& numbers) {
-  std::vector<Value> values;
-  for (const double number : numbers) {
-    Value value{.number = number};
-    value.integer = static_cast<std::int64_t>(number);
-    value.is_integer = !is_floating(operand.dtype);
-    values.push_back(value);
-  }
-  out.values.push_back(std::move(values));
-  out.dtypes.push_back(operand.dtype);
-}
 
 // Sum over k of left(i, k) * right(k, j).
 template <class Left, class Right>
@@ -156,10 +119,7 @@ Outcome gemm_int8(const Case& value) {
   return outcome;
 }
 
-constexpr struct {
-  const char* kind;
-  Outcome (*answer)(const Case&);
-} kPlain[] = {
+constexpr Plain kProducts[] = {
     {"gemm_scaled", gemm_scaled},
     {"gemm_int8", gemm_int8},
 };
@@ -167,9 +127,12 @@ constexpr struct {
 }  // namespace
 
 Outcome answer(const Case& wide) {
-  for (const auto& row : kPlain) {
-    if (std::string(row.kind) == wide.kind->name) {
-      return row.answer(wide);
+  for (const std::span<const Plain> table :
+       {std::span<const Plain>(kProducts), kPlainFused}) {
+    for (const Plain& row : table) {
+      if (std::string(row.kind) == wide.kind->name) {
+        return row.answer(wide);
+      }
     }
   }
   return run_case(oracle(), wide);

@@ -176,16 +176,22 @@ std::uint32_t Program::outs() const {
   return n;
 }
 
-std::vector<Value> Program::evaluate(const std::vector<Value>& inputs) const {
-  std::vector<Value> registers(NPU_PROGRAM_INPUTS);
-  std::copy(inputs.begin(), inputs.end(), registers.begin());
+std::vector<Value> Program::registers(const std::vector<Value>& inputs) const {
+  std::vector<Value> made(NPU_PROGRAM_INPUTS);
+  std::copy(inputs.begin(), inputs.end(), made.begin());
   for (std::uint32_t i = 0; i < attrs.n_ops; ++i) {
-    registers.push_back(
-        evaluate_op(attrs, npu_program_at(attrs.ops, i), registers));
+    const npu_program_op op = npu_program_at(attrs.ops, i);
+    made.push_back(
+        op.slot == NPU_KIND_REDUCE ? Value() : evaluate_op(attrs, op, made));
   }
+  return made;
+}
+
+std::vector<Value> Program::evaluate(const std::vector<Value>& inputs) const {
+  const std::vector<Value> made = registers(inputs);
   std::vector<Value> results;
   for (std::uint32_t o = 0; o < outs(); ++o) {
-    results.push_back(registers[attrs.outs[o]]);
+    results.push_back(made[attrs.outs[o]]);
   }
   return results;
 }
@@ -223,6 +229,48 @@ Program draw_program(npu_dtype main, std::uint64_t seed) {
     made.attrs.outs[o] =
         there ? static_cast<std::uint32_t>(NPU_PROGRAM_INPUTS + op)
               : NPU_PROGRAM_NONE;
+  }
+  return made;
+}
+
+Program draw_rows(npu_dtype main, std::uint64_t seed) {
+  Random random(seed * 64 + main + 7);
+  Program made = draw_program(main, seed + 500);
+  const bool whole = main == NPU_I32 || main == NPU_I64;
+  const std::uint32_t codes[] = {
+      NPU_REDUCE_SUM,
+      NPU_REDUCE_MIN,
+      NPU_REDUCE_MAX,
+      NPU_REDUCE_MEAN,
+      NPU_REDUCE_SUM_OF_SQUARES};
+  const std::uint64_t wanted = 1 + random() % 3;
+  for (std::uint64_t i = 0; i < wanted; ++i) {
+    const std::uint32_t code = codes[random() % (whole ? 3 : 5)];
+    const auto none = static_cast<std::uint8_t>(NPU_PROGRAM_NONE);
+    std::uint32_t reg = 1;  // an input of the main dtype
+    if (i == 0 || random() % 2 == 0) {
+      for (std::uint32_t r = 0; r < made.attrs.n_ops; ++r) {
+        const npu_program_op op = npu_program_at(made.attrs.ops, r);
+        const bool fits = op.slot != NPU_KIND_REDUCE && op.dtype == main;
+        reg = fits ? NPU_PROGRAM_INPUTS + r : reg;
+      }
+    }
+    // Sums of integers are int64, as PyTorch's; the others keep the dtype.
+    const bool widens = whole && code == NPU_REDUCE_SUM;
+    made.add(
+        {NPU_KIND_REDUCE,
+         static_cast<std::uint8_t>(code),
+         NPU_ABSENT,
+         static_cast<std::uint8_t>(widens ? npu_dtype{NPU_I64} : main),
+         {static_cast<std::uint8_t>(reg), none, none},
+         none});
+    // Over the outputs from the last one on; the first stays as it is at times.
+    made.attrs.outs
+        [i == 0 && made.outs() < 4 && random() % 2 == 0
+             ? made.outs()
+             : std::min<std::uint32_t>(
+                   static_cast<std::uint32_t>(i), made.outs())] =
+        NPU_PROGRAM_INPUTS + made.attrs.n_ops - 1;
   }
   return made;
 }

@@ -26,9 +26,13 @@ struct Program {
   }
   // Registers of the outputs, for inputs of one element each.
   std::vector<Value> evaluate(const std::vector<Value>& inputs) const;
+  // All registers; those of reductions stay empty.
+  std::vector<Value> registers(const std::vector<Value>& inputs) const;
   std::string text() const;
 };
 
 Program draw_program(npu_dtype main, std::uint64_t seed);
+// The same with one to three outputs that are reduced: code rows.
+Program draw_rows(npu_dtype main, std::uint64_t seed);
 
 }  // namespace npu::kit

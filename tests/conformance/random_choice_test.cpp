@@ -80,6 +80,7 @@ struct Dropout {
 };
 
 TEST(random, Dropout) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_DROPOUT, 0);
   npu_op_caps caps;
   declares(NPU_KIND_DROPOUT, 0, &caps);
@@ -101,6 +102,7 @@ TEST(random, Dropout) {
 }
 
 TEST(random, DropoutKeepsNan) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_DROPOUT, 0);
   const std::vector<float> source(1000, NAN);
   Buffer in(source);
@@ -123,6 +125,7 @@ TEST(random, DropoutKeepsNan) {
 // ---- randperm ----
 
 TEST(random, Randperm) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDPERM, 0);
   npu_op_caps caps;
   declares(NPU_KIND_RANDPERM, 0, &caps);
@@ -244,6 +247,7 @@ struct Choices {
 };
 
 TEST(random, Multinomial) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_MULTINOMIAL, 0);
   npu_op_caps caps;
   declares(NPU_KIND_MULTINOMIAL, 0, &caps);
@@ -356,6 +360,7 @@ RandomCall reject(std::uint32_t code, npu_dtype dtype, double p, double q = 0) {
 }
 
 TEST(random, Poisson) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_POISSON);
   for (const double lambda : {0.2, 3.0, 9.9, 10.1, 60.0}) {
     for (const npu_dtype dtype : {NPU_F32, NPU_F64, NPU_BF16}) {
@@ -374,6 +379,7 @@ TEST(random, Poisson) {
 }
 
 TEST(random, Gamma) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_GAMMA);
   for (const double alpha : {0.1, 0.5, 1.0, 2.5, 40.0}) {
     for (const npu_dtype dtype : {NPU_F32, NPU_F64}) {
@@ -388,6 +394,7 @@ TEST(random, Gamma) {
 }
 
 TEST(random, Binomial) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_BINOMIAL);
   constexpr double kCases[][2] = {
       {1, 0.5}, {10, 0.3}, {40, 0.5}, {200, 0.04}, {1000, 0.9}, {25, 0.97}};
@@ -411,6 +418,7 @@ TEST(random, Binomial) {
 
 // Operands give each element what the attribute would have given it.
 TEST(random, RejectingKindsTakeTensors) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_POISSON);
   for (const std::uint32_t code :
        {NPU_RANDOM_POISSON, NPU_RANDOM_GAMMA, NPU_RANDOM_BINOMIAL}) {

@@ -116,6 +116,7 @@ double rounded(npu_dtype dtype, double value) {
 }
 
 TEST(random, Uniform) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_UNIFORM);
   constexpr double kRanges[][2] = {{0, 1}, {-1, 1}, {-0.3, 2.7}, {5, 5}};
   for (const npu_dtype dtype : kFloats) {
@@ -144,6 +145,7 @@ TEST(random, Uniform) {
 }
 
 TEST(random, Bernoulli) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_BERNOULLI);
   std::vector<npu_dtype> dtypes(std::begin(kFloats), std::end(kFloats));
   dtypes.insert(dtypes.end(), std::begin(kIntegers), std::end(kIntegers));
@@ -160,6 +162,7 @@ TEST(random, Bernoulli) {
 }
 
 TEST(random, BernoulliWithTensor) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_BERNOULLI);
   for (const npu_dtype p_dtype : kFloats) {
     for (const npu_dtype dtype : {NPU_F32, NPU_BOOL, NPU_I64, NPU_BF16}) {
@@ -175,6 +178,7 @@ TEST(random, BernoulliWithTensor) {
 }
 
 TEST(random, Integers) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_INT);
   struct Range {
     std::int64_t low;
@@ -242,6 +246,7 @@ double reference_normal(npu_dtype dtype, const Words& w, std::uint64_t i) {
 }
 
 TEST(random, Normal) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_NORMAL);
   for (const npu_dtype dtype : kFloats) {
     check_close(
@@ -264,6 +269,7 @@ TEST(random, Normal) {
 }
 
 TEST(random, LogNormal) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_LOG_NORMAL);
   for (const npu_dtype dtype : kFloats) {
     // An error of the exponent counts as much as its own size.
@@ -279,6 +285,7 @@ TEST(random, LogNormal) {
 }
 
 TEST(random, Exponential) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_EXPONENTIAL);
   for (const npu_dtype dtype : kFloats) {
     for (const double lambda : {1.0, 0.5, 20.0}) {
@@ -306,6 +313,7 @@ TEST(random, Exponential) {
 }
 
 TEST(random, Geometric) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_GEOMETRIC);
   for (const npu_dtype dtype :
        {NPU_F16, NPU_BF16, NPU_F32, NPU_F64, NPU_U8, NPU_I32, NPU_I64}) {
@@ -336,6 +344,7 @@ TEST(random, Geometric) {
 }
 
 TEST(random, Cauchy) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_CAUCHY);
   for (const npu_dtype dtype : kFloats) {
     const double half = dtype == NPU_F64 ? 0x1p-54 : 0x1p-25;
@@ -361,6 +370,7 @@ TEST(random, Cauchy) {
 }
 
 TEST(random, SameBitsForAnyNumberOfThreads) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_UNIFORM);
   for (std::uint32_t code = 0; code < NPU_RANDOM_CODES; ++code) {
     for (const npu_dtype dtype : {NPU_F32, NPU_F64, NPU_F16}) {
@@ -387,6 +397,7 @@ TEST(random, SameBitsForAnyNumberOfThreads) {
 // A shorter draw is the beginning of a longer one, and a draw at a later offset
 // its middle: what lets a shape be split.
 TEST(random, ElementsDependOnTheirNumberOnly) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_NORMAL);
   for (const std::uint32_t code :
        {NPU_RANDOM_UNIFORM, NPU_RANDOM_NORMAL, NPU_RANDOM_EXPONENTIAL}) {
@@ -404,6 +415,7 @@ TEST(random, ElementsDependOnTheirNumberOnly) {
 }
 
 TEST(random, SeedAndOffsetFromDeviceMemory) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_UNIFORM);
   RandomCall draw{NPU_RANDOM_UNIFORM, NPU_F32, 0, 1};
   draw.n = 1000;
@@ -420,6 +432,7 @@ TEST(random, SeedAndOffsetFromDeviceMemory) {
 }
 
 TEST(random, ManyThreadsAtOnce) {
+  NPU_NEEDS_CONTRACT_RANDOM();
   NPU_NEEDS_KIND(NPU_KIND_RANDOM, NPU_RANDOM_NORMAL);
   RandomCall draw{NPU_RANDOM_NORMAL, NPU_F32, 0, 1};
   draw.n = 70001;

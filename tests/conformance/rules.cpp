@@ -29,7 +29,8 @@ void (*find_rule(const char* kind))(Draw&) {
         kGemmRules,
         kImageRules,
         kLayerRules,
-        kLossRules}) {
+        kLossRules,
+        kFusedRules}) {
     for (const Rule& rule : table) {
       if (std::string(rule.kind) == kind) {
         return rule.make;
@@ -48,13 +49,11 @@ const char* not_drawn(const npu_kind_info& kind) {
   if (family == "spectral" || family == "linalg") {
     return "the host driver has no kernel to compare with";
   }
-  if (family == "fused") {
-    return "no rule draws its operands";
-  }
   if (name == "program" || name == "multi_program") {
     return "tested by group program";
   }
-  for (const char* each : {"gemm_grouped", "rnn", "rnn_grad"}) {
+  for (const char* each :
+       {"paged_attention", "quantise", "dequantise", "rnn", "rnn_grad"}) {
     if (name == each) {
       return "no rule draws its operands";
     }

@@ -15,6 +15,7 @@ extern const std::span<const Rule> kGemmRules;
 extern const std::span<const Rule> kImageRules;
 extern const std::span<const Rule> kLayerRules;
 extern const std::span<const Rule> kLossRules;
+extern const std::span<const Rule> kFusedRules;
 
 inline bool is_integer(npu_dtype dtype) {
   return !is_floating(dtype) && !is_complex(dtype);

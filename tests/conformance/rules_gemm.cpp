@@ -22,8 +22,16 @@ void gemm(Draw& d) {
   const double alpha = kFactors[d.between(0, 2)];
   const double beta = kFactors[d.between(0, 3)];
   const bool activates = is_floating(d.main()) && d.coin();
+  const bool derives = d.has_cap(NPU_CAP_EPILOGUE_GRAD);
   const std::int64_t epilogue =
-      activates ? d.between(1, NPU_GEMM_EPILOGUE_SILU) : 0;
+      activates ? d.between(
+                      1,
+                      derives ? NPU_GEMM_EPILOGUE_GELU_TANH_GRAD
+                              : NPU_GEMM_EPILOGUE_SILU)
+                : 0;
+  if (epilogue >= NPU_GEMM_EPILOGUE_RELU_GRAD) {
+    d.set("aux", out);
+  }
   d.attr("epilogue", number(epilogue)).attr("alpha", alpha).attr("beta", beta);
   if (epilogue == 0) {
     d.linear(k);

@@ -170,6 +170,31 @@ void batch_norm_grad_apply(Draw& d) {
   }
 }
 
+void batch_norm(Draw& d) {
+  const Shape sizes = batch_sizes(d);
+  const Shape c = {sizes[1]};
+  d.attr("eps", 1e-5).attr("momentum", 0.125);
+  d.set("out", sizes).set("in", sizes).maybe("weight", c).maybe("bias", c);
+  if (d.code_is("eval")) {
+    stats(d, "mean_in", c).range("mean_in", -1, 1);
+    stats(d, "var_in", c).range("var_in", 0.5, 2);
+    return;
+  }
+  stats(d, "mean", c);
+  stats(d, "rstd", c);
+  stats(d, "running_mean", c);
+  stats(d, "running_var", c).range("running_var", 0.5, 2);
+}
+
+void batch_norm_grad(Draw& d) {
+  const Shape sizes = batch_sizes(d);
+  const Shape c = {sizes[1]};
+  d.set("grad_in", sizes).set("grad_out", sizes).set("in", sizes);
+  stats(d, "mean", c).range("mean", -1, 1);
+  stats(d, "rstd", c).range("rstd", 0.5, 2);
+  d.maybe("weight", c).set("grad_weight", c).set("grad_bias", c);
+}
+
 void weight_norm_sizes(Draw& d, Shape& sizes, Shape& g) {
   sizes = d.shape(2, 3);
   // PyTorch keeps the norm over the first or the last dimension.
@@ -333,6 +358,8 @@ constexpr Rule kRules[] = {
     {"batch_norm_apply", batch_norm_apply},
     {"batch_norm_grad_reduce", batch_norm_grad_reduce},
     {"batch_norm_grad_apply", batch_norm_grad_apply},
+    {"batch_norm", batch_norm},
+    {"batch_norm_grad", batch_norm_grad},
     {"weight_norm", weight_norm},
     {"weight_norm_grad", weight_norm_grad},
     {"lstm_cell", lstm_cell},

@@ -37,10 +37,10 @@ def on_driver():
         yield made
 
 
-def ways(rank, size):
-    from torch_npu.distributed import collective_ways
+def transports(rank, size):
+    from torch_npu.distributed import collective_transports
 
-    return collective_ways()
+    return collective_transports()
 
 
 # float32 and int32 the driver reduces itself, bfloat16 and bool as wider numbers, complex64 as pairs; int8 it does not.
@@ -49,10 +49,10 @@ REDUCED = [torch.float32, torch.int32, torch.bfloat16, torch.uint64, torch.bool,
 
 @pytest.mark.parametrize("dtype", [*REDUCED, torch.int8], ids=str)
 def test_reductions(on_driver, dtype):
-    before = on_driver.run(ways)[0].get("all_reduce", {})
+    before = on_driver.run(transports)[0].get("all_reduce", {})
     on_driver.run(all_reductions, dtype)
-    after = on_driver.run(ways)[0]["all_reduce"]
-    used = {way: n - before.get(way, 0) for way, n in after.items()}
+    after = on_driver.run(transports)[0]["all_reduce"]
+    used = {kind: n - before.get(kind, 0) for kind, n in after.items()}
     # BXOR is what the driver lacks.
     whole = dtype in (torch.int32, torch.uint64)
     assert used.get("driver", 0) > 0 if dtype in REDUCED else not used.get("driver")
@@ -62,26 +62,87 @@ def test_reductions(on_driver, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn, torch.complex64], ids=str)
 def test_moves(on_driver, dtype):
     on_driver.run(all_moves, dtype)
-    used = on_driver.run(ways)
+    used = on_driver.run(transports)
     for name in ("broadcast", "all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"):
         assert all(list(of_rank[name]) == ["driver"] for of_rank in used), (name, used[0])
 
 
-def disagrees(rank, size):
-    """Nothing reaches the driver; streams wait here, so the next call of the group raises it."""
-    x = torch.ones(4, device="npu")
-    with pytest.raises(dist.DistBackendError, match=r"disagree on call .* all_reduce SUM Float"):
-        dist.all_reduce(torch.ones(rank + 1, device="npu"))
-        torch.npu.synchronize()
-        dist.all_reduce(x)
-    dist.all_reduce(x)  # the group goes on
-    assert x.tolist() == [size] * 4
-
-
-def test_corners_groups_and_what_ranks_disagree_on(on_driver):
+def test_corners_and_groups(on_driver):
     on_driver.run(corners)
     on_driver.run(groups)
-    on_driver.run(disagrees)
+
+
+def test_a_check_before_the_driver_gets_a_call_leaves_the_group_usable():
+    with ranks(2, **discrete(NPU_COLLECTIVES_CHECK="1")) as made:
+        made.run(disagrees)
+        assert made.run(transports)[0]["all_reduce"] == {"driver": 3}
+
+
+def disagrees(rank, size):
+    x = torch.ones(4, device="npu")
+    dist.all_reduce(x)
+    with pytest.raises(dist.DistBackendError, match="disagree on call"):
+        dist.all_reduce(torch.ones(rank + 1, device="npu"))
+        torch.npu.synchronize()
+        dist.all_reduce(x)  # where streams wait, the group's next call raises it
+    dist.all_reduce(x)  # the group goes on
+    torch.npu.synchronize()
+    dist.all_reduce(x)
+    assert x.tolist() == [8.0] * 4
+
+
+def disagrees_in_flight(rank, size, how):
+    """Rank 1 alone asks for something else. Every rank's error names it and says what it asked for."""
+    x = torch.ones(8, device="npu")
+    dist.all_reduce(x)
+    began = time.monotonic()
+    with pytest.raises(dist.DistBackendError) as error:
+        if rank != 1:
+            work = dist.all_reduce(x, async_op=True)
+        elif how == "another collective":
+            work = dist.broadcast(x, 0, async_op=True)
+        elif how == "another size":
+            work = dist.all_reduce(x[:3], async_op=True)
+        else:  # one that no communicator takes
+            work = dist.all_reduce(x.to(torch.int8), async_op=True)
+        work.wait(timeout=timedelta(seconds=60))
+        for _ in range(100):  # the stream may go on before this rank has seen why
+            dist.all_reduce(x)
+            time.sleep(0.05)
+    assert time.monotonic() - began < 30  # the time-out is 60 s
+    return str(error.value)
+
+
+@pytest.mark.parametrize("how", ["another collective", "another size", "another transport"])
+def test_a_rank_that_asks_for_another_call_is_named(how):
+    other = {
+        "another collective": "broadcast from rank 0 Float [8]",
+        "another size": "all_reduce SUM Float [3]",
+        "another transport": "all_reduce SUM Char [8]",
+    }[how]
+    with ranks(3, timeout=60, **discrete()) as made:
+        texts = made.run(disagrees_in_flight, how)
+    assert all("disagree on call 2" in text and other in text for text in texts), texts
+    assert all("all_reduce SUM Float [8]" in text for text in texts), texts
+    assert "rank 1" in texts[0] and "rank 1" in texts[2]
+
+
+def disagrees_on_parts(rank, size):
+    x = torch.ones(4, device="npu")
+    dist.all_reduce(x)
+    parts = [[3, 1], [2, 2]][rank]  # rank 1 expects 2 rows from rank 0, which sends 1
+    wanted = (
+        "sends (4 bytes to rank 1, which has room for 8|8 bytes to rank 0, which has room for 4)"
+    )
+    with pytest.raises(dist.DistBackendError, match=wanted):
+        dist.all_to_all_single(torch.empty(4, device="npu"), x, parts, parts)
+        time.sleep(1)
+        dist.all_reduce(x)
+
+
+def test_parts_that_do_not_fit_are_named():
+    with ranks(2, timeout=60, **discrete()) as made:
+        made.run(disagrees_on_parts)
 
 
 def sums(rank, size):
@@ -129,17 +190,17 @@ def on_a_late_stream(rank, size):
 def test_streams_that_are_late(way):
     with ranks(2, **discrete(NPU_DISCRETE_DELAY_US="500", NPU_COLLECTIVES=way)) as made:
         made.run(on_a_late_stream)
-        used = made.run(ways)[0]["all_reduce"]
+        used = made.run(transports)[0]["all_reduce"]
         assert list(used) == ["driver" if way == "driver" else "staged"]
 
 
-DECLINED = "broadcast reduce all_gather all_to_all send"
+DECLINED = "broadcast reduce all_gather all_to_all send recv"
 
 
 def test_what_a_driver_declines_goes_another_way():
     with ranks(2, **discrete(NPU_DISCRETE_COMM_WITHOUT=DECLINED)) as made:
         made.run(moved)
-        used = made.run(ways)[0]
+        used = made.run(transports)[0]
     assert used == {
         "all_gather_into_tensor": {"staged": 1},
         "all_reduce": {"driver": 1},
@@ -174,7 +235,7 @@ def moved(rank, size):
 def test_all_to_all_by_messages():
     with ranks(2, **discrete(NPU_DISCRETE_COMM_WITHOUT="all_to_all")) as made:
         made.run(moved)
-        assert made.run(ways)[0]["all_to_all_single"] == {"driver": 1}
+        assert made.run(transports)[0]["all_to_all_single"] == {"driver": 1}
 
 
 # ---- ranks that are lost
@@ -195,6 +256,7 @@ def in_flight(rank, size, sign):
     """The sum is with the drivers when rank 1 goes."""
     x = torch.ones(4, device="npu")
     dist.all_reduce(x)
+    torch.npu.synchronize()
     began = time.monotonic()
     work = dist.all_reduce(x, async_op=True)
     if rank == 1:
@@ -258,6 +320,7 @@ def gives_up(rank, size):
     """Rank 0 aborts while the drivers work: that ends their work on every rank, and the devices go on."""
     x = torch.ones(4, device="npu")
     dist.all_reduce(x)
+    torch.npu.synchronize()
     work = dist.all_reduce(torch.ones(4, device="npu"), async_op=True)
     if rank == 0:
         wait_until_started()

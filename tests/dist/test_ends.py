@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from programs import program
 from ranks import CONTEXT, limit_calls
 
 RUNS = 20 if os.environ.get("OPENNPU_TEST_FULL") == "1" else 2
@@ -137,21 +138,7 @@ def test_one_rank_goes(way, tmp_path):
     )
 
 
-LEAVES = """
-import sys, time, torch, torch_npu, torch.distributed as dist
-from datetime import timedelta
-torch.set_num_threads(1)
-rank, form = int(sys.argv[1]), sys.argv[3]
-dist.init_process_group("hccl", init_method="file://" + sys.argv[2], rank=rank, world_size=2, timeout=timedelta(seconds=60))
-x = torch.ones(1000, device="npu")
-dist.all_reduce(x)
-if form == "callbacks":
-    for _ in range(20):
-        work = dist.all_reduce(x.clone(), async_op=True)
-        work.get_future().then(lambda future: time.sleep(0.01))
-elif rank == 0:
-    dist.all_reduce(x, async_op=True)  # rank 1 never comes to it
-"""
+LEAVES = program(__file__, "_leaves")
 
 
 @pytest.mark.parametrize("form", ["callbacks", "waiting"])
@@ -171,17 +158,7 @@ def test_python_ends_while_work_is_under_way(form, tmp_path):
         assert process.returncode == 0 and "terminate" not in said, said
 
 
-LOOP = """
-import os, sys, torch, torch_npu, torch.distributed as dist
-torch.set_num_threads(1)
-dist.init_process_group("hccl")
-rank = dist.get_rank()
-x = torch.zeros(1 << 18, device="npu")
-for i in range(10**9):
-    dist.all_reduce(x)
-    if i == 20 and rank == 1:
-        os.kill(os.getpid(), 9)
-"""
+LOOP = program(__file__, "_loop")
 
 
 def test_torchrun_leaves_nobody_behind(tmp_path):

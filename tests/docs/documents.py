@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the code blocks of a document, in order, in one folder, and compares what they print.
+"""Runs the code blocks of documents, in order, in one folder, and compares what they print.
 
-    python tests/docs/documents.py docs/tools.md [--write]     --write: puts the real output in
+    python tests/docs/documents.py docs/tools.md... [--write]     --write: puts the real output in
 
 A fence's first line says what a block is:
     LANGUAGE NAME     a file of that name (python use.py, cpp my_ops/csrc/functions.cpp)
@@ -37,6 +37,7 @@ COMMANDS = {
     "torchrun": "torch.distributed.run",
 }
 HOME = "/home/you"  # what documents call the folder their commands run in
+LIMIT = 900  # seconds for a block
 _MARK = "--- end of a command ---"
 _LOOSE = (  # what differs from run to run, and what stands for it
     (re.compile(r"(?<!\d)\d{4}-\d\d-\d\d--?\d\d-\d\d(-\d\d)?(?!\d)"), "TIME"),
@@ -46,7 +47,7 @@ _LOOSE = (  # what differs from run to run, and what stands for it
     (re.compile(r"\b[0-9a-f]{32}\b"), "HASH"),
     (re.compile(r"(?<![\w./])/(?:[\w.+-]+/)+"), "/"),
     (re.compile(r"\d+(\.\d+)? (us|ms|s)\b"), "DURATION"),
-    (re.compile(r"\[W\d+ [\d:.]+ "), "[W "),
+    (re.compile(r"\[W\d+ [\d:.]+ [\w.]+:\d+\]"), "[W]"),  # time, file and line
     (re.compile(r"-{2,}"), "--"),
 )
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?=x\b|\W|$)")
@@ -93,10 +94,25 @@ def commands(block: Block) -> list[Command]:
     return found
 
 
-def links(text: str) -> list[str]:
-    """Files that a document links to, from its own folder."""
-    found = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text)
-    return [target for target in found if "://" not in target]
+def outline(text: str) -> list[str]:
+    """What a translation keeps: levels of headings, whole blocks, columns and rows of tables."""
+    found: list[str] = []
+    fenced, rows = False, []
+    for line in [*text.splitlines(), ""]:
+        if rows and not line.startswith("|"):
+            columns = len(re.split(r"(?<!\\)[|]", rows[0])) - 2
+            found.append(f"table {columns}x{len(rows) - 1}")
+            rows = []
+        if line.startswith("```"):
+            fenced = not fenced
+            found.append(line)
+        elif fenced:
+            found.append(line)
+        elif line.startswith("|"):
+            rows.append(line)
+        elif heading := re.match("#+", line):
+            found.append(heading[0])
+    return found
 
 
 # ---- comparison ----------------------------------------------------------------------
@@ -153,17 +169,21 @@ class Session:
             self.commands.write(tools / name, *(("-m", module) if module else ()))
 
     def _shell(self, script: str) -> subprocess.CompletedProcess:
-        command = ["timeout", "900", "bash", "-c", script]
+        command = ["timeout", str(LIMIT), "bash", "-c", script]
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
         streams["stderr"] = subprocess.STDOUT
         return subprocess.run(command, cwd=self.work, env=self.env, text=True, **streams)
 
     def console(self, asked: list[Command]) -> list[list[str]]:
-        """What each command printed; the block is one shell."""
+        """What each command printed; the block is one shell, which has to reach its end."""
         after = f"\n__code=$?; echo '{_MARK}'; (exit $__code)\n"
         text = self._shell("".join(command.text + after for command in asked)).stdout
-        parts = text.replace(str(self.work), HOME).split(_MARK + "\n")
-        return [part.splitlines() for part in parts[: len(asked)]]
+        *told, rest = text.replace(str(self.work), HOME).split(_MARK + "\n")
+        stopped = (
+            f"line {asked[0].line}: stopped in command {len(told) + 1} of {len(asked)}\n{rest}"
+        )
+        assert len(told) == len(asked), stopped
+        return [part.splitlines() for part in told]
 
     def run(self, block: Block) -> list[tuple[Command, list[str]]]:
         """(command, what it really printed) where that is not what the document shows."""
@@ -180,38 +200,46 @@ class Session:
         return [(c, out) for c, out in zip(asked, told) if not same(c.shown, out)]
 
 
-def check(path: Path, folder: Path) -> list[tuple[Command, list[str]]]:
+Wrong = list[tuple[Path, Command, list[str]]]  # what a command really printed
+
+
+def check(paths: list[Path], folder: Path) -> Wrong:
     session = Session(folder)
     try:
-        return [wrong for block in blocks(path.read_text()) for wrong in session.run(block)]
+        return [
+            (path, command, real)
+            for path in paths
+            for block in blocks(path.read_text())
+            for command, real in session.run(block)
+        ]
     finally:
         session.commands.close()
 
 
-def describe(path: Path, wrong: list[tuple[Command, list[str]]]) -> str:
+def describe(wrong: Wrong) -> str:
     said = []
-    for command, real in wrong:
+    for path, command, real in wrong:
         said.append(f"{path.name}:{command.line}: $ {command.text}")
         said += [f"  shown | {line}" for line in command.shown]
         said += [f"  real  | {line}" for line in real]
     return "\n".join(said)
 
 
-def write(path: Path, wrong: list[tuple[Command, list[str]]]) -> None:
-    lines = path.read_text().splitlines()
-    for command, real in reversed(wrong):
+def write(wrong: Wrong) -> None:
+    for path, command, real in reversed(wrong):
+        lines = path.read_text().splitlines()
         first = command.line + command.text.count("\n")
         lines[first : first + len(command.shown)] = real
-    path.write_text("\n".join(lines) + "\n")
+        path.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
     import tempfile
 
     with tempfile.TemporaryDirectory() as scratch:
-        document = Path(sys.argv[1])
-        found = check(document, Path(scratch))
-    print(describe(document, found))
+        documents = [Path(name) for name in sys.argv[1:] if name != "--write"]
+        found = check(documents, Path(scratch))
+    print(describe(found))
     if "--write" in sys.argv:
-        write(document, found)
+        write(found)
     sys.exit(1 if found else 0)

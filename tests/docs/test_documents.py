@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What documents show is what happens: their code blocks run, and print what stands there."""
 
+import html
 import re
+import sys
 from pathlib import Path
 
 import documents
@@ -9,44 +11,69 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parents[2]
-# A translation with the same blocks is not run again.
-NAMES = (
-    "graph-mode",
-    "tools",
-    "onnx",
-    "custom-operators",
-    "profiling",
-    "distributed",
-    "ecosystem",
-)
-RUN = ["README.md", "README.zh-CN.md", *(f"docs/{name}.md" for name in NAMES)]
-TRANSLATED = {f"docs/{name}.md": f"docs/zh-CN/{name}.md" for name in NAMES}
+sys.path.append(str(ROOT / "scripts"))
+
+import terminal_svg  # noqa: E402
+
+# Pages whose blocks are run. A page after another finds the files that the other made.
+RUN = [
+    "README.md",
+    "README.zh-CN.md",
+    "docs/start.md",
+    "docs/commands.md",
+    "docs/port-cuda.md",
+    "docs/graph-mode.md",
+    "docs/tools.md docs/tools-reference.md",
+    "docs/onnx.md",
+    "docs/custom-operators.md",
+    "docs/profiling.md",
+    "docs/distributed.md",
+    "docs/ecosystem.md",
+    "docs/ci.md",
+    "docs/profiles.md",
+]
+# A translation has the same blocks, which are not run again.
+TRANSLATED = sorted(path.name for path in (ROOT / "docs/zh-CN").glob("*.md"))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.version.cuda is not None, reason="shows the npu device's output")
-@pytest.mark.parametrize("name", RUN)
-def test_blocks_do_what_is_shown(name, tmp_path):
-    wrong = documents.check(ROOT / name, tmp_path)
-    assert not wrong, "\n" + documents.describe(ROOT / name, wrong)
+@pytest.mark.parametrize("names", RUN)
+def test_blocks_do_what_is_shown(names, tmp_path):
+    paths = [ROOT / name for name in names.split()]
+    wrong = documents.check(paths, tmp_path)
+    assert not wrong, "\n" + documents.describe(wrong)
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="shows the npu device's output")
+def test_the_picture_shows_what_its_program_prints():
+    """Lines are wrapped in the picture, so all of its text is compared as one line."""
+    program = ROOT / "examples/what_falls_back.py"
+    shown, real = (
+        "".join(html.unescape(text) for text in re.findall(r">([^<>]+)</text>", picture))
+        for picture in (
+            (ROOT / "docs/pictures/fallback.svg").read_text(),
+            terminal_svg.draw(program, "fmax"),
+        )
+    )
+    assert "CAUTION" in shown and "falls back: aten::fmax" in shown
+    assert documents.same_line(shown, real)
 
 
 @pytest.mark.parametrize("name", TRANSLATED)
-def test_translations_have_the_same_blocks(name):
+def test_translations_have_the_same_headings_blocks_and_tables(name):
     ours, theirs = (
-        [(block.info, block.lines) for block in documents.blocks((ROOT / path).read_text())]
-        for path in (name, TRANSLATED[name])
+        documents.outline((ROOT / folder / name).read_text()) for folder in ("docs", "docs/zh-CN")
     )
-    assert len(ours) > 2
     assert ours == theirs
 
 
-@pytest.mark.parametrize("name", [*RUN, *TRANSLATED.values()])
-def test_links_lead_somewhere(name):
-    links = documents.links((ROOT / name).read_text())
-    assert links or not name.startswith("README")  # some guides have none
-    for target in links:
-        assert (ROOT / name).parent.joinpath(target).exists(), target
+def test_an_outline_tells_what_translations_share():
+    text = (
+        "# One\n\ntext\n\n| a | b |\n|---|---|\n| c \\| d | e |\n\n```python\n# no heading\n```\n"
+    )
+    assert documents.outline(text) == ["#", "table 2x2", "```python", "# no heading", "```"]
+    assert documents.outline("- a list\n") == []
 
 
 @pytest.mark.parametrize(
@@ -70,6 +97,8 @@ def test_links_lead_somewhere(name):
         ("/home/you/train.py:3 step", "/tmp/abc/train.py:3 step", True),
         ("/home/you/train.py:3 step", "/tmp/abc/other.py:3 step", False),
         ("float32[8,16]", "float64[8,16]", False),
+        ("[W1119 12:03:36.05 a.cpp:83] Warning", "[W0102 01:00:00.9 b.cpp:7] Warning", True),
+        ("[W1119 12:03:36.05 a.cpp:83] Warning", "[W1119 12:03:36.05 a.cpp:83] Error", False),
     ],
 )
 def test_lines_are_compared(shown, real, is_same):
@@ -87,25 +116,26 @@ def test_a_changed_output_is_found_and_mended(tmp_path):
     document = tmp_path / "a.md"
     document.write_text("```console\n$ echo one; (exit 3)\none\n$ echo $?\n4\n```\n")
     (tmp_path / "run").mkdir()
-    ((command, real),) = documents.check(document, tmp_path / "run")
-    assert (command.line, real) == (4, ["3"])
-    documents.write(document, [(command, real)])
+    ((path, command, real),) = found = documents.check([document], tmp_path / "run")
+    assert (path, command.line, real) == (document, 4, ["3"])
+    documents.write(found)
     (tmp_path / "again").mkdir()
-    assert not documents.check(document, tmp_path / "again")
+    assert not documents.check([document], tmp_path / "again")
 
 
-def test_the_tests_that_testing_md_names_exist():
-    """`test_x.py`, `test_x.py::test_y`, and `::test_z` of the file named before; a * stands for any end."""
-    files = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
-    text = (ROOT / "docs/testing.md").read_text()
-    named = re.findall(r"`(test_\w+\.py)?(?:::(test_\w+\*?))?`", text)
-    file, found = "", 0
-    for name, test in named:
-        if not name and not test:
-            continue
-        file = name or file
-        assert file in files, file
-        pattern = "^def " + (test or "test_*").replace("*", r"\w+") + r"\("
-        assert re.search(pattern, files[file], re.MULTILINE), (file, test)
-        found += 1
-    assert found > 30
+def test_a_block_that_does_not_end_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "LIMIT", 1)
+    document = tmp_path / "a.md"
+    document.write_text("```console\n$ echo one\none\n$ sleep 30\n```\n")
+    (tmp_path / "run").mkdir()
+    with pytest.raises(AssertionError, match="line 2: stopped in command 2 of 2"):
+        documents.check([document], tmp_path / "run")
+
+
+def test_a_page_finds_what_the_page_before_it_made(tmp_path):
+    first, second = tmp_path / "first.md", tmp_path / "second.md"
+    first.write_text("```python say.py\nprint('one')\n```\n")
+    second.write_text("```console\n$ python say.py\ntwo\n```\n")
+    (tmp_path / "run").mkdir()
+    ((path, _, real),) = documents.check([first, second], tmp_path / "run")
+    assert (path, real) == (second, ["one"])

@@ -18,20 +18,16 @@ namespace {
 
 const npu_host_services* services = nullptr;
 
-// ---- slots by number ----
+using npu::kSlotCount;
+using npu::kSlotNames;
 
-enum Slot : int {
-#define NPU_SLOT_NUMBER(table, slot) k_##table##_##slot,
-  NPU_FALLIBLE_SLOTS(NPU_SLOT_NUMBER)
-#undef NPU_SLOT_NUMBER
-      kSlotCount
-};
-
-constexpr std::array<std::string_view, kSlotCount> kSlotNames = {
-#define NPU_SLOT_NAME(table, slot) #table "." #slot,
-    NPU_FALLIBLE_SLOTS(NPU_SLOT_NAME)
-#undef NPU_SLOT_NAME
-};
+// Slots that answer a status, by SlotId.
+constexpr auto kCanFail = [] {
+  std::array<bool, kSlotCount> can{};
+  npu::for_each_slot(
+      [&](auto slot) { can[slot.id] = decltype(slot)::fallible; });
+  return can;
+}();
 
 struct StatusName {
   std::string_view name;
@@ -87,7 +83,7 @@ npu_status arm(const std::string& spec) {
   while (slot < kSlotCount && kSlotNames[slot] != parts[0]) {
     ++slot;
   }
-  if (slot == kSlotCount) {
+  if (slot == kSlotCount || !kCanFail[slot]) {
     return bad_spec(spec, "no slot '" + parts[0] + "'");
   }
   std::int64_t number = 1;

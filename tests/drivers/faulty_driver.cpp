@@ -11,18 +11,23 @@
 //   NPU_FAULTY_TALLY=1                   notes every call that ran
 //   NPU_FAULTY_LACKS, NPU_FAULTY_ASKS    can do less, asks for more: sparing.h
 //   NPU_FAULTY_BY_CHANCE=1               says that no kernel is deterministic
+//   NPU_FAULTY_MINOR=0, =1               is built for contract 1.0, 1.1: its
+//                                        tables end there, and run refuses what
+//                                        came later
 //   NPU_FAULTY_WRONG=<word>              misbehaves: the words are in wrong.h
 //
 // A test in the same process uses npu_faulty_arm and the counters below.
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,28 +54,28 @@ std::atomic<std::int64_t> live_events{0};
 
 void count_live(int slot) {
   switch (slot) {
-    case k_memory_alloc:
+    case npu::k_memory_alloc:
       ++live_memory;
       break;
-    case k_memory_free:
+    case npu::k_memory_free:
       --live_memory;
       break;
-    case k_memory_host_alloc:
+    case npu::k_memory_host_alloc:
       ++live_host;
       break;
-    case k_memory_host_free:
+    case npu::k_memory_host_free:
       --live_host;
       break;
-    case k_stream_create:
+    case npu::k_stream_create:
       ++live_streams;
       break;
-    case k_stream_destroy:
+    case npu::k_stream_destroy:
       --live_streams;
       break;
-    case k_event_create:
+    case npu::k_event_create:
       ++live_events;
       break;
-    case k_event_destroy:
+    case npu::k_event_destroy:
       --live_events;
       break;
     default:
@@ -80,66 +85,47 @@ void count_live(int slot) {
 
 // ---- forwarding ----
 
-npu_device_table device_table;
-npu_memory_table memory_table;
-npu_stream_table stream_table;
-npu_event_table event_table;
-npu_op_table op_table;
-npu_driver driver;
+npu::DriverTables base_tables;  // of the driver underneath
+npu::DriverTables tables;       // this driver's own
 
 bool no_host_access = false;
 bool decline = false;
 bool tally_runs = false;
 bool by_chance = false;
+uint32_t minor = NPU_ABI_MINOR;
 RunTally tally;
 Wrong wrong;
 Sparing sparing;
 auto& late_worker = *new LateWorker;  // its thread outlives main
 
-const npu_device_table* base_table(const npu_device_table*) {
-  return base->device;
-}
-const npu_memory_table* base_table(const npu_memory_table*) {
-  return base->memory;
-}
-const npu_stream_table* base_table(const npu_stream_table*) {
-  return base->stream;
-}
-const npu_event_table* base_table(const npu_event_table*) {
-  return base->event;
-}
-const npu_op_table* base_table(const npu_op_table*) {
-  return base->op;
-}
+// Over every slot that can fail.
+struct Faults {
+  static const npu::DriverTables& below() {
+    return base_tables;
+  }
+  template <class Slot>
+  static constexpr bool wants = Slot::fallible;
 
-template <auto Member, int Number>
-struct Forward;
-
-template <
-    class Table,
-    class... Args,
-    npu_status (*Table::*Member)(Args...),
-    int Number>
-struct Forward<Member, Number> {
-  static npu_status call(Args... args) {
-    if (const npu_status status = fault(Number); status != NPU_OK) {
+  template <class Slot, class... Args>
+  static npu_status around(typename Slot::Function below, Args... args) {
+    if (const npu_status status = fault(Slot::id); status != NPU_OK) {
       return status;
     }
-    const Table* table = base_table(static_cast<const Table*>(nullptr));
-    const npu_status status = (table->*Member)(args...);
+    const npu_status status = below(args...);
     if (status == NPU_OK) {
-      count_live(Number);
+      count_live(Slot::id);
     }
     const bool swallows =
-        wrong.is("swallow") && wrong.value == kSlotNames[Number];
+        wrong.is("swallow") && wrong.value == kSlotNames[Slot::id];
     return swallows && status == NPU_E_ASYNC ? npu_status{NPU_OK} : status;
   }
 };
 
+template <class Slot>
+constexpr auto forward = &npu::Layered<Faults, Slot>::call;
+
 npu_status properties(npu_device device, npu_device_properties* out) {
-  const npu_status status =
-      Forward<&npu_device_table::properties, k_device_properties>::call(
-          device, out);
+  const npu_status status = forward<npu::Slot_device_properties>(device, out);
   if (status == NPU_OK && no_host_access) {
     out->host_access = NPU_HOST_ACCESS_NONE;
   }
@@ -151,17 +137,32 @@ npu_status find(const char* name, uint32_t* slot) {
     services->set_error("faulty: declines every kind, as asked");
     return NPU_E_UNSUPPORTED;
   }
-  return Forward<&npu_op_table::find, k_op_find>::call(name, slot);
+  return forward<npu::Slot_op_find>(name, slot);
+}
+
+// Capabilities end where the headers of that minor ended.
+void be_older(const npu_kind_info* kind, npu_op_caps& caps) {
+  constexpr uint32_t kOf12 =
+      NPU_CAP_WIDE_STATISTICS | NPU_CAP_EPILOGUE_GRAD | NPU_CAP_DROPOUT_RULE;
+  constexpr uint32_t kOf11 = NPU_CAP_DENSE_IN | NPU_CAP_DENSE_OUT |
+                             NPU_CAP_CHANNELS_LAST | NPU_CAP_INNER_STRIDE_1 |
+                             NPU_CAP_ONE_INPUT_DTYPE | NPU_CAP_EPILOGUE |
+                             NPU_CAP_BIAS_GRADIENT;
+  caps.flags &= minor < 2 ? ~kOf12 : ~0u;
+  caps.flags &= minor < 1 ? ~kOf11 : ~0u;
+  if (minor < 2 && kind != nullptr) {
+    caps.plan_use = std::min(
+        caps.plan_use, minor < 1 ? kind->plan_use_1_0 : kind->plan_use_1_1);
+  }
 }
 
 npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
-  const npu_status status =
-      Forward<&npu_op_table::caps, k_op_caps>::call(slot, code, out);
+  const npu_status status = forward<npu::Slot_op_caps>(slot, code, out);
   if (status == NPU_OK && by_chance) {
     out->flags &= ~NPU_CAP_DETERMINISTIC;
   }
   const npu_kind_info* kind = npu_kind_of(slot);
-  if (status == NPU_OK && wrong.plans() && kind != nullptr) {
+  if (status == NPU_OK && kind != nullptr && wrong.plans(slot)) {
     out->plan_use = kind->plan_use;
   }
   if (status == NPU_OK && wrong.is("ndim")) {
@@ -170,18 +171,54 @@ npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
   if (status == NPU_OK) {
     wrong.change_caps(slot, *out);
     sparing.limit(slot, *out);
+    be_older(kind, *out);
   }
   return status;
 }
 
 npu_status plan(npu_device device, const npu_call* call, npu_verdict* verdict) {
-  const npu_status status =
-      Forward<&npu_op_table::plan, k_op_plan>::call(device, call, verdict);
+  const npu_status status = forward<npu::Slot_op_plan>(device, call, verdict);
   if (status == NPU_OK) {
+    if (call->slot == NPU_KIND_GEMM) {
+      wrong.planned_alpha = npu_gemm_unpack(call).attrs.alpha;
+    }
     change_verdict(wrong, *call, *verdict);
     sparing.ask(*call, *verdict);
   }
   return status;
+}
+
+// ---- op.prepare ----
+
+std::mutex prepared_mutex;
+std::set<uint32_t> prepared_slots;
+
+// Takes memory for the kind, once.
+void take_kernel(npu_device device, uint32_t slot) {
+  const std::lock_guard<std::mutex> lock(prepared_mutex);
+  if (prepared_slots.insert(slot).second) {
+    services->account(device, 64, "faulty: a kernel");
+  }
+}
+
+npu_status prepare(npu_device device, const npu_call* call) {
+  if (wrong.is("unprepared")) {
+    services->set_error("faulty: cannot prepare, as asked");
+    return NPU_E_INTERNAL;
+  }
+  if (wrong.is("prepared")) {
+    take_kernel(device, call->slot);
+  }
+  return NPU_OK;
+}
+
+bool is_prepared(const npu_call& call) {
+  npu_op_caps can{};
+  can.size = sizeof(can);
+  const std::lock_guard<std::mutex> lock(prepared_mutex);
+  return prepared_slots.count(call.slot) != 0 ||
+         base->op->caps(call.slot, call.code, &can) != NPU_OK ||
+         can.plan_use != NPU_PLAN_NONE;
 }
 
 // What caps exclude must not reach a kernel.
@@ -204,7 +241,37 @@ void look_at(const npu_call& call) {
   }
 }
 
+// What a driver of an older minor must never see.
+const char* came_later(const npu_call& call) {
+  const npu_kind_info* const kind = npu_kind_of(call.slot);
+  if (minor < 2 && call.math_mode > NPU_MATH_F16_ACCUMULATE) {
+    return "math mode";
+  }
+  if (minor < 1 && call.size != NPU_CALL_BYTES_1_0) {
+    return "frame";
+  }
+  const uint32_t known = kind != nullptr ? kind->n_out + kind->n_in : 0;
+  for (uint32_t i = 0; minor < 2 && i < call.n_out + call.n_in; ++i) {
+    if (i < known && kind->operands[i].cap != 0) {
+      return kind->operands[i].name;
+    }
+  }
+  return nullptr;
+}
+
 npu_status run(npu_stream stream, const npu_call* call) {
+  if (const char* const later = came_later(*call)) {
+    services->set_error(
+        (std::string("faulty: newer than this driver: ") + later).c_str());
+    return NPU_E_INVALID;
+  }
+  if (wrong.is("prepared") && !is_prepared(*call)) {
+    services->set_error("faulty: this call was not prepared");
+    return NPU_E_INTERNAL;
+  }
+  if (wrong.is("lazy")) {
+    take_kernel(0, call->slot);
+  }
   wrong.misbehave(npu_kind_name(call->slot));
   if (too_many_dims(*call)) {
     return NPU_E_INVALID;
@@ -217,8 +284,7 @@ npu_status run(npu_stream stream, const npu_call* call) {
   ChangedCall changed(*call);
   changed.apply(wrong);
   const int64_t start = tally_runs ? thread_time() : 0;
-  const npu_status status =
-      Forward<&npu_op_table::run, k_op_run>::call(stream, changed.get());
+  const npu_status status = forward<npu::Slot_op_run>(stream, changed.get());
   if (status == NPU_OK) {
     sparing.watch(stream, *call, *base->stream);
   }
@@ -231,96 +297,98 @@ npu_status run(npu_stream stream, const npu_call* call) {
 
 // Says that a copy is done, and does it later. Small ones are in time: the kit
 // reads its sentinels with them, into memory that is gone soon after.
-template <auto Member, int Number>
+template <class Slot>
 npu_status late_copy(
     npu_stream stream, void* dst, const void* src, uint64_t bytes) {
   if (bytes < 4096) {
-    return Forward<Member, Number>::call(stream, dst, src, bytes);
+    return forward<Slot>(stream, dst, src, bytes);
   }
-  late_worker.push(
-      [=] { Forward<Member, Number>::call(stream, dst, src, bytes); });
+  late_worker.push([=] { forward<Slot>(stream, dst, src, bytes); });
   return NPU_OK;
 }
 
-template <auto Member, int Number, class... Args>
+template <class Slot, class... Args>
 npu_status after_late_work(Args... args) {
   late_worker.wait();
-  return Forward<Member, Number>::call(args...);
+  return forward<Slot>(args...);
 }
 
 void make_copies_late() {
-  memory_table.copy_to_host =
-      &late_copy<&npu_memory_table::copy_to_host, k_memory_copy_to_host>;
-  memory_table.copy_on_device =
-      &late_copy<&npu_memory_table::copy_on_device, k_memory_copy_on_device>;
-  memory_table.free = &after_late_work<
-      &npu_memory_table::free,
-      k_memory_free,
-      npu_device,
-      void*>;
-  stream_table.destroy = &after_late_work<
-      &npu_stream_table::destroy,
-      k_stream_destroy,
-      npu_stream>;
-  memory_table.host_free =
-      &after_late_work<&npu_memory_table::host_free, k_memory_host_free, void*>;
+  tables.memory.copy_to_host = &late_copy<npu::Slot_memory_copy_to_host>;
+  tables.memory.copy_on_device = &late_copy<npu::Slot_memory_copy_on_device>;
+  tables.memory.free =
+      &after_late_work<npu::Slot_memory_free, npu_device, void*>;
+  tables.stream.destroy =
+      &after_late_work<npu::Slot_stream_destroy, npu_stream>;
+  tables.memory.host_free = &after_late_work<npu::Slot_memory_host_free, void*>;
 }
 
-template <class Table>
-void copy_table(Table& mine, const Table* given) {
-  mine = Table{};
-  std::memcpy(
-      &mine, given, given->size < sizeof(mine) ? given->size : sizeof(mine));
-  mine.size = sizeof(mine);
+// The tables end where the headers of that minor ended.
+void be_older() {
+  tables.driver.abi = NPU_ABI_MAKE(1, minor);
+  const bool first = minor == 0;
+  tables.driver.size =
+      first ? offsetof(npu_driver, flags) : offsetof(npu_driver, platform);
+  tables.op.size =
+      first ? offsetof(npu_op_table, tune) : offsetof(npu_op_table, prepare);
+  if (first) {
+    tables.device.size = offsetof(npu_device_table, enable_peer);
+    tables.memory.size = offsetof(npu_memory_table, host_register);
+    tables.stream.size = offsetof(npu_stream_table, mailbox);
+  }
 }
 
 void build_tables() {
-  copy_table(device_table, base->device);
-  copy_table(memory_table, base->memory);
-  copy_table(stream_table, base->stream);
-  copy_table(event_table, base->event);
-  copy_table(op_table, base->op);
-  copy_table(driver, base);
-#define NPU_FORWARD(table, slot)                                        \
-  if (table##_table.slot != nullptr) {                                  \
-    table##_table.slot =                                                \
-        &Forward<&npu_##table##_table::slot, k_##table##_##slot>::call; \
+  npu::copy_struct(base_tables.driver, base);
+  npu::copy_struct(base_tables.device, base->device);
+  npu::copy_struct(base_tables.memory, base->memory);
+  npu::copy_struct(base_tables.stream, base->stream);
+  npu::copy_struct(base_tables.event, base->event);
+  npu::copy_struct(base_tables.op, base->op);
+  tables = base_tables;
+  npu::add_layer<Faults>(tables);
+  tables.device.properties = &properties;
+  tables.op.find = &find;
+  tables.op.plan = &plan;
+  tables.op.run = &run;
+  tables.op.caps = &caps;
+  if (wrong.is("lazy") || wrong.is("prepared") || wrong.is("unprepared")) {
+    tables.op.prepare = &prepare;
   }
-  NPU_FALLIBLE_SLOTS(NPU_FORWARD)
-#undef NPU_FORWARD
-  device_table.properties = &properties;
-  op_table.find = &find;
-  op_table.plan = &plan;
-  op_table.run = &run;
-  op_table.caps = &caps;
   if (wrong.is("late")) {
     make_copies_late();
   }
   if (wrong.is("no_wait")) {
-    stream_table.wait_event = [](npu_stream, npu_event) {
+    tables.stream.wait_event = [](npu_stream, npu_event) {
       return npu_status{NPU_OK};
     };
   }
   if (wrong.is("idle")) {
-    stream_table.query = [](npu_stream) { return npu_status{NPU_OK}; };
+    tables.stream.query = [](npu_stream) { return npu_status{NPU_OK}; };
   }
   if (wrong.is("tune")) {
-    op_table.tune = [](npu_stream, const npu_call*, npu_verdict* verdict) {
+    tables.op.tune = [](npu_stream, const npu_call*, npu_verdict* verdict) {
       verdict->workspace_bytes += 64;
       return npu_status{NPU_OK};
     };
-    driver.call_flags_known |= NPU_CALL_BENCHMARK;
+    tables.driver.call_flags_known |= NPU_CALL_BENCHMARK;
   }
-  driver.name = "faulty";
-  driver.vendor = "OpenNPU tests";
+  tables.driver.name = "faulty";
+  tables.driver.vendor = "OpenNPU tests";
   // Stands for a vendor's device, whatever is underneath.
-  driver.flags = wrong.is("inline") ? NPU_DRIVER_INLINE : 0;
-  driver.default_profile = nullptr;
-  driver.device = &device_table;
-  driver.memory = &memory_table;
-  driver.stream = &stream_table;
-  driver.event = &event_table;
-  driver.op = &op_table;
+  tables.driver.flags = wrong.is("inline")  ? NPU_DRIVER_INLINE
+                        : wrong.draws_own() ? NPU_DRIVER_OWN_RANDOM
+                                            : 0;
+  tables.driver.default_profile = nullptr;
+  tables.driver.platform = wrong.is("platform") ? NPU_PLATFORM_CPU : nullptr;
+  if (minor < 2) {
+    be_older();
+  }
+  tables.driver.device = &tables.device;
+  tables.driver.memory = &tables.memory;
+  tables.driver.stream = &tables.stream;
+  tables.driver.event = &tables.event;
+  tables.driver.op = &tables.op;
 }
 
 // ---- the driver underneath ----
@@ -397,6 +465,9 @@ npu_status read_settings() {
   tally_runs = notes != nullptr && std::string_view(notes) == "1";
   const char* chance = std::getenv("NPU_FAULTY_BY_CHANCE");
   by_chance = chance != nullptr && std::string_view(chance) == "1";
+  if (const char* text = std::getenv("NPU_FAULTY_MINOR")) {
+    minor = static_cast<uint32_t>(std::atoi(text));
+  }
   const char* word = std::getenv("NPU_FAULTY_WRONG");
   if (!wrong.set(word != nullptr ? word : "")) {
     return fails("NPU_FAULTY_WRONG='" + std::string(word) + "': see wrong.h");
@@ -428,7 +499,7 @@ NPU_EXPORT int64_t npu_faulty_fired() {
 // Calls of a slot so far, failed ones included; -1 for an unknown name.
 NPU_EXPORT int64_t npu_faulty_calls(const char* slot) {
   for (int i = 0; i < kSlotCount; ++i) {
-    if (kSlotNames[i] == slot) {
+    if (std::string_view(kSlotNames[i]) == slot) {
       return calls[i];
     }
   }
@@ -476,7 +547,12 @@ NPU_EXPORT const char* npu_faulty_broken() {
 
 // The i-th slot that can fail ("memory.alloc"); NULL after the last.
 NPU_EXPORT const char* npu_faulty_slot(int32_t i) {
-  return i >= 0 && i < kSlotCount ? kSlotNames[i].data() : nullptr;
+  for (int slot = 0; slot < kSlotCount; ++slot) {
+    if (kCanFail[slot] && i-- == 0) {
+      return kSlotNames[slot];
+    }
+  }
+  return nullptr;
 }
 
 NPU_EXPORT npu_status npu_driver_entry(
@@ -490,7 +566,7 @@ NPU_EXPORT npu_status npu_driver_entry(
     return status;
   }
   build_tables();
-  *out = &driver;
+  *out = &tables.driver;
   return NPU_OK;
 }
 

@@ -7,9 +7,9 @@
 //                             halves        float16, bfloat16
 //                             strides       gaps between elements
 //                             unaligned     data that is not on 64 bytes
-//   NPU_FAULTY_ASKS=1         kinds that may be planned ask for both
-//   workspaces,
-//                             and for memory from count to fill
+//   NPU_FAULTY_ASKS=1         every kind asks for both workspaces, copy and
+//   fill
+//                             too, and for memory from count to fill
 //
 // Words are separated by commas. What a call should not have had is written
 // down; npu_faulty_broken() gives it.
@@ -49,6 +49,9 @@ class Sparing {
   }
 
   void limit(std::uint32_t slot, npu_op_caps& caps) const {
+    if (asks_) {
+      caps.plan_use = NPU_PLAN_BY_SHAPE;
+    }
     if (slot == NPU_KIND_COPY || slot == NPU_KIND_FILL) {
       return;
     }
@@ -68,9 +71,6 @@ class Sparing {
       // 0 is any.
       dtypes = no_halves_ ? (dtypes != 0 ? dtypes : ~UINT64_C(0)) & ~kHalves
                           : dtypes;
-    }
-    if (asks_) {
-      caps.plan_use = NPU_PLAN_BY_SHAPE;
     }
   }
 

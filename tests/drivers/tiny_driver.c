@@ -22,11 +22,27 @@
 #ifdef TINY_1_0
 #undef TINY_ABI
 #define TINY_ABI NPU_ABI_MAKE(1, 0)
-#define SIZE_OF(table, first_of_1_1) offsetof(table, first_of_1_1)
+#define SIZE_OF(table, first_of_1_1, first_of_1_2) offsetof(table, first_of_1_1)
 #define SINCE_1_1(value) ((void*)(uintptr_t)1)
-#else
-#define SIZE_OF(table, first_of_1_1) sizeof(table)
+#define SINCE_1_2(value) ((void*)(uintptr_t)1)
+/* TINY_1_1: the same for contract 1.1. */
+#elif defined(TINY_1_1)
+#undef TINY_ABI
+#define TINY_ABI NPU_ABI_MAKE(1, 1)
+#define SIZE_OF(table, first_of_1_1, first_of_1_2) first_of_1_2
 #define SINCE_1_1(value) value
+#define SINCE_1_2(value) ((void*)(uintptr_t)1)
+#else
+#define SIZE_OF(table, first_of_1_1, first_of_1_2) sizeof(table)
+#define SINCE_1_1(value) value
+#define SINCE_1_2(value) value
+#endif
+
+#ifndef TINY_FLAGS
+#define TINY_FLAGS 0
+#endif
+#ifndef TINY_PLATFORM
+#define TINY_PLATFORM NULL
 #endif
 
 static const npu_host_services* services;
@@ -234,11 +250,12 @@ static npu_status run(npu_stream stream, const npu_call* call) {
 #define EXTRA_INTERFACE NULL
 #define EXTRA_TUNE NULL
 #define EXTRA_WARM NULL
+#define EXTRA_PREPARE NULL
 #define EXTRA_CALL_FLAGS 0
 #endif
 
 static const npu_device_table device_table = {
-    SIZE_OF(npu_device_table, enable_peer),
+    SIZE_OF(npu_device_table, enable_peer, sizeof(npu_device_table)),
     0,
     count,
     on_device,
@@ -251,7 +268,7 @@ static const npu_device_table device_table = {
     SINCE_1_1(NULL),
     SINCE_1_1(NULL)};
 static const npu_memory_table memory_table = {
-    SIZE_OF(npu_memory_table, host_register),
+    SIZE_OF(npu_memory_table, host_register, sizeof(npu_memory_table)),
     0,
     device_alloc,
     device_free,
@@ -272,7 +289,7 @@ static const npu_stream_table stream_table = {
 #ifdef TINY_SHORT_TABLES
     offsetof(npu_stream_table, priority_range), /* an older minor */
 #else
-    SIZE_OF(npu_stream_table, mailbox),
+    SIZE_OF(npu_stream_table, mailbox, sizeof(npu_stream_table)),
 #endif
     0,
     create_stream,
@@ -309,7 +326,7 @@ static const npu_event_table event_table = {
     elapsed,
     NULL};
 static const npu_op_table op_table = {
-    SIZE_OF(npu_op_table, tune),
+    SIZE_OF(npu_op_table, tune, offsetof(npu_op_table, prepare)),
     0,
     find,
     caps,
@@ -317,7 +334,8 @@ static const npu_op_table op_table = {
     run,
     release_plan,
     EXTRA_WARM,
-    SINCE_1_1(EXTRA_TUNE)};
+    SINCE_1_1(EXTRA_TUNE),
+    SINCE_1_2(EXTRA_PREPARE)};
 
 #ifndef TINY_NAME
 #define TINY_NAME "tiny"
@@ -327,7 +345,7 @@ static const npu_driver driver = {
 #ifdef TINY_NO_SIZE
     0,
 #else
-    SIZE_OF(npu_driver, flags),
+    SIZE_OF(npu_driver, flags, offsetof(npu_driver, platform)),
 #endif
     TINY_ABI,
     TINY_NAME,
@@ -349,13 +367,13 @@ static const npu_driver driver = {
 #ifdef TINY_1_0
     ~0u,
     ~0u,
-    (const char*)(uintptr_t)1
+    (const char*)(uintptr_t)1,
 #else
+    TINY_FLAGS,
     0,
-    0,
-    NULL
+    NULL,
 #endif
-};
+    SINCE_1_2((const char*)TINY_PLATFORM)};
 
 #ifdef TINY_NO_ENTRY
 #define npu_driver_entry some_other_entry

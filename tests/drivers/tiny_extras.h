@@ -47,6 +47,16 @@ static npu_status warm(npu_device device, uint32_t slot) {
   return NPU_E_INTERNAL; /* logged, and the kind is used all the same */
 }
 
+/* How often it was asked to prepare, and with what last. */
+NPU_EXPORT int tiny_prepared = 0;
+NPU_EXPORT uint32_t tiny_prepared_slot = 0;
+static npu_status prepare(npu_device device, const npu_call* call) {
+  (void)device;
+  __atomic_add_fetch(&tiny_prepared, 1, __ATOMIC_SEQ_CST);
+  tiny_prepared_slot = call->slot;
+  return NPU_OK;
+}
+
 /* ---- interfaces ---- */
 
 static npu_status begin(
@@ -253,7 +263,8 @@ static const npu_comm_table comm = {
     reduce_all,
     NULL,
     send_to,
-    recv_from};
+    recv_from,
+    NPU_DTYPE_BIT(NPU_BF16)};
 static const npu_profiler profiler = {
 #ifdef TINY_BAD_EXTRAS
     offsetof(npu_profiler, flush), /* an older one, with too little */
@@ -280,6 +291,7 @@ static const void* get_interface(const char* name) {
 #define EXTRA_INTERFACE get_interface
 #define EXTRA_TUNE tune
 #define EXTRA_WARM warm
+#define EXTRA_PREPARE prepare
 #define EXTRA_CALL_FLAGS NPU_CALL_BENCHMARK
 
 #endif /* TINY_EXTRAS_H */

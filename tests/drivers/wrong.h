@@ -29,7 +29,21 @@
 //     last_device   kernels of all devices but the first do nothing
 //     limit      gemm wants its workspace, whatever the limit
 //     tune       tune wants more workspace than the plan
+//     platform   says platform "cpu"
+//     lazy       has prepare, and takes memory in run
+//     unprepared   prepare fails
+//     scales     gemm uses alpha as it was when the call was planned
+//     partials   gemm of float32 sums coarsely with NPU_MATH_HALF_PARTIALS
+//     derivative   gemm forgets the epilogues that multiply by a derivative
+//     narrow     says NPU_CAP_WIDE_STATISTICS and takes halves alone
+//     unrepeatable   draws random numbers of its own, others each time
+//     stuck      ... the same at every offset
+//     mask       attention's own dropout does not look at seed and offset
+//     copy_if    the plan of a strided copy wants contiguous operands
 //   Not wrong:
+//     prepared   takes memory in prepare, and refuses to run without
+//     own_random   draws random numbers of its own
+//     own_mask   attention has a dropout mask of its own
 //     rows       gemm takes float32 and float64, as rows
 //     ndim=<n>   kernels take n dimensions at most, and say so
 //     if_cast    kinds with plans want float32 where they are given halves
@@ -60,20 +74,63 @@
 struct Wrong {
   std::string word;
   std::string value;
+  npu_scalar planned_alpha{};  // of the last gemm that was planned
 
   // "word" or "word=value"; false: there is no such word.
   bool set(const std::string& text) {
     const std::size_t equals = text.find('=');
     word = text.substr(0, equals);
     value = equals == std::string::npos ? "" : text.substr(equals + 1);
-    for (const char* known :
-         {"",        "epilogue",    "beta",          "optional",  "late",
-          "swallow", "segv",        "abort",         "hang",      "throw",
-          "number",  "no_wait",     "no_rows",       "dense",     "rows",
-          "ndim",    "if_cast",     "if_contiguous", "no",        "quiet_no",
-          "inline",  "in_place",    "program",       "mixed",     "one_dtype",
-          "nan",     "tail",        "unconverted",   "limit",     "unrounded",
-          "tune",    "last_device", "number_half",   "mixed_row", "idle"}) {
+    for (const char* known : {"",
+                              "epilogue",
+                              "beta",
+                              "optional",
+                              "late",
+                              "swallow",
+                              "segv",
+                              "abort",
+                              "hang",
+                              "throw",
+                              "number",
+                              "no_wait",
+                              "no_rows",
+                              "dense",
+                              "rows",
+                              "ndim",
+                              "if_cast",
+                              "if_contiguous",
+                              "no",
+                              "quiet_no",
+                              "inline",
+                              "in_place",
+                              "program",
+                              "short_rows",
+                              "mixed",
+                              "one_dtype",
+                              "nan",
+                              "tail",
+                              "unconverted",
+                              "limit",
+                              "unrounded",
+                              "tune",
+                              "last_device",
+                              "number_half",
+                              "mixed_row",
+                              "idle",
+                              "platform",
+                              "lazy",
+                              "unprepared",
+                              "scales",
+                              "partials",
+                              "derivative",
+                              "narrow",
+                              "unrepeatable",
+                              "stuck",
+                              "mask",
+                              "copy_if",
+                              "prepared",
+                              "own_random",
+                              "own_mask"}) {
       if (word == known) {
         return true;
       }
@@ -90,7 +147,15 @@ struct Wrong {
   // Planners that answer anything but yes.
   bool plans() const {
     return is("if_cast") || is("if_contiguous") || is("no") || is("quiet_no") ||
-           is("limit") || is("tune");
+           is("limit") || is("tune") || is("scales") || is("copy_if");
+  }
+  // Which kinds such a planner plans.
+  bool plans(std::uint32_t slot) const {
+    const bool moves = slot == NPU_KIND_COPY || slot == NPU_KIND_FILL;
+    return plans() && (!moves || is("copy_if"));
+  }
+  bool draws_own() const {
+    return is("own_random") || is("unrepeatable") || is("stuck");
   }
   std::int64_t number(std::int64_t otherwise) const {
     return value.empty() ? otherwise : std::atoll(value.c_str());
@@ -127,6 +192,14 @@ struct Wrong {
       caps.dtype_rows = is("rows") ? rows : is("mixed_row") ? mixed : nullptr;
       caps.n_dtype_rows = 2;
     }
+    if (is("narrow") && slot == NPU_KIND_LAYER_NORM) {
+      caps.flags |= NPU_CAP_WIDE_STATISTICS;
+      caps.dtypes[1] = caps.dtypes[2] =
+          NPU_DTYPE_BIT(NPU_F16) | NPU_DTYPE_BIT(NPU_BF16);
+    }
+    if ((is("mask") || is("own_mask")) && slot == NPU_KIND_ATTENTION) {
+      caps.flags |= NPU_CAP_DROPOUT_RULE;
+    }
     if (is("one_dtype") && is_pair(slot)) {
       caps.flags |= NPU_CAP_ONE_INPUT_DTYPE;
     }
@@ -147,11 +220,22 @@ class ChangedCall {
   void apply(const Wrong& wrong) {
     if (call_.slot == NPU_KIND_GEMM &&
         (wrong.is("epilogue") || wrong.is("beta") || wrong.is("in_place") ||
-         wrong.is("mixed_row"))) {
+         wrong.is("mixed_row") || wrong.is("scales") || wrong.is("partials") ||
+         wrong.is("derivative"))) {
       const npu_gemm_args args = npu_gemm_unpack(&call_);
       gemm_ = args.attrs;
       if (wrong.is("epilogue")) {
         gemm_.epilogue = 0;
+      } else if (wrong.is("scales")) {
+        gemm_.alpha = wrong.planned_alpha;
+      } else if (wrong.is("partials")) {
+        const bool coarse = call_.math_mode == NPU_MATH_HALF_PARTIALS &&
+                            args.a->dtype == NPU_F32;
+        gemm_.alpha.re *= coarse ? 1 + 0x1p-9 : 1;
+      } else if (wrong.is("derivative")) {
+        const bool derives = args.aux != nullptr;
+        gemm_.epilogue = derives ? 0 : gemm_.epilogue;
+        call_.n_in -= derives ? 1 : 0;
       } else if (wrong.is("in_place")) {
         const bool inside =
             args.c != nullptr && (args.c->flags & NPU_TENSOR_ALIAS) != 0;
@@ -174,6 +258,19 @@ class ChangedCall {
       call_.attrs = &program_;
       call_.attr_bytes = sizeof(program_);
     }
+    // The mean of a row is divided by nothing.
+    if (call_.slot == NPU_KIND_PROGRAM && wrong.is("short_rows")) {
+      program_ = npu_program_unpack(&call_).attrs;
+      for (std::uint32_t i = 0; i < program_.n_ops; ++i) {
+        npu_program_op op = npu_program_at(program_.ops, i);
+        const bool mean =
+            op.slot == NPU_KIND_REDUCE && op.code == NPU_REDUCE_MEAN;
+        op.code = mean ? NPU_REDUCE_SUM : op.code;
+        program_.ops[i] = npu_program_word(op);
+      }
+      call_.attrs = &program_;
+      call_.attr_bytes = sizeof(program_);
+    }
     for (std::size_t i = 0; wrong.is("dense") && i < tensors_.size(); ++i) {
       npu_tensor& each = tensors_[i];
       std::int64_t step = 1;
@@ -182,6 +279,15 @@ class ChangedCall {
         strides_.back()[d] = step;
       }
       each.strides = strides_.back().data();
+    }
+    if (wrong.draws_own()) {
+      static std::atomic<std::uint64_t> draws{0};
+      call_.rng.seed ^= 0x5bd1e995;
+      call_.rng.seed += wrong.is("unrepeatable") ? ++draws : 0;
+      call_.rng.offset = wrong.is("stuck") ? 0 : call_.rng.offset;
+    }
+    if (wrong.is("mask") && call_.slot == NPU_KIND_ATTENTION) {
+      call_.rng = npu_rng{};
     }
     if (Wrong::is_pair(call_.slot)) {
       change_dtypes(wrong);
@@ -322,6 +428,12 @@ class LateWorker {
 inline void change_verdict(
     const Wrong& wrong, const npu_call& call, npu_verdict& verdict) {
   if (verdict.answer != NPU_VERDICT_YES) {
+    return;
+  }
+  if (wrong.is("copy_if") && call.slot == NPU_KIND_COPY &&
+      (call.tensors[1].flags & NPU_TENSOR_CONTIGUOUS) == 0) {
+    verdict.answer = NPU_VERDICT_IF_CONTIGUOUS;
+    verdict.mask = 2;
     return;
   }
   if (wrong.is("limit") && call.slot == NPU_KIND_GEMM) {

@@ -17,6 +17,7 @@ LEAVES = [
     ("debug.data_dump.type", None, "npy", "npz"),
     ("debug.data_dump.filter", None, print, "all"),
     ("debug.fx_summary.type", None, "csv", None),
+    ("debug.fx_summary._path", None, "somewhere", 3),
     ("debug.fx_summary.skip_compile", True, False, "no"),
     ("debug.run_eagerly", False, True, 2),
     ("debug.deadlock_check", False, 1, "yes"),

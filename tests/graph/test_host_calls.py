@@ -192,7 +192,7 @@ def test_host_numbers_have_the_bits_of_the_kernels(name, overload, number):
 
     values = [torch.tensor(float(i)) for i in range(1, 1500)]
     values += [torch.tensor(v) for v in (0.0, -0.0, -2.5, 1e-30, float("inf"), float("nan"))]
-    program = _C._GraphProgram()
+    program = _C._TracedGraph()
     places = [program.input() for _ in values]
     args = (places,) if number is None else (places, number)
     args = args[::-1] if overload == "ScalarAndTensor" else args

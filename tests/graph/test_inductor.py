@@ -11,6 +11,7 @@ import os
 import pytest
 import torch
 import torch_npu
+from programs import program
 from small_models import make
 from torch import nn
 
@@ -234,3 +235,11 @@ def test_ahead_of_time_is_refused_in_one_line():
     with pytest.raises(RuntimeError, match="Move the model to the CPU"):
         torch._inductor.aoti_compile_and_package(program)
     assert torch_npu
+
+
+VERDICTS = program(__file__, "_verdicts")
+
+
+def test_what_falls_back_is_what_falls_back_in_eager_mode(run_python):
+    """Inductor takes fmax apart, and calls the CPU's attention: the verdict is about neither."""
+    run_python(VERDICTS, NPU_FALLBACK="silent")

@@ -434,3 +434,51 @@ def test_settings_of_the_process_are_part_of_the_key(change, counts):
         torch._C._set_cudnn_benchmark(False)
         torch._C._set_mkldnn_enabled(True)
         torch.use_deterministic_algorithms(False)
+
+
+def over(base, first, size):
+    """A tensor whose storage is its own and whose memory is base's."""
+    return torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(base[first : first + size]))
+
+
+PLACES = [(0, 16, 32), (0, 0, 32), (0, 8, 32), (0, 32, 32), (0, 32, 0), (0, 0, 0), (8, 0, 4)]
+
+
+@pytest.mark.parametrize("places", [PLACES, PLACES[::-1]], ids=["apart first", "shared first"])
+def test_inputs_share_memory_through_other_storages(places):
+    """A recording made for inputs that share memory in one way serves no others."""
+
+    def function(a, b, c):
+        return (a * 2).sin() + b * 3 + c
+
+    compiled, base = torch.compile(function, backend="npu"), torch.empty(64, device="npu")
+    for where in places + places:
+        base.copy_(torch.randn(64))
+        inputs = [over(base, first, 16) for first in where]
+        assert torch.equal(compiled(*inputs), function(*inputs)), where
+
+
+@pytest.mark.parametrize("places", [PLACES, PLACES[::-1]], ids=["apart first", "shared first"])
+def test_written_inputs_share_memory_through_other_storages(places):
+    """PyTorch traces writes for inputs that share no memory: a call is right or refused."""
+
+    def function(a, b, c):
+        a.add_(1)
+        b.mul_(2)
+        return (a * 2).sin() + b * 3 + c
+
+    compiled, base = torch.compile(function, backend="npu"), torch.empty(64, device="npu")
+    refused = 0
+    for where in places + places:
+        seen = []
+        for call in (function, compiled):
+            base.copy_(torch.arange(64.0))
+            try:
+                result = call(*(over(base, first, 16) for first in where))
+            except RuntimeError as error:
+                assert call is compiled and "shares memory with another argument" in str(error)
+                refused += 1
+                break
+            seen.append((result.clone(), base.clone()))
+        assert len(seen) == 1 or all(map(torch.equal, *seen)), where
+    assert refused < 2 * len(places)

@@ -7,51 +7,9 @@ over the host driver with every kernel of its own, so that they are frames alone
 
 import pytest
 from faulty import faulty_environment
+from programs import names, program, variables
 
-HEAD = """
-import ctypes, os
-import torch, torch_npu, torchair
-from torch.fx.experimental.proxy_tensor import make_fx
-
-faulty = ctypes.CDLL(os.environ["NPU_DRIVER"])
-faulty.npu_faulty_fired.restype = ctypes.c_int64
-
-def fails(what, call, *words):
-    before = faulty.npu_faulty_fired()
-    assert faulty.npu_faulty_arm(what.encode()) == 0, what
-    try:
-        call()
-        torch.npu.synchronize()
-    except RuntimeError as error:
-        for word in words:
-            assert word in str(error), error
-    else:
-        raise SystemExit("no error")
-    assert faulty.npu_faulty_fired() == before + 1
-    faulty.npu_faulty_arm(b"")
-
-def body(x, state):
-    y = torch.sin(x)
-    state.mul_(0.5)
-    return torch.exp(y) + state
-
-def judge(got, x, state):
-    wanted = torch.exp(torch.sin(x.double().cpu())) + state.double().cpu() * 0.5
-    torch.testing.assert_close(got.double().cpu(), wanted, rtol=1e-6, atol=1e-6)
-
-x, state = (torch.randn(64, 8).npu() for _ in range(2))
-run = torchair.get_compiler()(make_fx(body)(x, state.clone()), [x, state])
-counts = run.replayer.counts
-
-def works(times=3):
-    for _ in range(times):
-        (got,) = run([x, state.clone()])
-        judge(got, x, state)
-    assert torch.ones(3, device="npu").cumsum(0).tolist() == [1, 2, 3]
-
-works()
-assert counts()["replayed"] == 2 and counts()["islands"] == 0 and counts()["frames"] == 4, counts()
-"""
+HEAD = program(__file__, "_head")
 
 
 @pytest.fixture
@@ -83,40 +41,9 @@ assert counts()["left"] == 1 and counts()["recorded"] == 1, counts()
 """)
 
 
-def test_no_memory_for_a_replay(on_faulty):
-    """16 MiB each, so that none fits into what another left of a segment of the pool."""
-    on_faulty("""
-big = torch.randn(1 << 22).npu(), torch.randn(1 << 22).npu()
-run([big[0], big[1].clone()])
-torch.npu.empty_cache()
-written = big[1].clone()
-torch.npu.set_per_process_memory_fraction(1e-9)
-try:
-    run([big[0], written])
-except torch.OutOfMemoryError as error:
-    assert "out of memory" in str(error), error
-else:
-    raise SystemExit("no error")
-torch.npu.set_per_process_memory_fraction(1.0)
-(got,) = run([big[0], big[1].clone()])
-judge(got, *big)
-works()
-""")
-
-
-def test_a_device_graph_that_fails(on_faulty):
-    on_faulty("""
-graph = torch.npu.NPUGraph()
-y = torch.empty_like(x)
-with torch.npu.graph(graph):
-    torch.exp(torch.sin(x), out=y)
-graph.replay()
-fails("op.run:2", graph.replay, "aten::exp", "as asked")
-y.zero_()
-graph.replay()
-judge(y + state * 0.5, x, state)
-works()
-""")
+@pytest.mark.parametrize("name", names(__file__))
+def test_program(on_faulty, name):
+    on_faulty(program(__file__, name), **variables(__file__, name))
 
 
 def test_an_error_that_comes_late(on_faulty):

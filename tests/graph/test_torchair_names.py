@@ -101,11 +101,11 @@ def test_print_stays_in_the_graph_and_in_order(capsys):
     for _ in range(3):
         function(x).backward()
         lines = capsys.readouterr().out.splitlines()
-        assert lines == ["y {is} tensor([2., 2.]) 3", "z tensor([4., 4.])"]
+        assert lines == ["y {is} [2 2] 3", "z [4 4]"]
     assert x.grad.tolist() == [6, 6]
     torchair.ops.npu_print("long", torch.arange(20, device=npu), summarize_size=2)
     torchair.ops.npu_print(torch.arange(20), summarize_size=-1)
-    long, whole = capsys.readouterr().out.split("tensor", 2)[1:]
+    long, whole = capsys.readouterr().out.splitlines()
     assert "..." in long and "..." not in whole
     for wrong in ({"summarize_size": 0}, {"summarize_size": "3"}):
         with pytest.raises(ValueError, match="summarize_size"):

@@ -477,6 +477,44 @@ add(
     label="static",
     dtypes=ONE,
 )
+
+
+def grouped_swiglu_quant(
+    x, *, group_index, smooth_scales=None, offsets=None, counts=False, **given
+):
+    """Each group of rows as a call of its own."""
+    ends = group_index.cumsum(0) if counts else group_index
+    found, begin = [], 0
+    for g, end in enumerate(ends.tolist()):
+        own = {"smooth_scales": smooth_scales, "offsets": offsets}
+        own = {name: value[g] for name, value in own.items() if value is not None}
+        found.append(swiglu_quant(x[begin:end], **own, **given))
+        begin = end
+    scales = None if found[0][1] is None else torch.cat([scale for _, scale in found])
+    return torch.cat([y for y, _ in found]), scales
+
+
+add(
+    "npu_swiglu_quant",
+    grouped_swiglu_quant,
+    rand(6, 16),
+    smooth_scales=rand(3, 8),
+    group_index=torch.tensor([2, 2, 6], dtype=torch.int32),
+    quant_mode=1,
+    label="groups",
+    dtypes=ONE,
+)
+add(
+    "npu_swiglu_quant",
+    lambda x, *, group_list_type, **given: grouped_swiglu_quant(x, counts=True, **given),
+    rand(6, 16),
+    smooth_scales=rand(2) * 20,
+    offsets=rand(2),
+    group_index=torch.tensor([1, 5]),
+    group_list_type=1,
+    label="counted groups",
+    dtypes=ONE,
+)
 add(
     "npu_dequant_bias",
     lambda x, ws, a, b: (x.double() + b) * ws * a[:, None],

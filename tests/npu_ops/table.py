@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable
 
 import torch
@@ -30,6 +31,8 @@ class Case:
     fake: bool = True  # sizes can be traced without values
     keep: tuple[int, ...] = ()  # places of float arguments that keep their own dtype
     tolerance: float | None = None
+    writes: tuple = ()  # places or names of arguments that operator and reference write into
+    file: str = ""  # where the case is
 
     def __str__(self) -> str:
         return f"{self.op}-{self.label}" if self.label else self.op
@@ -49,9 +52,13 @@ def add(
     fake=True,
     keep=(),
     tolerance=None,
+    writes=(),
     **kwargs,
 ):
-    CASES.append(Case(op, label, reference, args, kwargs, grad, dtypes, fake, keep, tolerance))
+    file = sys._getframe(1).f_code.co_filename
+    CASES.append(
+        Case(op, label, reference, args, kwargs, grad, dtypes, fake, keep, tolerance, writes, file)
+    )
 
 
 def rand(*size, low=-2.0, high=2.0) -> torch.Tensor:
@@ -103,6 +110,11 @@ def arguments(case: Case, dtype, device=DEVICE):
 def plain(case: Case):
     """Arguments of the reference: fresh, on the CPU, in float64."""
     return arguments(case, torch.float64, "cpu")
+
+
+def written(case: Case, args, kwargs) -> list:
+    """The arguments that the case writes into."""
+    return [args[place] if isinstance(place, int) else kwargs[place] for place in case.writes]
 
 
 def flat(result) -> list:

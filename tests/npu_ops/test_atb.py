@@ -10,10 +10,13 @@ import torch
 import torch_npu
 from table import DEVICE, ints, rand
 
-# Shown elsewhere: test_special.py.
+# Shown elsewhere: test_special.py, then test_atb_paged.py.
 ELSEWHERE = {
     "_npu_paged_attention", "_npu_reshape_and_cache", "_npu_reshape_and_cache_siso",
     "_npu_flash_attention_unpad",
+    "_npu_flash_attention_v2", "_npu_flash_attention_prefix_v2", "_npu_paged_attention_v2",
+    "_npu_paged_attention_get_workspace", "_npu_paged_attention_quant", "_npu_quant_rms_norm",
+    "npu_multi_head_latent_attention",
 }  # fmt: skip
 N, KV, SIZE, SCALE = 4, 2, 8, 0.3
 KEYS, VALUES = rand(6, 4, KV, SIZE), rand(6, 4, KV, SIZE)

@@ -4,6 +4,7 @@
 import interpreter
 import pytest
 import torch
+from programs import program
 from torch_npu.utils import define_operators
 
 SCRIPT = """
@@ -16,22 +17,7 @@ def norm(x, gamma):
 
 torch.jit.script(norm).save(sys.argv[1])
 """
-LOAD = """
-import sys
-import torch
-import torch_npu
-
-x, gamma = torch.arange(8.0).view(2, 4).npu(), torch.ones(4).npu()
-if sys.argv[2] == "yes":
-    assert torch_npu.utils.define_operators("npu_rms_norm") == 1
-try:
-    norm = torch.jit.load(sys.argv[1])
-except RuntimeError as error:
-    print("unknown" if "npu_rms_norm" in str(error) else error)
-else:
-    found = norm(x, gamma)
-    print(torch.equal(found, torch.ops.npu.npu_rms_norm(x, gamma)[0]))
-"""
+LOAD = program(__file__, "_load")
 
 
 def test_a_saved_script(tmp_path):
@@ -59,28 +45,7 @@ def test_all_of_them():
     assert torch._C._dispatch_find_schema_or_throw("npu::npu_normalize_batch", "")
 
 
-THREADS = """
-import sys, threading
-import torch, torch_npu
-
-sys.setswitchinterval(1e-6)
-names = [n for n, row in torch_npu._C._custom_operators("npu").items() if row[0]][:60]
-together, without = threading.Barrier(4), []
-
-def ask():
-    for name in names:
-        together.wait()
-        for overload in getattr(torch.ops.npu, name).overloads():
-            whole = f"npu::{name}" + ("" if overload == "default" else f".{overload}")
-            keys = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
-            if not any(torch._C._dispatch_has_kernel_for_dispatch_key(whole, key) for key in keys):
-                without.append(whole)
-
-threads = [threading.Thread(target=ask) for _ in range(4)]
-[t.start() for t in threads]
-[t.join() for t in threads]
-assert not without, without
-"""
+THREADS = program(__file__, "_threads")
 
 
 def test_threads_that_ask_at_the_same_time():

@@ -46,13 +46,34 @@ def test_every_schema_is_registered():
 
 
 def test_not_implemented_is_refused():
-    assert not NPU["npu_normalize_batch"][0]
+    name = "npu_matmul_compress_dequant"
+    module, _, nearest, reason = NPU[name]
+    assert not module and nearest and "private compressed stream" in reason
+    before = torch.ones(2, 3)
     with pytest.raises(NotImplementedError) as caught:
-        torch_npu.npu_normalize_batch(torch.ones(2, 3), torch.ones(2))
+        torch_npu.npu_matmul_compress_dequant(*[before] * 5)
     text = str(caught.value)
-    assert "npu::npu_normalize_batch is known but not implemented" in text
-    assert f"torch_npu.{NPU['npu_normalize_batch'][2]}" in text
-    assert "opennpu explain npu::npu_normalize_batch" in text and "ERR01007" in text
+    assert f"npu::{name} is known but not implemented: {reason}." in text
+    assert f"torch_npu.{nearest}" in text
+    assert f"opennpu explain npu::{name}" in text and "ERR01007" in text
+
+
+# Those that public documents do not define; the reference names no others.
+REFUSED = {
+    "npu_matmul_compress_dequant", "npu_hans_encode", "npu_hans_decode", "_npu_silent_check",
+    "_npu_silent_check_v2", "_npu_silent_check_v3", "obfuscation_initialize",
+    "obfuscation_calculate", "obfuscation_finalize", "attention_worker_scheduler",
+    "attention_worker_scheduler_", "ffn_worker_scheduler", "ffn_worker_scheduler_",
+    "npu_attention_to_ffn", "npu_ffn_to_attention", "npu_attention_worker_combine",
+    "npu_ffn_worker_batching",
+}  # fmt: skip
+
+
+def test_only_those_without_public_definition_are_refused():
+    assert {name for name, row in NPU.items() if row[3]} == REFUSED
+    for name in REFUSED:
+        nearest = NPU[name][2]
+        assert not nearest or NPU[nearest][0], f"{name} names {nearest}, which is not implemented"
 
 
 def test_unknown_names_are_unknown():
@@ -84,7 +105,7 @@ def test_explain(capsys):
 
     for name, said in (
         ("npu_rms_norm", "torch_npu.ops.norm"),
-        ("npu::npu_normalize_batch", "not implemented"),
+        ("npu::npu_hans_encode", "compressed stream is not published"),
     ):
         assert cli.main(["explain", name, "--lang", "en"]) in (0, None)
         assert said in capsys.readouterr().out
@@ -98,3 +119,17 @@ def test_list(capsys):
     assert cli.main(["ops", "--custom", "--json"]) in (0, None)
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 399 and sum(row["implemented"] for row in rows) >= 220
+    for row in rows:
+        assert bool(row["oracles"]) == row["implemented"], row["name"]
+        assert all((ROOT / file).is_file() for file in row["oracles"])
+    rms = next(row for row in rows if row["name"] == "npu_rms_norm")
+    assert {"f16", "bf16", "f32"} <= set(rms["tested_dtypes"]) and rms["gradient"]
+
+
+def test_list_of_tests_is_current():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/tested_npu_operators.py"), "--check"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -295,6 +295,30 @@ def test_attention_dropout_and_its_gradient():
     assert torch.equal(first, torch_npu.npu_fusion_attention(q, k, v, 2, "BNSD", keep_prob=0.5)[0])
 
 
+@pytest.mark.parametrize("layout", ["BNSD", "TND"])
+def test_attention_drops_by_the_generated_mask(layout):
+    packed = layout == "TND"
+    q, k, v = (dev(rand(*((24, 2, 8) if packed else (1, 2, 24, 8)))) for _ in range(3))
+    ends = {"actual_seq_qlen": [8, 24], "actual_seq_kvlen": [8, 24]} if packed else {}
+    torch.npu.manual_seed(5)
+    out, _, _, _, seed, offset, numels = torch_npu.npu_fusion_attention(
+        q, k, v, 2, layout, keep_prob=0.75, **ends
+    )
+    torch.npu.manual_seed(5)
+    again = torch_npu.npu_fusion_attention(q, k, v, 2, layout, keep_prob=0.75, **ends)
+    assert torch.equal(out, again[0]), "the device's generator decides"
+    for words in (seed, offset), (2**62 + 1, 8):
+        mask = torch_npu._npu_dropout_gen_mask(q, [numels], 0.25, *words, parallel=True, sync=False)
+        given = torch_npu.npu_fusion_attention(
+            q, k, v, 2, layout, keep_prob=0.75, seed=words[0], offset=words[1], **ends
+        )
+        by_mask = torch_npu.npu_fusion_attention(
+            q, k, v, 2, layout, keep_prob=0.75, dropout_mask=mask, **ends
+        )
+        near(given[0], by_mask[0].cpu().double(), 1e-6)
+        assert torch.equal(given[0], out) == (words == (seed, offset))
+
+
 def test_attention_with_a_given_mask():
     q = dev(rand(1, 1, 2, 8))
     keep = torch.tensor([0b0110], dtype=torch.uint8)
@@ -431,6 +455,44 @@ def test_grouped_matmul_says_what_is_wrong():
             torch_npu.npu_grouped_matmul(x, w, **kwargs)
 
 
+CAST = [
+    torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32,
+    torch.float64, torch.bool, torch.bfloat16, torch.complex64, torch.complex128,
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.parametrize("source", CAST, ids=str)
+def test_dtype_cast_between_all_dtypes(source):
+    """By torch.dtype, which arrives as PyTorch's number, and by torch_npu's own number."""
+    x = torch.tensor([0, 1, 3], dtype=source, device=DEVICE)
+    for target in CAST:
+        own = getattr(torch_npu._dtypes, str(target).removeprefix("torch."))
+        filled = torch.zeros(3, dtype=target, device=DEVICE)
+        for y in (
+            torch_npu.npu_dtype_cast(x, target),
+            torch_npu.npu_dtype_cast(x, own),
+            torch_npu._npu_dtype_cast(x, target),
+            torch_npu.npu_dtype_cast_(filled, x),
+        ):
+            assert y.dtype == target
+            assert torch.equal(y.cpu(), x.cpu().to(target))
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.parametrize("cast", [torch_npu.npu_dtype_cast, torch_npu._npu_dtype_cast])
+def test_dtype_cast_has_gradients_of_gradients(cast):
+    x = dev(rand(3)).double().requires_grad_()
+    z = torch.complex(rand(3), rand(3)).to(x.device, torch.complex128).requires_grad_()
+    for leaf, target in ((x, torch.float64), (x, torch.complex128), (z, torch.complex128)):
+        assert torch.autograd.gradcheck(lambda t, to=target: cast(t, to) ** 2, leaf)
+        assert torch.autograd.gradgradcheck(lambda t, to=target: cast(t, to) ** 2, leaf)
+    for leaf, target in ((x, torch.float16), (x, torch.complex64), (z, torch.float32)):
+        (grad,) = torch.autograd.grad(cast(leaf, target).abs().sum(), leaf)
+        assert grad.dtype == leaf.dtype
+
+
+@pytest.mark.skipif(DEVICE != "npu", reason="formats are of npu storages")
 @pytest.mark.skipif(DEVICE != "npu", reason="formats are of npu storages")
 def test_format_cast():
     x = dev(rand(16, 16))
@@ -458,3 +520,11 @@ def test_compiles():
     compiled = torch.compile(model, backend="aot_eager", dynamic=True, fullgraph=True)
     for got, expected in zip(torch.autograd.grad(compiled(*inputs), inputs), want, strict=True):
         near(got, expected.cpu().double(), 1e-5)
+
+
+def test_group_quant_takes_the_quantised_dtypes_name():
+    x, scale = dev(rand(6, 4)), dev(rand(2, 4))
+    ends = torch.tensor([2, 6], dtype=torch.int32, device=DEVICE)
+    named = torch_npu.npu_group_quant(x, scale, ends, dst_dtype=torch.qint8)
+    assert named.dtype == torch.int8
+    assert torch.equal(named, torch_npu.npu_group_quant(x, scale, ends, dst_dtype=torch.int8))

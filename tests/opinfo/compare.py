@@ -2,7 +2,7 @@
 """Two answers to one question: values bit by bit, and what else PyTorch promises of a result."""
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 DEVICE = "npu:0"
 
@@ -91,6 +91,22 @@ def check_facts(expected, got, what, device="npu"):
         for name in fact:
             if fact[name] != found[name]:
                 raise Mismatch(f"{what}: result {i} {name} {found[name]}, CPU's {fact[name]}")
+
+
+def with_layout_of(expected, got):
+    """`got` in the dtypes and strides of `expected`."""
+
+    def change(e, g):
+        if not isinstance(e, torch.Tensor) or not isinstance(g, torch.Tensor) or e.shape != g.shape:
+            return g
+        if e.dtype == g.dtype and e.stride() == g.stride():
+            return g
+        room = torch.empty_strided(e.shape, e.stride(), dtype=e.dtype, device=g.device)
+        return room.copy_(g.detach())
+
+    flat, spec = tree_flatten(got)
+    pairs = zip(tree_flatten(expected)[0], flat)
+    return tree_unflatten([change(e, g) for e, g in pairs], spec)
 
 
 def check(expected, got, what):

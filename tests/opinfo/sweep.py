@@ -27,11 +27,33 @@ HERE = Path(__file__).resolve().parent
 SECONDS_PER_CASE = 300
 
 
+# What CUDA_VISIBLE_DEVICES was, for children whose driver may be a GPU's; None where they see no GPU either.
+shown_gpus = None
+
+
+def hide_gpus():
+    """Before torch is imported: OpInfo asks CUDA about its devices, and no forked child can use CUDA after that."""
+    global shown_gpus
+    if os.environ.get("NPU_DRIVER", "host") in ("", "host"):
+        shown_gpus = None  # autograd's threads would call CUDA, for nothing
+    else:
+        shown_gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asks without the CUDA runtime
+
+
+def show_gpus_again():
+    """In a child, before the plugin is imported."""
+    if shown_gpus == "all":
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+    elif shown_gpus is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = shown_gpus
+
+
 def operators(names):
     # The backend comes after the fork: a driver is of no use to the children of its process.
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-    # Nor is a GPU, and the autograd threads of the children would call it.
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    hide_gpus()
     # Set by scikit-learn and joblib; with it the children of a process with OpenMP threads die.
     os.environ.pop("KMP_INIT_AT_FORK", None)
     os.environ.setdefault("NPU_FALLBACK", "silent")
@@ -54,6 +76,7 @@ def run_one(name, op, wanted, out):
     import torch
     from cases import MODES, applies, first_line, run_operator
 
+    run_case = wanted.run or run_operator
     dtypes = {torch.float32, *op.supported_dtypes("cpu")}
     for mode in wanted.modes or MODES:
         for dtype in sorted(dtypes, key=str):
@@ -67,7 +90,7 @@ def run_one(name, op, wanted, out):
             print(json.dumps({**where, "begins": True}), file=out, flush=True)
             began = time.monotonic()
             try:
-                row = run_operator(op, mode, dtype, wanted.samples)
+                row = run_case(op, mode, dtype, wanted.samples)
             except Exception as error:
                 text = f"no samples: {type(error).__name__}: {first_line(error)}"
                 row = {"compared": 0, "failure": text}
@@ -97,6 +120,7 @@ class Worker:
         status = 1
         faulthandler.enable()  # where it was, to stderr; the parent reports the crash itself
         try:
+            show_gpus_again()
             import torch
             import torch_npu  # noqa: F401
 
@@ -233,6 +257,7 @@ class Wanted:
     dtypes: list
     samples: int = 0
     skip: set = dataclasses.field(default_factory=set)
+    run: object = None  # (op, mode, dtype, samples) -> row; cases.run_operator
 
 
 def run(options, names=()):

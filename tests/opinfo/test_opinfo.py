@@ -155,3 +155,22 @@ def test_the_report_counts():
     assert states["a", "int8"] == "wrong"
     assert states["uniform", "float32"] == "random"
     assert states["b", "float32"] == "wrong"
+
+
+@pytest.mark.parametrize("visible", [None, "0,1"])
+@pytest.mark.parametrize(("driver", "hidden"), [(None, True), ("host", True), ("cuda", False)])
+def test_children_see_gpus_unless_the_driver_is_the_hosts(driver, hidden, visible, monkeypatch):
+    import sweep
+
+    monkeypatch.setattr(sweep, "shown_gpus", None)
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "0")
+    for name, value in (("CUDA_VISIBLE_DEVICES", visible), ("NPU_DRIVER", driver)):
+        monkeypatch.setenv(name, value or "")
+        if value is None:
+            monkeypatch.delenv(name)
+    sweep.hide_gpus()
+    # The parent must not call the CUDA runtime, which no forked child can use again.
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    assert os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+    sweep.show_gpus_again()
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == ("" if hidden else visible)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults at random: an operator, which elements are wrong, and by how many units in the last place.
 
-python tests/optools/fault_generator.py      # the table of docs/tools.md
+python tests/optools/fault_generator.py      # the table of docs/tools-reference.md
 """
 
 from __future__ import annotations

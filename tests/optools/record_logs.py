@@ -7,7 +7,7 @@ import zlib
 
 from op_tools import captures
 
-HEAD = {"format": "op_tools capture", "version": "1", "content": "full", "time": "1.0"}
+HEAD = {"format": "op_tools capture", "version": "2", "content": "full", "time": "1.0"}
 
 
 class Ext:

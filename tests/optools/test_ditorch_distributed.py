@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from programs import program
 from test_ditorch_package import TARGETS, environment, run
 
 # Two ranks run this: one pair of processes for all checks, which take longer to start than to run.
@@ -134,25 +135,7 @@ def test_collectives_in_two_processes(target, backend, tmp_path):
     assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
 
 
-HCCL = """
-import torch, torch.distributed as dist, ditorch, os
-place = "file://" + os.path.abspath("meeting")
-for ask in (lambda: dist.init_process_group("hccl", init_method=place, rank=0, world_size=1),
-            lambda: dist.init_process_group(backend="cpu:gloo,npu:hccl", init_method=place, rank=0, world_size=1)):
-    try:
-        ask()
-        assert dist.is_backend_available("hccl")
-        dist.destroy_process_group()
-    except ValueError as error:
-        assert not dist.is_backend_available("hccl")
-        for word in ("hccl", "no such backend", 'backend="nccl"'):
-            assert word in str(error), error
-dist.init_process_group("nccl", init_method=place, rank=0, world_size=1)
-try:
-    dist.new_group([0], backend="hccl")
-except ValueError as error:
-    assert "no such backend" in str(error)
-"""
+HCCL = program(__file__, "_hccl")
 
 
 def test_a_backend_that_is_not_there_is_said(target):
@@ -160,26 +143,7 @@ def test_a_backend_that_is_not_there_is_said(target):
     run(target, HCCL)
 
 
-ALONE = """
-import os, torch, torch.distributed as dist
-names = ("allreduce_", "send", "recv_any_source_")
-def dumped(): return [torch._C._dispatch_dump("c10d::" + name) for name in names]
-before = dumped(), list(dist.Backend.backend_capability["gloo"]), dict(dist.Backend.default_device_backend_map)
-import warnings
-warnings.simplefilter("error")
-import ditorch
-warnings.resetwarnings()
-dist.init_process_group("nccl", init_method="file://" + os.path.abspath("meeting"), rank=0, world_size=1)
-if ditorch.device_type != "cpu":
-    try:
-        dist.recv(torch.ones(1, device="cuda"))
-        raise SystemExit("received")
-    except RuntimeError as error:
-        assert "src=" in str(error), error
-dist.destroy_process_group()
-ditorch.disable()
-assert before == (dumped(), dist.Backend.backend_capability["gloo"], dist.Backend.default_device_backend_map)
-"""
+ALONE = program(__file__, "_alone")
 
 
 def test_what_is_registered_is_taken_back(target):

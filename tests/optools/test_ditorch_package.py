@@ -11,6 +11,7 @@ import interpreter
 import pytest
 import torch
 from optools_devices import DEVICES
+from programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = [d for d in DEVICES if d != "cuda"]
@@ -64,149 +65,14 @@ def test_the_other_way_to_run_a_script(target):
     assert "PASSED" in text
 
 
-NAMES = """
-import sys
-import torch, ditorch
-target = sys.argv[1]
-def real(x):
-    return x.untyped_storage().device
-def there(x):
-    assert real(x).type == target, real(x)
-    return x
-assert torch.cuda.is_available() and torch.cuda.device_count() >= 1
-torch.cuda.set_device("cuda:0"); assert torch.cuda.current_device() == 0
-properties = torch.cuda.get_device_properties("cuda")
-assert properties.total_memory > 0 and properties.major == 8 and properties.multi_processor_count > 0
-assert torch.cuda.get_device_capability("cuda:0") == (8, 0) and torch.cuda.get_device_name()
-device = torch.device("cuda")
-assert device.type == "cuda"
-for where in ("cuda", "cuda:0", device, torch.device("cuda", 0)):
-    there(torch.ones(2, device=where)); there(torch.ones(2).to(where)); there(torch.ones(2).cuda(where))
-    there(torch.zeros(2).to(device=where, dtype=torch.float16)); there(torch.ones(1).new_zeros(2, device=where))
-    there(torch.nn.Linear(2, 2, device=where).weight); there(torch.nn.Linear(2, 2).to(where).weight)
-    there(torch.empty_like(torch.ones(2), device=where)); there(torch.tensor([1], device=where))
-there(torch.ones(2).cuda(0)); there(torch.ones(2).cuda(non_blocking=True)); there(torch.nn.Linear(2, 2).cuda(0).weight)
-there(torch.from_numpy(__import__("numpy").ones(2)).cuda())
-there(torch.arange(3, device="cuda")); there(torch.as_tensor([1.0], device="cuda")); there(torch.hann_window(4, device="cuda"))
-there(torch.nn.utils.rnn.pack_sequence([torch.ones(2)]).cuda().data)
-there(torch.cuda.FloatTensor([1, 2])); there(torch.ones(2).type("torch.cuda.HalfTensor")); there(torch.ones(2).type(torch.cuda.HalfTensor))
-assert isinstance(torch.ones(2, device="cuda"), torch.cuda.FloatTensor)
-assert torch.ones(2).type() == "torch.FloatTensor"
-if target != "cpu":
-    assert torch.ones(2, device="cuda").type() == "torch.cuda.FloatTensor"
-    assert torch.ones(2, device="cuda").half().type() == "torch.cuda.HalfTensor"
-# errors, and what profilers call
-for kind in ("OutOfMemoryError", "CudaError", "DeferredCudaCallError"):
-    try:
-        raise torch.OutOfMemoryError("as a device says it")
-    except getattr(torch.cuda, kind):
-        assert kind == "OutOfMemoryError"
-    except torch.OutOfMemoryError:
-        assert kind != "OutOfMemoryError"
-torch.cuda.profiler.start(); torch.cuda.profiler.stop()
-with torch.cuda.profiler.profile():
-    torch.ones(2, device="cuda")
-runtime = torch.cuda.cudart()
-assert int(runtime.cudaProfilerStart()) == int(runtime.cudaProfilerStop()) == int(runtime.cudaError.success) == 0
-torch.cuda.check_error(runtime.cudaProfilerStart())
-assert torch.cuda.cudart().cudaMemGetInfo(0)[1] == torch.cuda.mem_get_info()[1]
-with torch.device("cuda"):
-    there(torch.ones(2))
-torch.set_default_device("cuda"); there(torch.ones(2)); torch.set_default_device(None)
-with torch.cuda.device(0):
-    there(torch.ones(2, device="cuda"))
-assert torch.cuda.is_initialized() is True
-try:
-    torch.ones(2).cuda("meta")
-    raise SystemExit("meta is no cuda device")
-except RuntimeError as error:
-    assert "Invalid device" in str(error)
-# streams, events, memory, random numbers
-assert isinstance(torch.cuda.current_stream().cuda_stream, int)
-assert isinstance(torch.cuda.Stream().cuda_stream, int)
-stream = torch.cuda.Stream(device="cuda:0"); begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-begin.record()
-with torch.cuda.stream(stream):
-    assert torch.cuda.current_stream() == stream
-    x = torch.ones(4, device="cuda") * 2
-    end.record(stream)
-torch.cuda.current_stream().wait_stream(stream); stream.synchronize(); torch.cuda.synchronize(device); end.synchronize()
-assert begin.elapsed_time(end) >= 0 and stream.query() and end.query() and x.sum().item() == 8
-x.record_stream(torch.cuda.current_stream())
-counters = (torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, torch.cuda.memory_reserved)
-before = torch.cuda.memory_allocated()
-held = torch.ones(1 << 20, device="cuda")
-for ask in counters:  # nobody counts the cpu's memory
-    assert ask() == ask("cuda:0") == 0 if target == "cpu" else ask() == ask("cuda:0") >= before + (4 << 20), ask
-del held
-assert torch.cuda.memory_allocated() == before
-torch.cuda.empty_cache(); torch.cuda.reset_peak_memory_stats(); assert isinstance(torch.cuda.memory_stats(), dict)
-free, total = torch.cuda.mem_get_info(); assert 0 < free <= total
-torch.cuda.manual_seed(5); a = torch.rand(3, device="cuda"); state = torch.cuda.get_rng_state()
-b = torch.rand(3, device="cuda"); torch.cuda.set_rng_state(state); assert torch.equal(b, torch.rand(3, device="cuda"))
-torch.cuda.manual_seed_all(5); assert torch.equal(a, torch.rand(3, device="cuda"))
-torch.manual_seed(5); assert torch.cuda.initial_seed() == 5
-g = torch.Generator(device="cuda"); g.manual_seed(1); there(torch.rand(2, device="cuda", generator=g)); assert isinstance(g, torch.Generator)
-with torch.random.fork_rng(devices=[0], device_type="cuda"):
-    torch.rand(2, device="cuda")
-assert torch.get_device_module("cuda") is torch.cuda
-# pinned memory, saving and loading
-pinned = torch.ones(2).pin_memory(); assert pinned.is_pinned() == (target != "cpu"); there(pinned.to("cuda", non_blocking=True))
-import io
-file = io.BytesIO(); torch.save({"x": torch.ones(2, device="cuda")}, file)
-for location in ("cuda", device, {"cuda:0": "cuda:0"}, None):
-    file.seek(0); there(torch.load(file, map_location=location)["x"])
-file.seek(0); assert real(torch.load(file, map_location="cpu")["x"]).type == "cpu"
-# autocast
-for made in (lambda: torch.autocast("cuda", dtype=torch.bfloat16), lambda: torch.amp.autocast(device_type="cuda", dtype=torch.bfloat16)):
-    with made():
-        assert torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
-        assert (torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")).dtype == torch.bfloat16
-        assert torch.is_autocast_enabled() and torch.get_autocast_gpu_dtype() == torch.bfloat16
-assert not torch.is_autocast_enabled("cuda") and not torch.is_autocast_enabled()
-torch.set_autocast_enabled(True); assert torch.is_autocast_enabled("cuda"); torch.set_autocast_enabled(False)
-assert not torch.is_autocast_enabled("cuda")
-# torch.jit
-@torch.jit.script
-def scripted(x):
-    if x.sum() > 0:
-        x = x + torch.zeros(2, dtype=torch.float32)
-    return x.relu()
-assert scripted(torch.ones(2)).tolist() == [1, 1]
-assert "aten::zeros" in str(scripted.graph)
-# checkpointing asks for the device's random state
-from torch.utils.checkpoint import checkpoint
-x = torch.ones(2, device="cuda", requires_grad=True)
-checkpoint(lambda t: torch.nn.functional.dropout(t.sin()), x, use_reentrant=False).sum().backward(); there(x.grad)
-compiled = torch.compile(lambda t: t.sin() + torch.ones(2, device="cuda"), backend="aot_eager")
-there(compiled(torch.ones(2, device="cuda")))
-# the tools, on the same device
-import os
-os.environ["OP_TOOLS_DEVICE"] = target
-import op_tools
-tool = op_tools.OpObserve()
-with tool:
-    torch.ones(2, device="cuda").sin()
-assert "aten::sin" in tool.counts()
-"""
+NAMES = program(__file__, "_names")
 
 
 def test_cuda_names_work(target):
     run(target, NAMES, target)
 
 
-SHOWN = """
-import threading, torch, ditorch
-x = torch.ones(2, device="cuda")
-def look():
-    seen.append((str(x.device), x.device.type, x.is_cuda, "cuda" in repr(x), x.device == torch.device("cuda:0")))
-seen = []
-look()
-thread = threading.Thread(target=look); thread.start(); thread.join()
-assert seen[0] == seen[1]
-assert str(torch.ones(2).device) == "cpu"
-print(seen[0])
-"""
+SHOWN = program(__file__, "_shown")
 
 
 def test_every_thread_sees_the_same_device(target):
@@ -219,30 +85,7 @@ def test_every_thread_sees_the_same_device(target):
         assert own == f"('{target}:0', '{target}', True, False, False)"
 
 
-COST = """
-import sys
-import torch
-if sys.argv[1] == "npu":
-    import torch_npu
-names = ("add", "mul", "matmul", "sum", "relu", "softmax", "conv2d", "cat", "addmm", "exp", "where")
-before = {n: getattr(torch, n) for n in names}
-methods = {n: getattr(torch.Tensor, n) for n in ("add", "__add__", "matmul", "view", "sum", "backward", "relu")}
-functions = {n: getattr(torch.nn.functional, n) for n in ("linear", "gelu", "cross_entropy", "layer_norm")}
-forward = torch.nn.Linear.forward, torch.nn.Module.__call__, torch.jit.script
-def tables():
-    return [torch._C._dispatch_dump_table(f"aten::{n}") for n in ("add.Tensor", "mm", "empty.memory_format", "_to_copy")]
-dumped = tables()
-import ditorch
-assert ditorch.is_enabled()
-assert before == {n: getattr(torch, n) for n in names}
-assert methods == {n: getattr(torch.Tensor, n) for n in methods}
-assert functions == {n: getattr(torch.nn.functional, n) for n in functions}
-assert forward == (torch.nn.Linear.forward, torch.nn.Module.__call__, torch.jit.script)
-assert torch._C._len_torch_function_stack() == 0 and torch._C._len_torch_dispatch_stack() == 0
-assert tables() == dumped
-assert not torch.nn.modules.module._global_forward_hooks and not torch.nn.modules.module._global_forward_pre_hooks
-assert not torch.autograd._profiler_enabled() and sys.getprofile() is None and sys.gettrace() is None
-"""
+COST = program(__file__, "_cost")
 
 
 def test_operators_pay_nothing(target):
@@ -250,43 +93,7 @@ def test_operators_pay_nothing(target):
     run(target, COST, target)
 
 
-BACK = """
-import sys, types
-import torch
-if sys.argv[1] == "npu":
-    import torch_npu
-import torch.distributed, torch.cuda.nvtx, torch._dynamo
-def everything():
-    owners = [torch, torch.cuda, torch.Tensor, torch.nn.Module, torch.cuda.memory, torch.cuda.random, torch.cuda.streams,
-              torch.cuda.amp, torch.cuda.nvtx, torch.amp, torch.amp.autocast_mode, torch.amp.autocast_mode.autocast,
-              torch.amp.GradScaler, torch.fft, torch.sparse, torch.signal.windows, torch.distributed,
-              torch.distributed.distributed_c10d, torch.UntypedStorage, torch.TypedStorage, torch.serialization,
-              torch.utils._device.DeviceContext, torch.nn.utils.rnn.PackedSequence, torch.random,
-              torch.nn.parallel.DistributedDataParallel, torch.nn.parallel.data_parallel]
-    return [dict(vars(o)) for o in owners], list(torch.serialization._package_registry)
-torch.utils._device._device_constructors()
-before = everything()
-import ditorch
-for _ in range(2):
-    assert everything() != before
-    torch.ones(2, device="cuda")
-    ditorch.disable(); ditorch.disable()
-    assert not ditorch.is_enabled()
-    after = everything()
-    for old, new in zip(before[0], after[0]):
-        assert old.keys() - {"ditorch"} == new.keys() - {"ditorch"}, old.keys() ^ new.keys()
-        for name in old:
-            assert old[name] is new[name] or old[name] == new[name], name
-    assert after[1] == before[1]
-    assert torch.jit._builtins._find_builtin(torch.zeros) == "aten::zeros"
-    if not torch.version.cuda:
-        try:
-            torch.ones(2, device="cuda")
-            raise SystemExit("still enabled")
-        except (AssertionError, RuntimeError):
-            pass
-    ditorch.enable(); ditorch.enable()
-"""
+BACK = program(__file__, "_back")
 
 
 def test_disable_puts_everything_back(target):
@@ -322,19 +129,7 @@ def test_malformed_variables_are_named(variable, value, said):
     assert done.returncode != 0 and variable in done.stderr and said in done.stderr
 
 
-SPAWN = """
-import torch
-import torch.multiprocessing as mp
-
-def work(index, shared):
-    shared[index] = torch.ones(2, device="cuda").sum().cpu() + index
-
-if __name__ == "__main__":
-    shared = torch.zeros(2).share_memory_()
-    mp.spawn(work, args=(shared,), nprocs=2)
-    assert shared.tolist() == [2, 3], shared
-    print("PASSED")
-"""
+SPAWN = program(__file__, "_spawn")
 
 
 def test_spawned_processes_are_enabled_too(target, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 import torch
 from op_tools import _C, captures
 from optools_helpers import capture_of_calls
+from programs import program
 
 
 def run_alone(body, **env):
@@ -68,25 +69,7 @@ def test_the_limit_of_bytes_counts_records(on_cpu):
 
 def test_contents_that_could_not_be_queued_are_stored_the_next_time(on_cpu):
     out = run_alone(
-        """
-        import resource, op_tools, torch
-        from op_tools import captures
-        def used():
-            with open("/proc/self/statm") as file:
-                return int(file.read().split()[0]) * resource.getpagesize()
-        x = torch.arange(float(24 << 20))
-        tool = op_tools.OpCapture()
-        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-        with tool:
-            torch.sum(x[:10])
-            resource.setrlimit(resource.RLIMIT_AS, (used() + (32 << 20), hard))
-            torch.sum(x)
-            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-            torch.sum(x)
-        _, first, second = captures.open(tool.folder).select(op="aten::sum")
-        print("reason", first.args[0].reason)
-        print("same", torch.equal(second.args[0].load(), x))
-        """
+        program(__file__, "_contents_that_could_not_be_queued_are_stored_the_next_time")
     )
     assert "reason could not be read" in out
     assert "same True" in out
@@ -104,23 +87,7 @@ def test_the_generator_of_the_device_that_draws(accelerator):
     if accelerator != "npu":
         pytest.skip("needs two devices, which only npu can make up")
     out = run_alone(
-        """
-        import op_tools, torch, torch_npu
-        from op_tools import captures
-        for device in range(2):
-            torch.npu.set_device(device)
-            torch.npu.manual_seed(100 + device)
-        torch.npu.set_device(0)
-        x = torch.empty(5, device="npu:1")
-        states = {torch.npu.get_rng_state(d).numpy().tobytes(): d for d in (0, 1)}
-        tool = op_tools.OpCapture()
-        with tool:
-            x.uniform_()
-            torch.rand(3, device="npu:1")
-        found = captures.open(tool.folder)
-        record = next(r for r in found if "uniform" in r.op)
-        print("device", states.get(record.rng.load().numpy().tobytes()))
-        """,
+        program(__file__, "_the_generator_of_the_device_that_draws"),
         NPU_HOST_DEVICES="2",
         OP_TOOLS_DEVICE="npu",
     )

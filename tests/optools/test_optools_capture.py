@@ -394,40 +394,6 @@ def test_the_safetensors_library_reads_packs(on_cpu):
         assert _C.hash_bytes(raw.numpy()) == name
 
 
-def test_the_hash_is_the_documented_one():
-    """docs/capture-format.md, in Python."""
-    mask = (1 << 64) - 1
-    golden = 0x9E3779B97F4A7C15
-
-    def mix(x):
-        x &= mask
-        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
-        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
-        return x ^ (x >> 31)
-
-    keys = [mix((i + 1) * golden) for i in range(8)]
-
-    def digest(data):
-        sums = [0] * 8
-        padded = data + bytes(-len(data) % 64)
-        for stripe in range(len(padded) // 64):
-            words = [int.from_bytes(padded[64 * stripe + 8 * w :][:8], "little") for w in range(8)]
-            for p in range(0, 8, 2):
-                a, b = words[p], words[p + 1]
-                product = (a ^ keys[p]) * (b ^ ((keys[p + 1] + stripe * golden) & mask))
-                sums[p] = (sums[p] + product + b) & mask
-                sums[p + 1] = (sums[p + 1] + (product >> 64) + a) & mask
-        first = mix(len(data) + 1) + sum(mix(s ^ k) for s, k in zip(sums, keys))
-        second = mix(len(data) + golden)
-        second += sum(mix(s + k) for s, k in zip(sums, reversed(keys)))
-        return f"{first & mask:016x}{second & mask:016x}"
-
-    for size in (1, 7, 8, 63, 64, 65, 1000):
-        data = bytes(torch.randint(0, 256, (size,), dtype=torch.uint8).tolist())
-        assert _C.hash_bytes(data) == digest(data)
-    assert _C.hash_bytes(bytes(64)) != _C.hash_bytes(bytes(128)) != _C.hash_bytes(bytes(65))
-
-
 def test_the_dispatcher_is_as_before_and_forks_are_harmless(on_cpu):
     before = _C.dump_dispatcher()
     tool = op_tools.OpCapture()

@@ -15,6 +15,7 @@ import pytest
 import torch
 from op_tools import _C, captures
 from op_tools.core import results
+from programs import program
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -39,21 +40,7 @@ def readable(capture):
     return count
 
 
-TRAIN = """
-import sys, time, torch, op_tools
-from op_tools import _C
-torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 8))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-tool = op_tools.OpCapture()
-tool.start()
-print(tool.folder, flush=True)
-for step in range(10_000):
-    model(torch.randn(32, 64)).square().sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    print(step, flush=True)
-"""
+TRAIN = program(__file__, "_train")
 
 
 @pytest.mark.parametrize("when", [3, 12])
@@ -202,9 +189,9 @@ def test_no_capture_here_and_which_of_several(tmp_path):
 
 
 def test_a_newer_format_is_refused(tmp_path):
-    writer = _C.CaptureWriter(str(tmp_path), {"format": "op_tools capture", "version": "2"})
+    writer = _C.CaptureWriter(str(tmp_path), {"format": "op_tools capture", "version": "3"})
     writer.close()
-    with pytest.raises(captures.CaptureError, match="version 2 of the format"):
+    with pytest.raises(captures.CaptureError, match="version 3 of the format"):
         captures.open(str(tmp_path))
 
 

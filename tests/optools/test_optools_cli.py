@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 
 import interpreter
 import op_tools
@@ -12,6 +13,7 @@ from op_tools import captures
 from op_tools.cli import main
 from optools_helpers import kernel, output, wrong_gelu
 from record_logs import Ext, write_log
+from report_pages import writer_capture
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -288,3 +290,52 @@ def test_python_dash_m():
         ["-m", "op_tools", "ls", folder, "--limit", "2"],
     )
     assert run.returncode == 0 and len(run.stdout.splitlines()) == 2, run.stderr
+
+
+# ---- the command itself -----------------------------------------------------------------
+@pytest.mark.parametrize(
+    "words", [["--version"], ["report", "--version"], ["first-bad", "x.py", "--version"]]
+)
+def test_the_version_anywhere(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0
+    assert re.fullmatch(r"op-tools \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("words", [["--lang", "zh", "--help"], ["report", "--lang=zh", "--help"]])
+def test_help_in_chinese(words, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    with pytest.raises(SystemExit):
+        main(words)
+    assert "HTML" in (said := capsys.readouterr().out) and "生成一个" in said
+    with pytest.raises(SystemExit):
+        main(["--lang", "fr", "ls"])
+    assert "invalid choice: 'fr'" in capsys.readouterr().err
+
+
+def test_the_language_of_the_environment(monkeypatch):
+    """Whether the locale is installed or not; where standard output cannot show it, English."""
+    import io
+    import sys
+
+    from op_tools.core import language
+
+    monkeypatch.setenv("LC_ALL", "zh_CN.GB18030.no")
+    for encoding, spoken in (("utf-8", "zh"), ("ascii", "en")):
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+        assert language.language() == "zh" and language.spoken() == spoken
+    monkeypatch.setenv("LC_ALL", "C")
+    assert language.language() == "en"
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+def test_lines_fit_the_terminal(columns, capsys, monkeypatch):
+    folder = writer_capture("wide", 3, text="_with_a_long_name_that_goes_on")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    free = output(capsys, "ls", folder)[1].out
+    monkeypatch.setenv("COLUMNS", str(columns))
+    fitted = output(capsys, "ls", folder)[1].out
+    assert max(map(len, free.splitlines())) > 60 >= max(map(len, fitted.splitlines()))
+    assert max(map(len, fitted.splitlines())) <= columns
+    assert re.sub(r"\s", "", fitted) == re.sub(r"\s", "", free)

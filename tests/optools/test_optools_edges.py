@@ -14,6 +14,7 @@ import torch
 from op_tools import _C, captures
 from optools_devices import DEVICES
 from optools_helpers import quiet
+from programs import program
 from torch import nn
 
 
@@ -55,22 +56,7 @@ def test_captured_conjugate_and_negative_views(device):
 def test_time_of_a_call_on_another_device():
     """The current device's events say nothing about a kernel of another one."""
     code, out, err = run_script(
-        """
-        import op_tools, torch, torch_npu
-        xs = [torch.randn(700, 700).to(f"npu:{i}") for i in (0, 1)]
-        torch.npu.set_device(0)
-        for x in xs:
-            (x @ x).cpu()
-        for index, x in enumerate(xs):
-            tool = op_tools.OpTimeMeasure()
-            tool.report = lambda: None
-            with tool:
-                for _ in range(5):
-                    y = x @ x
-            torch.npu.synchronize(index)
-            took = [s.device_ns for s in tool.samples() if s.op == "aten::mm"]
-            print(sorted(took)[2])
-        """,
+        program(__file__, "_time_of_a_call_on_another_device"),
         exact=True,
         NPU_HOST_ASYNC="1",
         NPU_HOST_DEVICES="2",
@@ -177,19 +163,7 @@ def test_a_new_tensor_at_an_old_address_is_looked_at(on_cpu):
 def test_a_failed_comparison_ends_like_any_program():
     """Exit code 1, after every handler and with every file written."""
     code, out, err = run_script(
-        """
-        import atexit
-        atexit.register(lambda: print("first handler ran"))
-        import torch, op_tools
-        kept = open("buffered.txt", "w")
-        kept.write("whole")
-        lib = torch.library.Library("aten", "IMPL")
-        names = {"torch": torch}  # the kernel is kept for ever, and so are its globals
-        exec("wrong = lambda x: (x - 1.5707963267948966 + (x.dtype == torch.float32)).cos()", names)
-        lib.impl("sin", names["wrong"], "CPU", allow_override=True)
-        op_tools.OpAutoCompare().start()
-        torch.ones(4).sin()
-        """,
+        program(__file__, "_a_failed_comparison_ends_like_any_program"),
         exact=True,
         OP_AUTOCOMPARE_RAISE="1",
         OP_TOOLS_DEVICE="cpu",

@@ -61,7 +61,7 @@ def test_a_fault_drawn_at_random_is_found(accelerator, drawn):
 
 
 def test_faults_at_random_by_magnitude():
-    """Less than half a unit is rounded away; far above the bar nothing is missed (docs/tools.md)."""
+    """Less than half a unit is rounded away; far above the bar nothing is missed (docs/tools-reference.md)."""
     for seed in range(60):
         small = fault_generator.draw(seed, (0.25,))
         assert fault_generator.verdict(small) == "pass", small
@@ -79,7 +79,7 @@ def shares_of(document):
     }
 
 
-@pytest.mark.parametrize("name", ["tools.md", "zh-CN/tools.md"])
+@pytest.mark.parametrize("name", ["tools-reference.md", "zh-CN/tools-reference.md"])
 def test_the_table_of_miss_rates_is_what_is_measured(name):
     """Within what another processor's summation order may change."""
     shown = list(shares_of(Path(__file__).parents[2] / "docs" / name).values())

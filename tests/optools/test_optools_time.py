@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 import time
+from pathlib import Path
 
 import op_tools
 import torch
@@ -134,3 +135,52 @@ def test_more_calls_than_events_in_the_pool(device):
     assert len(samples) == 2500
     if device != "cpu":
         assert all(s.device_ns > 0 for s in samples)
+
+
+def test_percentiles_include_the_longest_call(monkeypatch):
+    """3 calls of 1, 2 and 9 ms: the 99th percentile is 9, as of any number below 100."""
+    from op_tools.tools.time_measure import Sample
+
+    def table(times):
+        tool = op_tools.OpTimeMeasure()
+        fields = dict.fromkeys(Sample._fields, 0)
+        samples = [Sample(**{**fields, "op": "a", "phase": "b", "took_ns": t}) for t in times]
+        monkeypatch.setattr(tool, "samples", lambda: samples)
+        (row,) = tool.table()
+        return row["p50"] * 1e6, row["p99"] * 1e6
+
+    assert table([9, 1, 2]) == (2, 9)
+    assert table([5]) == (5, 5)
+    assert table([1, 9]) == (1, 9)
+    assert table(range(1, 101)) == (50, 99)
+    assert table(range(1, 201)) == (100, 198)
+
+
+def test_table_names_module_and_line(device, capsys):
+    """Of each operator, the place that took most of the time, and how many others there are."""
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.inner(x).exp()  # the line
+
+    model = Block().to(device)
+    tool = op_tools.OpTimeMeasure()
+    with tool:
+        x = torch.ones(3, 4, device=device)
+        model(x).sum().backward()
+        x.exp()
+    rows = {(row["name"], row["phase"]): row for row in tool.table()}
+    source = Path(__file__).read_text().splitlines()
+    line = next(i for i, text in enumerate(source, 1) if text.endswith("# the line"))
+    assert rows["aten::exp", "forward"]["places"] == 2
+    linear = rows["aten::addmm", "forward"]["place"]
+    assert linear.startswith("inner ") and linear.endswith(f"{__file__}:{line} forward"), linear
+    backward = rows["aten::mm", "backward"]["place"]  # its forward call's
+    assert backward == linear
+    text = capsys.readouterr().out
+    assert "most of it at" in text and f" inner test_optools_time.py:{line} forward" in text
+    assert " and 1 more" in text

@@ -2,6 +2,7 @@
 """The package itself: names users import, and what a new tool gets from the registry."""
 
 import importlib
+import os
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ from op_tools.core.op_tool import OpTool
 from op_tools.ditorch_compat import features
 from op_tools.tools import registry
 
-# Documented (docs/tools.md, docs/architecture.md) or ditorch's own.
+# Documented (docs/tools-reference.md, optools/README.md) or ditorch's own.
 PUBLIC = {
     "op_tools": "OpObserve OpOverflowCheck OpTimeMeasure OpCapture OpAutoCompare OpFallback "
     "OpDtypeCast CompareError SelfCheckError apply_feature self_check __version__",
@@ -51,9 +52,9 @@ def test_programs_run_by_name():
 
 
 def test_the_registry_has_every_tool_and_all_read_it():
-    assert {tool.__name__ for tool in registry.TOOLS} == {
-        name for name in op_tools.__all__ if name.startswith("Op")
-    }
+    # OpGradCheck is about autograd functions: it taps no operator, so it is none of these.
+    offered = (getattr(op_tools, name) for name in op_tools.__all__ if name.startswith("Op"))
+    assert set(registry.TOOLS) == {tool for tool in offered if issubclass(tool, OpTool)}
     named = [tool.__name__ for tool in registry.TOOLS]
     assert list(self_check_command.TOOLS) == named
     assert set(named) <= {name for name, _ in selftest.CHECKS}
@@ -84,3 +85,13 @@ def test_a_new_tool_needs_no_lines_of_ditorch(device, monkeypatch, capsys):
 
 def test_a_new_tool_is_checked_like_the_others(device, monkeypatch):
     assert selftest._runs(OpNew)(device) == "a training step under it"
+
+
+def test_another_torch_is_a_sentence():
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch; torch.__version__ = '2.5.1'; import op_tools"],
+        capture_output=True, text=True, env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+    )  # fmt: skip
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: op_tools: built for torch 2.")
+    assert "found torch 2.5.1. Install torch 2." in last

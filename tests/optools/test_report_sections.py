@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sections of a report: steps and losses, modules, memory, FLOPs, lanes, two runs, and their looks."""
 
+import html
 import itertools
 import json
 import math
@@ -13,6 +14,7 @@ import torch
 from op_tools import _C
 from op_tools.core import results, verdict
 from op_tools.report import Options, gather
+from op_tools.report import page as page_source
 from optools_helpers import kernel
 from report_pages import Page, column, read
 from test_optools_report_browser import CHROMIUM, browser  # noqa: F401
@@ -207,6 +209,108 @@ def test_a_narrow_page_has_no_overlaps(browser, page, data):  # noqa: F811
         assert "^" not in "".join(words for _, words in labels)
         places = [float(x) for x, _ in labels]
         assert all(b - a >= 26 for a, b in itertools.pairwise(places)), places
+
+
+def shown(dom, name):
+    """The words of a part, without tags."""
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", part(dom, name))))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_the_page_begins_with_the_first_wrong_call(browser, page, run, data):  # noqa: F811
+    dom = browser(page)
+    assert dom.index('id="conclusion"') < dom.index('id="summary"')
+    conclusion = shown(dom, "conclusion")
+    bad = [i for i, v in enumerate(column(data, "verdict")) if v == "error"]
+    number, site = data["calls"]["number"][bad[0]], column(data, "site")[bad[0]]
+    for words in (
+        f"First wrong call: {number} aten::gelu",
+        "1 NaN and 0 infinities where the reference has none",
+        "Result output at [0, 3]: NaN, float64 says",
+        f"op-tools show {run[0]} {number}",
+        "--reproducers 1",
+        f"{len(bad)} of",
+    ):
+        assert words in conclusion, (words, conclusion)
+    assert site.replace(" ", "") in conclusion.replace(" ", "")
+    assert "call that was captured made them: args[2]: -0.1 and -0.1000001" in conclusion
+    # A red number says why it is red, and every tile is a way to what it counts.
+    reds = re.findall(r'<button type="button" class="op error" title="([^"]*)"', dom)
+    assert reds and all("NaN" in why or "E " in why for why in reds)
+    tiles = re.findall(r'<button type="button" class="fact">', part(dom, "summary"))
+    assert len(tiles) == part(dom, "summary").count('class="fact"') >= 6
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_the_page_in_chinese(browser, page, data):  # noqa: F811
+    dom = browser(page, "#lang=zh")
+    assert '<html lang="zh"' in dom
+    assert "第一个错误的调用" in shown(dom, "conclusion") and "结果从调用" in shown(
+        dom, "conclusion"
+    )
+    # No English word of the page itself is left where there is a Chinese one.
+    words_shown = re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", dom, flags=re.S)
+    for words in ("Time by operator", "Worst elements", "All steps", "not finite", "Called at"):
+        assert words not in words_shown, words
+    assert 'data-sideways=""' in dom, re.search(r'data-sideways="[^"]*"', dom)[0]
+
+
+def test_every_word_of_the_page_has_a_chinese_one():
+    folder = os.path.dirname(page_source.__file__)
+    words = read(os.path.join(folder, "words.js"))
+    known = set(re.findall(r'^  "((?:[^"\\]|\\.)*)":', words, re.M))
+    asked = set(
+        re.findall(
+            r"<(?:h\d|span|p|a)[^>]* data-say>([^<]*)<", read(os.path.join(folder, "page.html"))
+        )
+    )
+    for name in page_source.SCRIPTS:
+        asked |= set(re.findall(r'\bsay(?:dWith)?\("([^"]*)"', read(os.path.join(folder, name))))
+    assert len(asked) > 60
+    assert asked <= known, sorted(asked - known)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_nothing_is_cut_at_420_pixels(browser, page, language, tmp_path):  # noqa: F811
+    """In a frame: a window of a browser is not that narrow."""
+    frame = tmp_path / "frame.html"
+    inside = (
+        "const box = document.getElementById('in'); box.onload = () => { const page = box.contentDocument;"
+        "const cut = [...page.querySelectorAll('#table td, .fact, th')].filter((n) => n.offsetParent &&"
+        "(n.scrollWidth > n.clientWidth + 1 || n.scrollHeight > n.clientHeight + 1));"
+        "document.title = `sideways=${page.documentElement.dataset.sideways}; cut=${cut.map((n) => n.textContent)};` }"
+    )
+    frame.write_text(
+        f'<iframe id="in" style="width:420px;height:3000px" src="file://{page}#lang={language}"></iframe>'
+        f"<script>{inside}</script>"
+    )
+    dom = browser(frame, "", "--allow-file-access-from-files", "--dump-dom")
+    assert re.search(r"<title>(.*?)</title>", dom)[1] == "sideways=; cut=;"
+
+
+def test_a_loss_is_shown_without_its_scale(tmp_path):
+    model, capture = nn.Linear(4, 1), op_tools.OpCapture()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with capture:
+        loss = model(torch.ones(2, 4)).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+    (step, *_) = gather(capture.folder, Options())["steps"]
+    assert step[3] == pytest.approx(loss.item())
+
+
+def test_where_results_first_differ(data, run):
+    first = data["against"]["first"]
+    place = data["calls"]["number"].index(first["number"])
+    assert (
+        column(data, "op")[place].startswith("aten::add_")
+        and column(data, "phase")[place] == "optimizer"
+    )
+    assert first["inputs"].startswith("args[2]: -0.1 and") and "of the largest" in first["text"]
+    same = gather(run[0], Options(against=run[0]))["against"]
+    assert same["first"] is None and same["compared"] > 100
 
 
 def test_a_page_without_another_run(run, tmp_path):

@@ -5,6 +5,7 @@ import os
 import re
 
 import interpreter
+import pytest
 from op_tools import selftest
 
 
@@ -44,3 +45,17 @@ def test_a_failure_is_told(capsys):
     assert (
         "FAIL  Broken             cpu   AssertionError: not on the moon" in capsys.readouterr().out
     )
+
+
+@pytest.mark.parametrize(
+    "command, words",
+    [
+        (["-m", "op_tools.selftest", "--help"], "usage: python -m op_tools.selftest"),
+        (["-m", "op_tools.selftest", "--version"], "op_tools "),
+        (["-m", "op_tools", "--version"], "op-tools "),
+    ],
+)
+def test_help_and_versions(command, words):
+    done = interpreter.run(command, env=dict(os.environ))
+    assert done.returncode == 0 and done.stdout.startswith(words), done.stdout + done.stderr
+    assert "passed" not in done.stdout

@@ -19,29 +19,11 @@ from op_tools.core import untrusted_worker
 from op_tools.runs import first_bad
 from op_tools.save_op_args import write_args
 from optools_helpers import output
+from programs import program
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
-PACKAGE = """
-import os, signal, sys, time
-
-def crash(x):
-    print("about to crash")
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-def leave(x):
-    os._exit(3)
-
-def hang(x):
-    with open("hanging", "w") as file:
-        file.write(str(os.getpid()))
-    time.sleep(1000)
-
-def which(x):
-    with open("pids", "a") as file:
-        print(os.getpid(), file=file)
-    return x
-"""
+PACKAGE = program(__file__, "_package")
 # Runs as any Python begins: what a plugin with a kernel like this would do.
 CRASHING_COSH = """
 import os, signal, warnings, torch

@@ -148,6 +148,102 @@ def test_a_python_pack_without_its_function(tmp_path):
     assert "ops.yaml:7: my_ops::scaled_add: no function 'scaled_add' in" in done.stderr, done.stderr
 
 
+def test_gradients_and_onnx_of_a_python_pack(tmp_path):
+    """As docs/custom-operators.md has them: register_autograd in __init__.py, translations in onnx.py."""
+    project = new(tmp_path, kind="python")
+    (project / "my_ops/__init__.py").write_text("""
+import torch
+
+def keep(ctx, inputs, output):
+    ctx.scale = inputs[2]
+
+def backward(ctx, grad):
+    return grad, grad * ctx.scale, None
+
+torch.library.register_autograd("my_ops::scaled_add", backward, setup_context=keep)
+""")
+    (project / "my_ops/onnx.py").write_text("""
+from onnxscript import opset18 as op
+
+def scaled_add(a, b, scale):
+    return op.Add(a, op.Mul(b, op.Constant(value_float=scale)))
+
+TRANSLATIONS = {"my_ops::scaled_add": scaled_add}
+""")
+    site = Site(build(project), tmp_path)
+    done = site.run("""
+import sys, torch, torch_npu
+assert "onnxscript" not in sys.modules
+a, b = (torch.ones(2).npu().requires_grad_() for _ in range(2))
+y = torch.ops.my_ops.scaled_add(a, b, 3.0)
+y.sum().backward()
+assert y.tolist() == [4, 4] and a.grad.tolist() == [1, 1] and b.grad.tolist() == [3, 3]
+f = torch.compile(lambda a, b: torch.ops.my_ops.scaled_add(a, b, 3.0), backend="aot_eager", fullgraph=True)
+b.grad = None
+f(a, b).sum().backward()
+assert b.grad.tolist() == [3, 3]
+check = torch.library.opcheck
+op, able = torch.ops.my_ops.scaled_add.default, ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
+check(op, (a, b, 3.0), test_utils=able)
+try:  # as docs/custom-operators.md says
+    check(op, (a, b, 3.0), test_utils="test_autograd_registration")
+except Exception as error:
+    assert "NYI devices other than CPU/CUDA/XPU" in str(error)
+else:
+    raise AssertionError("opcheck knows npu now: say so in docs/custom-operators.md")
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return torch.ops.my_ops.scaled_add(a, b, 3.0)
+
+program = torch_npu.onnx.export(Model(), (a.detach(), b.detach()), verbose=False)
+print(*[n.op_type for n in program.model_proto.graph.node])
+import onnxruntime
+session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+names = [i.name for i in session.get_inputs()]
+print(session.run(None, dict(zip(names, [a.detach().cpu().numpy()] * 2)))[0].tolist())
+""")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[4.0, 4.0]" and "Add" in done.stdout
+
+
+def test_a_python_pack_that_fails_leaves_nothing(tmp_path):
+    project = new(tmp_path, kind="python")
+    (project / "my_ops/__init__.py").write_text(
+        "import torch\ntorch.ops.my_ops.scaled_add\n1 / 0\n"
+    )
+    site = Site(build(project), tmp_path)
+    done = site.run("""
+import torch, torch_npu
+print(hasattr(torch.ops.my_ops, "scaled_add"), (torch.ones(1).npu() + 1).item())
+""")  # fmt: skip
+    assert done.stdout.strip() == "False 2.0"
+    assert "__init__.py:3: ZeroDivisionError" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    "kind, file, gone, said",
+    [
+        ("python", "my_ops/functions.py", "def scaled_add(", "no function 'scaled_add' in my_ops/functions.py"),
+        ("cpp", "csrc/functions.cpp", "NPUNativeFunctions::scaled_add", "no function NPUNativeFunctions::scaled_add in the sources"),
+        ("stable", "csrc/functions.cpp", 'implement("my_ops", "scaled_add"', 'no pack.implement("…", "scaled_add", …) in the sources'),
+    ],
+)  # fmt: skip
+def test_check_names_a_function_that_is_missing(kind, file, gone, said, tmp_path):
+    project = new(tmp_path, kind=kind)
+    done = opennpu("pack", "check", cwd=project)
+    assert done.returncode == 0 and "nothing wrong" in done.stdout, done.stderr
+    text = (project / file).read_text()
+    assert gone in text
+    (project / file).write_text(text.replace(gone, gone.replace("scaled_add", "other")))
+    done = opennpu("pack", "check", cwd=project)
+    assert done.returncode == 1 and "nothing wrong" not in done.stdout
+    assert f"ops.yaml:7: my_ops::scaled_add: {said}" in done.stderr, done.stderr
+    (project / file).unlink()
+    done = opennpu("pack", "check", cwd=project)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+
+
 # What g++ and ld print, and what is said to it.
 OUTPUTS = {
     "ld returned 1": (
@@ -267,6 +363,6 @@ def test_the_guides_build_command():
         ["bash", script, f"--python={version}"], capture_output=True, text=True,
         env={**env, "PATH": path},
     )  # fmt: skip
-    assert done.returncode == 0 and "pip wheel" in done.stdout and "-w dist" in done.stdout, (
+    assert done.returncode == 0 and "pip wheel" in done.stdout and "*.whl dist" in done.stdout, (
         done.stderr
     )

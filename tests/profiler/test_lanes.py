@@ -6,6 +6,7 @@ import os
 import pytest
 import torch
 import torch_npu
+from programs import program
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from traces import CLOCKS_US, Trace, overlaps
 
@@ -56,7 +57,8 @@ def test_lanes_have_names(trace_of):
     with profile(activities=BOTH) as prof:
         torch.ones(8, device="npu").add_(1)
     trace = trace_of(prof)
-    assert "NPU 0" in trace.names("process_name")[0] or trace.names("process_labels")[0] == "NPU 0"
+    # As torch.npu, `opennpu doctor` and `opennpu top` name it.
+    assert trace.names("process_name")[0] == f"NPU 0: {torch.npu.get_device_name(0)}"
     assert trace.names("thread_name")[0, 0] == "stream 0 (default)"
 
 
@@ -258,21 +260,7 @@ def test_graph_replays_show(trace_of):
 @pytest.mark.skipif(os.environ.get("NPU_HOST_DEVICES", "1") != "1", reason="makes its own")
 def test_two_devices(run_code):
     run_code(
-        """
-        import torch, torch_npu
-        from torch.profiler import ProfilerActivity, profile
-        from traces import Trace
-        a, b = torch.ones(100, device="npu:0"), torch.ones(100, device="npu:1")
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as prof:
-            a + 1
-            b * 2
-            a.to("npu:1")
-        prof.export_chrome_trace("trace.json")
-        trace = Trace("trace.json")
-        assert {pid for pid, _ in trace.check()} == {0, 1}
-        names = trace.names("process_name")
-        assert names[0].startswith("NPU 0") and names[1].startswith("NPU 1"), names
-        """,
+        program(__file__, "_two_devices"),
         NPU_HOST_DEVICES="2",
     )
 
@@ -280,45 +268,11 @@ def test_two_devices(run_code):
 @pytest.mark.parametrize("asynchronous", ["0", "1"])
 def test_collectives_have_a_lane(run_code, asynchronous):
     run_code(
-        """
-        import torch, torch_npu, torch.distributed as dist
-        from torch.profiler import ProfilerActivity, profile
-        from traces import Trace
-        dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
-        x = torch.ones(1000, device="npu")
-        dist.all_reduce(x)
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as prof:
-            work = dist.all_reduce(x, async_op=True)
-            work.wait()
-            x + 1
-            torch.npu.synchronize()
-        prof.export_chrome_trace("trace.json")
-        trace = Trace("trace.json")
-        lanes = trace.check(slack_us=1)
-        (row,) = [lane for lane, name in trace.names("thread_name").items() if name == "collectives"]
-        (reduced,) = lanes[row]
-        assert reduced["name"] == "hccl::all_reduce", reduced
-        assert "c10d::allreduce_" in trace.ops[reduced["args"]["External id"]]["name"]
-        dist.destroy_process_group()
-        """,
+        program(__file__, "_collectives_have_a_lane"),
         NPU_HOST_ASYNC=asynchronous,
     )
 
 
 def test_cuda_programs(run_code):
     """transfer_to_npu: ProfilerActivity.CUDA means the npu's lanes."""
-    run_code(
-        """
-        import torch, torch_npu
-        from torch_npu.contrib import transfer_to_npu
-        from torch.profiler import ProfilerActivity, profile
-        from traces import Trace
-        x = torch.ones(100, device="cuda")
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as prof:
-            x + 1
-        prof.export_chrome_trace("trace.json")
-        Trace("trace.json").check()
-        row = next(r for r in prof.key_averages() if r.key == "aten::add")
-        assert row.self_device_time_total > 0
-        """
-    )
+    run_code(program(__file__, "_cuda_programs"))

@@ -223,6 +223,39 @@ def test_dynamic_profile(net, tmp_path):
         train(1)
 
 
+WRONG = [
+    {"experimental_config": []},
+    {"experimental_config": None},
+    {"experimental_config": {"profiler_level": "Level9"}},
+    {"experimental_config": {"profiler_level": {}}},
+    {"experimental_config": {"aic_metrics": ["x"]}},
+    {"experimental_config": {"export_type": [{}]}},
+    {"experimental_config": {"gc_detect_threshold": "much"}},
+    {"experimental_config": {"no_such": 1}},
+    {"metadata": [1, 2]},
+    {"metadata": 5},
+    {"activities": 5},
+    {"activities": [[]]},
+    {"is_rank": True, "rank_list": 0},
+    {"prof_dir": 7},
+    {"start_step": "soon"},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_wrong_file_of_dynamic_profile_does_not_end_the_training(tmp_path, wrong):
+    from torch_npu.profiler import dynamic_profile as dp
+
+    dp.init(str(tmp_path / "config"))
+    file = tmp_path / "config" / "profiler_config.json"
+    file.write_text(json.dumps({"prof_dir": str(tmp_path / "out"), **wrong}))
+    os.utime(file, ns=(1, 1))
+    with pytest.warns(UserWarning, match="No profile is made"):
+        dp.step()
+    assert dp._dynamic.running is None
+    dp.step()
+
+
 def test_names_are_there():
     for name in npu_profiler.__all__:
         assert hasattr(npu_profiler, name)

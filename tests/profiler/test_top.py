@@ -222,4 +222,4 @@ def test_devices_are_shown_once():
     processes = [top_pages.Process(pid, "u", "c", "host", 0.0, True, [one]) for pid in (1, 2)]
     (row,) = top.devices_of(processes)
     assert (row["busy"], row["reserved"], row["processes"]) == (1.0, 40, 2)
-    assert top.lines([]) == [top._NOBODY]
+    assert top.lines([]) == [top._WORDS["en"]["nobody"]]

@@ -22,6 +22,7 @@ SOURCES = {
             "comm_queue",
             "comm_values",
             "driver",
+            "host_kernels",
             "memory",
             "optional",
             "profiler",
@@ -60,6 +61,15 @@ def faulty_environment() -> dict[str, str]:
         "NPU_DRIVER": built_driver("faulty"),
         "NPU_FAULTY_BASE": str(PACKAGE / "drivers" / "libnpu_host.so"),
     }
+
+
+def discrete_environment(kernels: bool = True) -> dict[str, str]:
+    """The variables of a process that uses it; `kernels`: with every kind of the host driver."""
+    variables = {"NPU_DRIVER": built_driver("discrete"), "NPU_FALLBACK": "silent"}
+    if kernels:
+        variables["NPU_DISCRETE_KERNELS"] = str(PACKAGE / "drivers" / "libnpu_host.so")
+        variables["NPU_HOST_KERNELS"] = "all"
+    return variables
 
 
 _folders: list[tempfile.TemporaryDirectory] = []

@@ -3,68 +3,54 @@
 
 import nn_script
 import pytest
+from programs import names, program, variables
 
 pytestmark = pytest.mark.machines
 script = nn_script.script
 
 
-def test_attention(script):
-    script("""
-for dtype in (torch.float32, torch.bfloat16, torch.float16):
-    r = data(dtype)
-    attend = F.scaled_dot_product_attention
-    for causal in (False, True):
-        same(lambda q, k, v: attend(q, k, v, is_causal=causal), r(2, 3, 6, 8), r(2, 3, 6, 8), r(2, 3, 6, 8))
-        same(lambda q, k, v: attend(*(t.transpose(1, 2) for t in (q, k, v)), is_causal=causal),
-             r(2, 6, 3, 8), r(2, 6, 3, 8), r(2, 6, 3, 8))
-    same(lambda q, k, v, m: attend(q, k, v, attn_mask=m.detach()), r(2, 3, 6, 8), r(2, 3, 7, 8),
-         r(2, 3, 7, 8), r(6, 7))
-overload = "_scaled_dot_product_fused_attention_overrideable"
-ran(overload, overload + "_backward")
-""")
+@pytest.mark.parametrize("name", names(__file__))
+def test_program(script, name):
+    script(program(__file__, name), **variables(__file__, name))
 
 
-DROPPED_ATTENTION = """
-overload = "_scaled_dot_product_fused_attention_overrideable"
-pair = getattr(aten, overload)
-B, H, S, K, P = 2, 3, 40, 48, 0.25
-
-def attend(q, k, v, seed=7, **options):
-    torch.npu.manual_seed(seed)
-    return pair(q, k, v, dropout_p=P, **options)[0]
-
-for dtype in (torch.float32, torch.bfloat16, torch.float16):
-    t = TOLERANCE[dtype]
-    for causal in (False, True):
-        q, k, v, g = (data(dtype)(B, H, n, 8).npu() for n in (S, K, K, S))
-        # With the identity as values the output is what was kept of the probabilities.
-        eye = torch.eye(K, dtype=dtype, device="npu").expand(B, H, K, K)
-        kept = attend(q, k, eye, is_causal=causal) != 0
-        seen = torch.ones(S, K).tril().bool() if causal else torch.ones(S, K).bool()
-        assert not kept.cpu()[..., ~seen].any()
-        share = kept.cpu()[..., seen].float().mean()
-        assert abs(share - (1 - P)) < 0.03, share
-        assert not kept[0, 0].equal(kept[0, 1]) and not kept[0, 0, -1].equal(kept[0, 0, -2])
-
-        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-        out = attend(*leaves, is_causal=causal)
-        grads = torch.autograd.grad(out, leaves, g)
-        wide = [x.double().cpu().requires_grad_() for x in (q, k, v)]
-        scores = (wide[0] @ wide[1].mT / 8**0.5).masked_fill(~seen, -float("inf"))
-        weights = scores.softmax(-1) * kept.cpu() / (1 - P)
-        expected = weights @ wide[2]
-        wanted = torch.autograd.grad(expected, wide, g.double().cpu())
-        for got, want in zip((out, *grads), (expected, *wanted)):
-            torch.testing.assert_close(got.detach().double().cpu(), want.detach(), rtol=2 * t, atol=2 * t)
-        assert attend(*leaves, is_causal=causal).equal(out)
-        assert not attend(*leaves, seed=8, is_causal=causal).equal(out)
-    # The state moves on.
-    torch.npu.manual_seed(7)
-    draws = [pair(q, k, v, dropout_p=P)[0] for _ in range(2)]
-    assert not draws[0].equal(draws[1])
-everything = pair(q, k, v, dropout_p=1.0)[0]
-assert everything.count_nonzero() == 0
+LAYOUT = """
+pair = aten._scaled_dot_product_fused_attention_overrideable
+back = aten._scaled_dot_product_fused_attention_overrideable_backward
+for dtype in (torch.float32, torch.bfloat16):
+    for turned in (False, True):
+        for size in SIZES:
+            q, k, v = (torch.randn(2, *((n, 3) if turned else (3, n)), d).to(dtype).npu()
+                       for n, d in ((6, 8), (7, 8), (7, size)))
+            q, k, v = (x.transpose(1, 2) if turned else x for x in (q, k, v))
+            out, lse, *rest = pair(q, k, v, None, 0.0, True)
+            assert lse.stride() == (18, 6, 1) and lse.dtype == torch.float32
+            order = (0, 2, 1, 3) if turned else (0, 1, 2, 3)
+            assert out.permute(order).is_contiguous() and out.shape == (2, 3, 6, size)
+            grads = back(torch.ones_like(out), q, k, v, None, [True] * 3 + [False], out, lse, None, None, 6, 7,
+                         0.0, True, rest[4], rest[5])
+            for grad, x in zip(grads, (q, k, v)):
+                assert grad.stride() == x.stride(), (grad.stride(), x.stride())
+            wide = [x.float().cpu().requires_grad_() for x in (q, k, v)]
+            want = F.scaled_dot_product_attention(*wide, is_causal=True)
+            want.sum().backward()
+            t = TOLERANCE[dtype]
+            torch.testing.assert_close(out.float().cpu(), want.detach(), rtol=t, atol=t)
+            for grad, x in zip(grads, wide):
+                torch.testing.assert_close(grad.float().cpu(), x.grad, rtol=2 * t, atol=2 * t)
 """
+
+
+@pytest.mark.parametrize("kernels", ["all", "fast"])
+def test_results_are_laid_out_as_fake_tensors_say(script, kernels):
+    script(LAYOUT.replace("SIZES", "(8, 4, 12)"), NPU_HOST_KERNELS=kernels)
+
+
+def test_results_of_the_composition_are_laid_out_so_too(script):
+    script(LAYOUT.replace("SIZES", "(8, 4)"), NPU_DISABLE_KIND="attention,attention_grad")
+
+
+DROPPED_ATTENTION = program(__file__, "_dropped_attention")
 
 
 def test_attention_with_dropout(script):

@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from programs import program
 
 pytestmark = pytest.mark.modes
 
@@ -146,6 +147,51 @@ def test_overlap_raises_as_on_cpu():
         assert x[0].tolist() == x[2].tolist() == [8, 9, 10, 11]
 
 
+def first_to_all(x):
+    x[:] = x[0]
+
+
+def first_row_to_all(x):
+    x.view(2, 8)[:] = x[:8]
+
+
+def first_to_a_column(x):
+    x.view(2, 8)[:, 0] = x[0]
+
+
+def row_to_the_diagonal(x):
+    x.view(4, 4).diagonal().copy_(x[:4])
+
+
+def diagonal_to_a_row(x):
+    torch.diagonal_copy(x.view(4, 4), out=x[:4])
+
+
+def add_the_first_to_its_column(x):
+    x.view(4, 4)[:, 0].add_(x[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8, torch.complex64])
+@pytest.mark.parametrize(
+    "change",
+    [
+        first_to_all,
+        first_row_to_all,
+        first_to_a_column,
+        row_to_the_diagonal,
+        diagonal_to_a_row,
+        add_the_first_to_its_column,
+    ],
+)
+def test_sources_inside_of_their_target(change, dtype):
+    """An equal address is not the same memory: x[0], expanded, begins where x does."""
+    x = torch.arange(1, 17).to(dtype)
+    y = x.npu()
+    change(x)
+    change(y)
+    assert torch.equal(y.cpu(), x)
+
+
 @pytest.mark.parametrize("dtype", COMPLEX)
 def test_conj_and_neg_do_not_recurse(dtype):
     # Without a fallthrough on these keys clone -> copy_ -> clone has no end.
@@ -270,27 +316,7 @@ def test_copies_follow_the_current_stream():
         torch.npu.current_stream().wait_stream(side)
 
 
-ASYNC = """
-import torch, torch_npu
-x = torch.arange(100000.0)
-for i in range(5):
-    y = x.to("npu", non_blocking=True)
-    x.add_(1)                       # pageable: the copy has its own bytes
-    z = y[::3].to(torch.float16).float()
-    w = torch.empty(100000, device="npu")[::2]
-    w.copy_(torch.full((50000,), float(i)))
-    assert z.cpu().equal((x - 1)[::3].half().float()), i
-    assert w.cpu().eq(i).all()
-    s = torch.npu.Stream()
-    with torch.npu.stream(s):
-        v = torch.empty(100000, device="npu").fill_(i)
-        assert v[5].item() == i
-    t = torch.zeros(1000, device="npu")
-    for k in range(4):
-        t = t.resize_(1000 * (k + 2))
-        t[-1000:].fill_(k + 1)
-    assert t[1000:].view(4, 1000).mean(1).tolist() == [1, 2, 3, 4]
-"""
+ASYNC = program(__file__, "_async")
 
 
 @pytest.mark.parametrize("delay", ["0", "2000"])
@@ -298,38 +324,7 @@ def test_really_asynchronous(run_python, delay):
     run_python(ASYNC, NPU_HOST_ASYNC="1", NPU_HOST_DELAY_US=delay)
 
 
-PEERS = """
-import torch, torch_npu
-x = torch.arange(24.0).reshape(4, 6)
-for make in (lambda x: x, lambda x: x.t(), lambda x: x[1:, ::2], lambda x: x[:1].expand(4, 6)):
-    a = make(x.to("npu:0"))
-    b = a.to("npu:1")
-    assert b.device == torch.device("npu:1") and b.cpu().equal(make(x))
-    assert a.to("npu:1", torch.float64).cpu().equal(make(x).double())
-    c = torch.zeros(16, 16, device="npu:1")
-    view = c[::2, ::2][: a.size(0), : a.size(1)]
-    view.copy_(a)
-    assert view.cpu().equal(make(x)) and c.cpu().sum() == make(x).sum()
-z = torch.randn(5, dtype=torch.complex64)
-assert z.to("npu:0").conj().to("npu:1").cpu().equal(z.conj())
-assert torch.empty(3, 6, device="npu:1").copy_(x.to("npu:0")[0]).cpu().equal(x[0].expand(3, 6))
-assert torch.empty(0, device="npu:0").to("npu:1").numel() == 0
-try:
-    torch.empty(3, device="npu:0").copy_(torch.empty(4, device="npu:1"))
-except RuntimeError as error:
-    assert "must match the size" in str(error)
-else:
-    raise AssertionError
-# Both devices' streams are respected: the source is still being written when the copy is queued,
-# and the target is still being read.
-for i in range(10):
-    a = torch.full((1 << 16,), float(i), device="npu:0")
-    b = torch.zeros(1 << 16, device="npu:1")
-    before = b + 0
-    b.copy_(a)
-    a.fill_(-1)
-    assert before.cpu().eq(0).all() and b.cpu().eq(i).all(), i
-"""
+PEERS = program(__file__, "_peers")
 
 
 @pytest.mark.parametrize("asynchronous", ["0", "1"])
@@ -337,23 +332,7 @@ def test_between_devices(run_python, asynchronous):
     run_python(PEERS, NPU_HOST_DEVICES="2", NPU_HOST_ASYNC=asynchronous, NPU_HOST_DELAY_US="500")
 
 
-FOREIGN = """
-import torch, torch_npu
-x = torch.arange(24.0).reshape(2, 3, 4)
-y = x.npu()
-assert y.permute(2, 0, 1)[1:].contiguous().cpu().equal(x.permute(2, 0, 1)[1:].contiguous())
-assert y.to(torch.int16).cpu().equal(x.to(torch.int16))
-y[:, 1, ::2] = 5
-y[:, 2, 1:].copy_(torch.tensor([1, 2, 3]))
-x[:, 1, ::2] = 5
-x[:, 2, 1:].copy_(torch.tensor([1, 2, 3]))
-assert y.cpu().equal(x)
-assert torch.zeros(3, 2, device="npu").t().add(1).cpu().eq(1).all()
-z = torch.randn(6, dtype=torch.complex64)
-assert z.npu().conj().clone().cpu().equal(z.conj())
-assert torch.full((3,), 2.5, dtype=torch.bfloat16, device="npu").tolist() == [2.5] * 3
-assert z.npu()[2].item() == z[2].item()
-"""
+FOREIGN = program(__file__, "_foreign")
 
 
 def test_a_driver_without_kernels(run_python):

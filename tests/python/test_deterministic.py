@@ -4,6 +4,7 @@
 import pytest
 import torch
 from faulty import faulty_environment
+from programs import program
 
 
 @pytest.fixture
@@ -69,20 +70,7 @@ def test_alerts_as_on_the_cpu(deterministic):
     assert outcome("npu") == outcome("cpu")
 
 
-BY_CHANCE = """
-import torch, torch_npu, warnings
-x = torch.ones(4, device="npu")
-torch.use_deterministic_algorithms(True)
-try:
-    x.fill_(2)
-except RuntimeError as error:
-    print("raised", error)
-torch.use_deterministic_algorithms(True, warn_only=True)
-with warnings.catch_warnings(record=True) as seen:
-    warnings.simplefilter("always")
-    x.fill_(3)
-print("warned", any("deterministic" in str(w.message) for w in seen), x.tolist())
-"""
+BY_CHANCE = program(__file__, "_by_chance")
 
 
 def test_a_driver_without_deterministic_kernels_is_an_error_or_a_warning(run_python):

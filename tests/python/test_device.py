@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch_npu  # noqa: F401
 from child import run_child
+from programs import names, program, variables
 
 pytestmark = pytest.mark.modes
 
@@ -20,41 +21,9 @@ def test_current_device_starts_at_zero_in_each_thread():
     assert torch.npu.current_device() == 0
 
 
-def test_current_device_is_per_thread():
-    run_child(
-        """
-        import threading, torch, torch_npu
-        torch.npu.set_device(3)
-        seen = []
-        def work(i):
-            before = torch.npu.current_device()
-            torch.npu.set_device(i)
-            seen.append((before, torch.empty(1, device="npu").device.index))
-        for i in (5, 7):
-            t = threading.Thread(target=work, args=(i,)); t.start(); t.join()
-        assert seen == [(0, 5), (0, 7)], seen
-        assert torch.npu.current_device() == 3
-        assert torch.empty(1, device="npu").device == torch.device("npu:3")
-        """,
-        NPU_HOST_DEVICES="8",
-    )
-
-
-def test_guard_restores_the_device_after_an_error():
-    run_child(
-        """
-        import torch, torch_npu
-        torch.empty(1, device="npu:0")
-        try:
-            with torch.npu.device(2):
-                assert torch.npu.current_device() == 2
-                raise KeyError
-        except KeyError:
-            pass
-        assert torch.npu.current_device() == 0
-        """,
-        NPU_HOST_DEVICES="4",
-    )
+@pytest.mark.parametrize("name", names(__file__))
+def test_program(name):
+    run_child(program(__file__, name), **variables(__file__, name))
 
 
 @pytest.mark.parametrize("bad", [100, 63])
@@ -141,17 +110,7 @@ def test_no_visible_device_is_an_error_at_first_use():
 
 def test_driver_failure_waits_for_first_use():
     out = run_child(
-        """
-        import torch, torch_npu
-        assert torch.ones(2).sum() == 2
-        assert torch.npu.device_count() == 0 and not torch.npu.is_available()
-        for _ in range(2):
-            try:
-                torch.empty(1, device="npu")
-            except RuntimeError as e:
-                assert "nonsense" in str(e), e
-                print("raised")
-        """,
+        program(__file__, "_driver_failure_waits_for_first_use"),
         NPU_DRIVER="nonsense",
     )
     assert out == "raised\nraised\n"

@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from programs import program
 
 
 def test_properties():
@@ -148,19 +149,7 @@ def test_device_context():
 
 def test_several_devices(run_python):
     run_python(
-        "import torch, torch_npu\n"
-        "assert torch.npu.device_count() == 3\n"
-        "with torch.npu.device(2):\n"
-        "  assert torch.npu.current_device() == 2 and torch.zeros(1).npu().device.index == 2\n"
-        "  with torch.npu.device_of(torch.zeros(1, device='npu:1')):\n"
-        "    assert torch.npu.current_device() == 1\n"
-        "assert torch.npu.current_device() == 0\n"
-        "torch.npu.set_device('npu:1')\n"
-        "assert torch.zeros(1, device='npu').device.index == 1\n"
-        "assert torch.accelerator.current_device_index() == 1\n"
-        "a = torch.ones(2, device='npu:0'); b = a.npu(2)\n"
-        "assert b.device.index == 2 and b.tolist() == [1, 1]\n"
-        "assert torch.npu.current_stream(2).device_index == 2",
+        program(__file__, "_several_devices"),
         NPU_HOST_DEVICES="3",
     )
 

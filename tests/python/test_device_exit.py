@@ -5,6 +5,7 @@ import pytest
 import torch_npu  # noqa: F401
 from child import run_child, start_child
 from gpu import GPU, starts_threads
+from programs import program
 
 END_AFTER_BACKWARD = """
 import torch, torch_npu
@@ -61,22 +62,7 @@ def test_exit_with_tensors_streams_and_events_alive():
 
 
 def test_backward_after_the_last_act_is_an_error_not_a_hang():
-    out = run_child(
-        """
-        import atexit
-        def late():
-            x = torch.ones(2, device="npu", requires_grad=True)
-            try:
-                x.sum().backward()
-            except RuntimeError:
-                print("error")
-        atexit.register(late)  # before the plugin, so it runs after it
-        import torch, torch_npu
-        x = torch.ones(2, device="npu", requires_grad=True)
-        torch.autograd.set_multithreading_enabled(True)  # on autograd's thread of the device
-        x.sum().backward()
-        """
-    )
+    out = run_child(program(__file__, "_backward_after_the_last_act_is_an_error_not_a_hang"))
     assert out == "error\n"
 
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from faulty import ROOT, built_driver
+from programs import names, program, variables
 
 FULL = os.environ.get("OPENNPU_TEST_FULL") == "1"
 # Views, numbers, in-place and out= forms, reductions, indices, products, random numbers, lists.
@@ -48,7 +49,10 @@ def discrete(run_python):
 
 
 def test_it_is_under_700_lines_of_code():
-    optional = ("optional", "profiler", "capture", "comm", "comm_queue", "comm_values", "channels")
+    optional = (
+        "optional", "profiler", "capture", "comm", "comm_queue", "comm_values", "channels",
+        "host_kernels",
+    )  # fmt: skip
     files = [f for f in (ROOT / "tests/drivers/discrete").iterdir() if f.stem not in optional]
     lines = [line.strip() for file in files for line in file.read_text().splitlines()]
     assert sum(bool(line) and not line.startswith("//") for line in lines) < 700
@@ -92,38 +96,9 @@ for dtype in (torch.float16, torch.bfloat16, torch.int32, torch.complex64):
 """)
 
 
-def test_late_errors_are_raised_once(discrete):
-    discrete("""
-x = torch.randn(4, device="npu")
-bad = torch.tensor([0, 9], device="npu")
-y = torch.take(x, bad)
-try:
-    torch.npu.synchronize()
-except RuntimeError as error:
-    assert "index out of range: 9" in str(error), error
-else:
-    raise SystemExit("no error")
-torch.npu.synchronize()
-assert torch.equal(x.cpu() * 2, (x * 2).cpu())
-""")
-
-
-def test_two_devices_and_streams(discrete):
-    discrete("""
-a = torch.randn(100, 100)
-x = a.to("npu:0")
-y = x.to("npu:1", non_blocking=True)
-stream = torch.npu.Stream("npu:1")
-stream.wait_stream(torch.npu.current_stream("npu:1"))
-with torch.npu.stream(stream):
-    z = y @ y
-torch.npu.current_stream("npu:1").wait_stream(stream)
-torch.testing.assert_close((z * y).to("npu:0").cpu(), a @ a * a, rtol=1e-3, atol=1e-3)
-pinned = torch.empty(100, 100).pin_memory()
-pinned.copy_(z, non_blocking=True)
-torch.npu.synchronize("npu:1")
-torch.testing.assert_close(pinned, a @ a, rtol=1e-3, atol=1e-3)
-""")
+@pytest.mark.parametrize("name", names(__file__))
+def test_program(discrete, name):
+    discrete(program(__file__, name), **variables(__file__, name))
 
 
 def test_host_code_cannot_touch_its_memory(run_python):
@@ -145,3 +120,18 @@ def test_operators_answer_what_the_cpu_answers():
     env = {**os.environ, "NPU_DRIVER": built_driver("discrete")}
     run = subprocess.run(command, capture_output=True, text=True, env=env)
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-3000:]
+
+
+COMPOSED = program(__file__, "_composed")
+
+
+def test_operators_without_a_kind_are_composed(discrete):
+    discrete(COMPOSED, NPU_DISCRETE_DELAY_US="50")
+
+
+def test_what_they_are_composed_of_needs_no_cpu(run_python):
+    """With every kind, in memory that the host cannot read: NPU_FALLBACK=error would raise."""
+    run_python(
+        COMPOSED,
+        NPU_HOST_ACCESS="none", NPU_HOST_KERNELS="all", NPU_PROFILE="none", NPU_FALLBACK="error",
+    )  # fmt: skip

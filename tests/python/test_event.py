@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch_npu  # noqa: F401
 from child import run_child
+from programs import program
 
 pytestmark = pytest.mark.modes
 
@@ -57,36 +58,14 @@ def test_elapsed_time_needs_timing_and_recording(make_event):
 
 def test_event_stays_with_its_device():
     run_child(
-        """
-        import torch, torch_npu
-        event = torch.Event("npu:0")
-        event.record(torch.Stream("npu:0"))
-        try:
-            event.record(torch.Stream("npu:1"))
-        except RuntimeError as e:
-            assert "npu:0" in str(e) and "npu:1" in str(e), e
-        else:
-            raise SystemExit("no error")
-        event.record(torch.Stream("npu:0"))
-        """,
+        program(__file__, "_event_stays_with_its_device"),
         NPU_HOST_DEVICES="2",
     )
 
 
 def test_wait_across_devices():
     run_child(
-        """
-        import torch, torch_npu
-        x = torch.zeros(1000, device="npu:0")
-        torch.npu.synchronize(0)
-        first, second = torch.Stream("npu:0"), torch.Stream("npu:1")
-        with first:
-            x.fill_(7)
-        event = first.record_event()
-        second.wait_event(event)
-        second.synchronize()
-        assert event.query()
-        """,
+        program(__file__, "_wait_across_devices"),
         NPU_HOST_DEVICES="2",
         **ASYNC,
     )
@@ -94,41 +73,13 @@ def test_wait_across_devices():
 
 def test_query_tells_unfinished_work():
     run_child(
-        """
-        import torch, torch_npu
-        x = torch.zeros(10, device="npu")
-        torch.npu.synchronize()
-        pending = 0
-        for _ in range(20):
-            x.fill_(1)
-            event = torch.npu.Event()
-            event.record()
-            pending += not event.query()
-        assert pending > 0
-        event.synchronize()
-        assert event.query()
-        """,
+        program(__file__, "_query_tells_unfinished_work"),
         **ASYNC,
     )
 
 
 def test_recording_again_moves_the_event():
     run_child(
-        """
-        import torch, torch_npu
-        x = torch.zeros(1000, device="npu")
-        y = torch.zeros(1000, device="npu")
-        torch.npu.synchronize()
-        event, other = torch.npu.Event(), torch.npu.Stream()
-        event.record()
-        x.fill_(5)
-        event.record()
-        other.wait_event(event)
-        with torch.npu.stream(other):
-            y.copy_(x)
-        other.synchronize()
-        with torch.npu.stream(other):
-            assert y.tolist() == [5.0] * 1000
-        """,
+        program(__file__, "_recording_again_moves_the_event"),
         **ASYNC,
     )

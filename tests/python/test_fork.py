@@ -7,26 +7,12 @@ import child
 import pytest
 import torch_npu  # noqa: F401
 from gpu import starts_threads
+from programs import program
 
 # What is judged here is forks: the interpreter that forks is none itself.
 run_child = functools.partial(child.run_child, exact=True)
 
-FORK = """
-import os, sys, torch, torch_npu
-def in_child(work):
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        except BaseException as e:
-            print("child:", e, file=sys.stderr, flush=True)
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-"""
+FORK = program(__file__, "_fork")
 
 
 def test_use_after_fork_is_the_known_error():
@@ -108,34 +94,9 @@ in_child(work)
 
 def test_child_that_ends_the_normal_way_does_not_wait():
     # Its copy of the engine believes in threads that fork did not copy, and would wait 10 s.
-    out = run_child(
-        """
-        import os, sys, time, torch, torch_npu
-        torch.ones(4, device="npu", requires_grad=True).sum().backward()
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid == 0:
-            sys.exit(0)
-        begin = time.monotonic()
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        print(time.monotonic() - begin > 9)
-        """
-    )
+    out = run_child(program(__file__, "_child_that_ends_the_normal_way_does_not_wait"))
     assert out == "False\n"
 
 
 def test_fork_multiprocessing_with_cpu_tensors():
-    run_child(
-        """
-        import torch, torch_npu, torch.multiprocessing as mp
-        def work(q):
-            q.put(torch.ones(3).sum().item())
-        if __name__ == "__main__":
-            torch.ones(1, device="npu")
-            ctx = mp.get_context("fork")
-            q = ctx.SimpleQueue()
-            p = ctx.Process(target=work, args=(q,))
-            p.start(); p.join()
-            assert p.exitcode == 0 and q.get() == 3.0
-        """
-    )
+    run_child(program(__file__, "_fork_multiprocessing_with_cpu_tensors"))

@@ -7,6 +7,7 @@ import io
 import pytest
 import torch
 import torch_npu
+from programs import program
 from torch_npu import Format
 
 PRIVATE = [3, 4, 29, 27, 32, 33, 50, 51, 52, 53, 54]
@@ -185,22 +186,7 @@ def test_empty_with_format():
 
 
 def test_not_allowed(run_python):
-    done = run_python(
-        "import torch, torch_npu\n"
-        "assert torch.npu.config.allow_internal_format is False\n"
-        "x = torch.randn(2, 3, device='npu')\n"
-        "for _ in range(3):\n"
-        "    y = torch_npu.npu_format_cast(x, 29)\n"
-        "    assert torch_npu.get_npu_format(y) == 2 and torch.equal(x, y)\n"
-        "    y = torch_npu.npu_format_cast(x, 3)\n"
-        "    assert torch_npu.get_npu_format(y) == 0 and torch_npu.get_npu_format(x) == 2\n"
-        "    y = torch_npu.empty_with_format((2, 3), acl_format=29)\n"
-        "    assert torch_npu.get_npu_format(y) == 2\n"
-        "y = torch_npu.unsafe_empty_with_format((2, 3), acl_format=29, keep_format=True)\n"
-        "assert torch_npu.get_npu_format(y) == 29\n"
-        "torch.npu.set_option({'ALLOW_INTERNAL_FORMAT': 'enable'})\n"
-        "assert torch_npu.get_npu_format(torch_npu.npu_format_cast(x, 29)) == 29\n"
-    )
+    done = run_python(program(__file__, "_not_allowed"))
     text = "Cannot create tensor with internal format while allow_internal_format=False"
     assert done.stderr.count(text) == 1
 

@@ -330,3 +330,50 @@ def test_combined_tensors_are_the_parameters():
     torch.testing.assert_close(norm.cpu(), torch.tensor((8 * 9.0) ** 0.5))
     optimizer.step()
     assert (model.weight != 0).all()
+
+
+@pytest.mark.parametrize("order", ["gaps", "turned", "mixed"])
+@pytest.mark.parametrize("name", ["adamw-amsgrad", "sgd-momentum", "adagrad"])
+def test_fused_step_of_any_layout(name, order):
+    """PyTorch's CPU kernels write into the gaps; the plain step is the reference."""
+
+    def laid_out(x, i):
+        if order == "gaps":
+            memory = torch.full((*x.shape[:-1], 2 * x.shape[-1]), 7.0, device=x.device)
+            return memory[..., ::2].copy_(x)
+        turned = order == "turned" or i % 2
+        return x.t().contiguous().t() if turned else x.clone()
+
+    def run(device, how):
+        make, options = OPTIMIZERS[name]
+        generator = torch.Generator().manual_seed(0)
+        rows = [torch.randn(s, generator=generator).to(device) for s in ((4, 6), (3, 5))]
+        params = [laid_out(x, 1).requires_grad_() for x in rows]
+        optimizer = make(params, **options, **how)
+        for step in range(2):
+            for p, x in zip(params, rows, strict=True):
+                p.grad = laid_out(x * (step + 1), 0)
+            optimizer.step()
+        if order == "gaps":
+            for p in params:
+                memory = torch.as_strided(
+                    p.detach(), (p.shape[0], 2 * p.shape[1]), (p.stride(0), 1)
+                )
+                assert (memory[:, 1::2] == 7.0).all()
+        return params
+
+    check_same(run("npu", {"fused": True}), run("cpu", {"foreach": False}), torch.float32)
+
+
+def test_sizes_that_differ_end(run_python):
+    """Whatever PyTorch's kernel makes of them: the step comes back, and the device works."""
+    run_python(
+        "import torch, torch_npu\n"
+        "new = lambda *size: torch.ones(size, device='npu')\n"
+        "try:\n"
+        "    torch._fused_sgd_([new(4, 6)], [new(6, 4)], [new(4, 6)], weight_decay=0.0, momentum=0.9, lr=0.1,\n"
+        "                      dampening=0.0, nesterov=False, maximize=False, is_first_step=False)\n"
+        "except RuntimeError:\n"
+        "    pass\n"
+        "assert new(3).sum().item() == 3\n"
+    )

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch_npu  # noqa: F401
 from child import run_child
+from programs import program
 
 pytestmark = pytest.mark.modes
 
@@ -105,23 +106,7 @@ def test_generator_of_another_device_is_refused():
 
 def test_generators_per_device():
     run_child(
-        """
-        import torch, torch_npu
-        torch.npu.manual_seed_all(4)
-        a = torch.rand(8, device="npu:0").tolist()
-        b = torch.rand(8, device="npu:1").tolist()
-        assert a == b
-        states = torch.npu.get_rng_state_all()
-        assert len(states) == 2 and torch.equal(states[0], states[1])
-        torch.npu.manual_seed(5)
-        assert not torch.equal(*torch.npu.get_rng_state_all())
-        try:
-            torch.rand(2, device="npu:1", generator=torch.Generator("npu:0"))
-        except RuntimeError as e:
-            assert "npu:1" in str(e) and "npu:0" in str(e), e
-        else:
-            raise SystemExit("no error")
-        """,
+        program(__file__, "_generators_per_device"),
         NPU_HOST_DEVICES="2",
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import interpreter
 import pytest
 import torch
+from programs import program
 from torch.nn import functional as F
 
 HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -112,39 +113,7 @@ def test_casts_are_counted_and_reported(cast):
     assert "in a wider dtype" in text
 
 
-ASK = """
-import json, torch, torch_npu
-from torch.nn import functional as F
-def calls(fn):
-    torch.npu.reset_fallback_stats()
-    fn()
-    return sum(r["wide_calls"] for r in torch.npu.fallback_stats(native=True))
-def ones(*sizes, dtype):
-    return torch.ones(sizes, dtype=dtype, device="npu")
-def product(half, a, b):
-    a, b = ones(*a, dtype=half), ones(*b, dtype=half)
-    return lambda: a @ b
-def attention(half):
-    q = ones(2, 2, 8, 16, dtype=half).requires_grad_()
-    return lambda: F.scaled_dot_product_attention(q, q, q).sum().backward()
-answers = {}
-for word, half in {"float16": torch.float16, "bfloat16": torch.bfloat16}.items():
-    x, w = ones(1, 4, 8, 8, dtype=half), ones(4, 4, 3, 3, dtype=half)
-    seen = {
-        "large": calls(product(half, (64, 64), (64, 64))),
-        "batch": calls(product(half, (8, 16, 16), (8, 16, 16))),
-        "small": calls(product(half, (8, 8), (8, 8))),
-        "few rows": calls(product(half, (2, 256), (256, 256))),
-        "outer": calls(product(half, (128, 1), (1, 128))),
-        "conv": calls(lambda: F.conv2d(x, w)),
-        "attention": calls(attention(half)),
-        "float32": calls(product(torch.float32, (64, 64), (64, 64))),
-    }
-    with torch.backends.mkldnn.flags(enabled=False):
-        seen["without oneDNN"] = calls(product(half, (64, 64), (64, 64)))
-    answers[word] = [*torch_npu._C._half_products()[word], seen]
-print(json.dumps(answers))
-"""
+ASK = program(__file__, "_ask")
 CAST = {"large": 1, "batch": 1, "small": 0, "few rows": 0, "outer": 0, "conv": 1, "attention": 2,
         "float32": 0, "without oneDNN": 1}  # fmt: skip
 
@@ -175,18 +144,7 @@ def test_a_cpu_with_the_instructions_uses_them():
 
 
 def test_casts_take_the_devices_memory_and_give_it_back():
-    code = """
-import json, torch, torch_npu
-x, w = torch.ones(4, 8, 64, 64, dtype=torch.float16).npu(), torch.ones(8, 8, 3, 3, dtype=torch.float16).npu()
-torch.nn.functional.conv2d(x, w, padding=1)
-before = torch.npu.memory_allocated()
-torch.npu.reset_peak_memory_stats()
-drivers = []
-for _ in range(5):
-    torch.nn.functional.conv2d(x, w, padding=1)
-    drivers.append(torch.npu.memory_stats()["num_device_alloc"])
-print(json.dumps([torch.npu.memory_allocated() - before, torch.npu.max_memory_allocated() - before, drivers]))
-"""
+    code = program(__file__, "_casts_take_the_devices_memory_and_give_it_back")
     left, peak, drivers = ask(code, NPU_HALF_PRODUCTS="float32")
     elements = 4 * 8 * 64 * 64
     assert left == 0
@@ -202,23 +160,7 @@ def test_a_wrong_setting_is_refused(run_python):
     assert "NPU_HALF_PRODUCTS='fast' is not allowed. Allowed: auto, cpu, float32" in done.stderr
 
 
-REFUSED = """
-import json, torch, torch_npu
-answers = {}
-for word, half in {"float16": torch.float16, "bfloat16": torch.bfloat16}.items():
-    a, b = torch.ones(64, 48, dtype=half), torch.ones(48, 40, dtype=half)
-    a[::2] = 0
-    wanted = (a.double() @ b.double()).tolist()
-    product = torch.sparse.mm(a.npu().to_sparse(), b.npu())
-    answers[word] = [str(product.dtype), product.tolist() == wanted]
-    for wrong in (torch.float32, torch.float64, torch.int32):
-        try:
-            torch.mm(a.npu(), b.npu(), out=torch.empty(64, 40, dtype=wrong, device="npu"))
-            answers[word].append("accepted")
-        except RuntimeError as error:
-            answers[word].append(str(error))
-print(json.dumps(answers))
-"""
+REFUSED = program(__file__, "_refused")
 
 
 def test_calls_are_the_same_where_products_are_cast():

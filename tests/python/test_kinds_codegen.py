@@ -55,11 +55,40 @@ def test_what_came_with_a_later_minor_is_marked(tmp_path):
     # The row: what a driver may plan today, flags, and what one of contract 1.0 may.
     row = re.search(r'\{"thing", "move", 1u, (.*?)\},\n', header, re.DOTALL).group(1)
     assert row.startswith("NPU_KIND_LATER_ATTRS,") and "NPU_PLAN_BY_SHAPE" in row
-    assert row.endswith("NPU_PLAN_NONE")
-    assert re.search(r'"mode", "enum", \d+u, 4u, 1u, 2u, NPU_CAP_EPILOGUE\}', header)
+    assert re.search(r"NPU_PLAN_NONE,\s+NPU_PLAN_BY_SHAPE$", row)  # of 1.0, of 1.1
+    assert re.search(r'"mode", "enum", \d+u, 4u, NPU_KEY_VALUE, 2u, NPU_CAP_EPILOGUE, 1u\}', header)
     guide = (tmp_path / "out/docs/kinds.md").read_text()
     assert "`mode` is set only for kernels with `NPU_CAP_EPILOGUE` (1.1)." in guide
     assert "Planned since 1.1." in guide
+
+
+def test_what_came_with_minor_1_2_is_marked(tmp_path):
+    text = (
+        GOOD.replace("mean) !key", "mean, sum) !key !cap(epilogue_grad from sum)")
+        .replace("index: in index", 'index: in index, aux: "in? f32 !cap(epilogue_grad)"')
+        .replace("flag: bool", "alpha: scalar !class, flag: bool")
+        .replace(
+            "plan: shape", "plan: shape since 1.2\n    intermediate: operand\n    reserved: true"
+        )
+    )
+    assert generate(tmp_path, text).returncode == 0
+    header = (tmp_path / "out/include/npu/kinds.h").read_text()
+    row = re.search(r'\{"thing", "move", 1u, (.*?)\},\n', header, re.DOTALL).group(1)
+    assert row.startswith("NPU_KIND_LATER_ATTRS | NPU_KIND_ROUNDS_BETWEEN | NPU_KIND_RESERVED,")
+    assert re.search(r"NPU_PLAN_NONE,\s+NPU_PLAN_NONE$", row)
+    assert re.search(r'"mode", .*3u, NPU_CAP_EPILOGUE_GRAD, 2u\}', header)
+    assert re.search(r'"alpha", "scalar", .*NPU_KEY_CLASS, 0u, 0u, 1u\}', header)
+    assert re.search(r'"aux", NPU_MODE_IN, 1u,\s+NPU_DTYPE.*NPU_CAP_EPILOGUE_GRAD\}', header)
+    # Callers that know nothing of the later operand count one input less.
+    builders = (tmp_path / "out/driver/build_call.h").read_text()
+    plain, later = re.findall(r"inline void (thing\w*)\(\n(.*?)\) \{", builders, re.DOTALL)
+    assert plain[0] == "thing" and "aux" not in plain[1]
+    assert later[0] == "thing_with_aux" and "const npu_tensor* aux" in later[1]
+    guide = (tmp_path / "out/docs/kinds.md").read_text()
+    assert "| 1 | `thing` (reserved) |" in guide and "alpha~: scalar" in guide
+    assert "`sum` need `NPU_CAP_EPILOGUE_GRAD` (1.2)." in guide
+    assert "`aux` is given only to kernels with `NPU_CAP_EPILOGUE_GRAD` (1.2)." in guide
+    assert "Planned since 1.2." in guide and "Reserved: no operator asks for it yet" in guide
 
 
 # What is put in place of what, and what the complaint must say (after file:line:).
@@ -72,14 +101,27 @@ WRONG = [
     ("plan: shape", "plan: shap", r":9: .*key 'plan': 'shap' is not known. Allowed: none, dtype"),
     (
         "plan: shape",
-        "plan: shape since 1.2",
-        r":9: .*'shape since 1.2' is not known. Allowed: none",
+        "plan: shape since 1.3",
+        r":9: .*'shape since 1.3' is not known. Allowed: none",
     ),
     (
         "mean) !key",
         "mean) !key !cap(epilog)",
         r":8: .*capability 'epilog' is not known. Allowed: epi",
     ),
+    (
+        "mean) !key",
+        "mean) !key !cap(epilogue from sum)",
+        r":8: .*'!cap\(... from sum\)' names no value",
+    ),
+    ("flag: bool", "flag: bool !class", r":8: .*'!class' is for scalar, f64 and i64, not 'bool'"),
+    ("in: in,", "in: in !cap(epilogue),", r":7: .*only an input of mode 'in\?' may need a capab"),
+    (
+        "in: in,",
+        'in: "in? !cap(epilogue)",',
+        r":3: .*an input that needs a capability comes after the others",
+    ),
+    ("plan: shape", "plan: shape\n    reserved: yes", r":10: .*'yes' is not known. Allowed: true"),
     ("plan: shape", "plan: shap", r"did you mean 'shape'"),
     ("{out: out,", "{out: outt,", r":6: .*output 'out': mode 'outt' is not known. Allowed: out,"),
     ("out? bool", "out? boolean", r":6: .*dtype class 'boolean' is not known. Allowed: bool"),

@@ -301,7 +301,9 @@ def test_bitwise_where_a_composite_would_not_be():
     x, w = npu(4, 16, 33), npu(33, seed=1)
     norm = torch.nn.functional.layer_norm
     same(norm(x[0], (33,), w[0]), norm(x[1], (33,), w[1]))
-    same(torch.addr(x[0][0], x[0][0, :, 0], w[0]), torch.addr(x[1][0], x[1][0, :, 0], w[1]))
+    # Where copies would be needed PyTorch's composite kernel comes first: test_ladder_rung5.py.
+    if os.environ.get("NPU_HOST_ACCESS") != "none":
+        same(torch.addr(x[0][0], x[0][0, :, 0], w[0]), torch.addr(x[1][0], x[1][0, :, 0], w[1]))
     g = npu(4, 6, 5, 5, seed=2)
     group = torch.nn.functional.group_norm
     same(group(g[0], 3), group(g[1], 3))

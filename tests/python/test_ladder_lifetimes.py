@@ -5,6 +5,7 @@ import contextlib
 
 import pytest
 import torch
+from programs import program
 
 
 @pytest.fixture
@@ -104,25 +105,7 @@ def test_packed_weights_outlive_what_they_were_made_of(engine):
 
 # --- memory whose last use is still queued ---------------------------------------------------
 
-QUEUED = """
-import threading, torch, torch_npu
-library = torch.library.Library("queued", "DEF")
-library.define("copy_later(Tensor x) -> Tensor")
-def copy_later(x):
-    # Another thread queues work on memory it gives back at once.
-    def other():
-        t = torch.empty(5000, device="npu")
-        t.fill_(9)
-    thread = threading.Thread(target=other)
-    thread.start(); thread.join()
-    return x.clone()  # may get that memory
-library.impl("copy_later", copy_later, "CPU")
-x = torch.arange(5000.0, device="npu")
-for _ in range(3):
-    y = torch.ops.queued.copy_later(x)
-    torch.npu.synchronize()
-    assert torch.equal(y.cpu(), torch.arange(5000.0)), y
-"""
+QUEUED = program(__file__, "_queued")
 
 
 def test_a_kernel_gets_memory_that_no_queued_work_uses(run_python):
@@ -130,24 +113,7 @@ def test_a_kernel_gets_memory_that_no_queued_work_uses(run_python):
 
 
 def test_two_threads_on_one_stream(run_python):
-    code = """
-import threading, torch, torch_npu
-x = torch.randn(24, 24, generator=torch.Generator().manual_seed(0))
-expected = torch.linalg.svdvals(x)
-x, wrong, stop = x.to("npu"), [], threading.Event()
-def queue():
-    while not stop.is_set():
-        for _ in range(5):
-            torch.empty(24, 24, device="npu").fill_(9)
-        torch.npu.synchronize()
-thread = threading.Thread(target=queue)
-thread.start()
-for _ in range(30):
-    got = torch.linalg.svdvals(x).cpu()
-    wrong.extend([got] if not torch.equal(got, expected) else [])
-stop.set(); thread.join()
-assert not wrong, len(wrong)
-"""
+    code = program(__file__, "_two_threads_on_one_stream")
     run_python(code, NPU_HOST_ASYNC="1", NPU_HOST_DELAY_US="200")
 
 
@@ -155,24 +121,7 @@ assert not wrong, len(wrong)
 
 
 def test_a_lazy_clone_on_a_device_that_is_not_current(run_python):
-    code = """
-import torch, torch_npu
-for device in ("npu:1", "npu:0"):
-    x = torch.arange(1000.0, device=device)
-    a, b = torch._lazy_clone(x), torch._lazy_clone(x)
-    a.add_(1)
-    b.erfinv_()  # rung 4
-    x.mul_(2)
-    base = torch.arange(1000.0)
-    assert a.device == x.device == torch.device(device)
-    assert torch.equal(a.cpu(), base + 1) and torch.equal(x.cpu(), base * 2)
-    assert torch.equal(b.cpu().nan_to_num(3.), base.erfinv().nan_to_num(3.))
-    assert torch.npu.memory_allocated("npu:0") == 0 or device == "npu:0"
-    assert a.untyped_storage().device == torch.device(device)
-    c = torch._lazy_clone(a)
-    c.resize_(2000)
-    assert torch.equal(c[:1000].cpu(), base + 1) and torch.equal(a.cpu(), base + 1)
-"""
+    code = program(__file__, "_a_lazy_clone_on_a_device_that_is_not_current")
     run_python(code, NPU_HOST_DEVICES="2", timeout=40)
     # The copy that parts the clones is queued like any work: rung 4 waits for it.
     late = {"NPU_HOST_ASYNC": "1", "NPU_HOST_KERNELS": "fast", "NPU_HOST_DELAY_US": "300"}

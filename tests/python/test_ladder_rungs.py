@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import program
 
 HERE = Path(__file__).resolve().parent
 MODES = {
@@ -39,15 +40,5 @@ print([r["rung"] for r in torch.npu.fallback_stats() if r["overload"] == "aten::
 
 
 def test_copies_leave_the_gaps_of_an_output_alone(run_python):
-    code = """
-import torch, torch_npu
-wide = torch.full((3, 8), 7.0, device="npu")
-out = wide[:, ::2]
-x = torch.ones(3, 4, device="npu")
-torch.fmax(x, x, out=out)
-assert wide[:, 1::2].cpu().eq(7).all() and out.cpu().eq(1).all()
-part = torch.arange(1000.0, device="npu")[10:20]
-assert torch.fmax(part, part).cpu().tolist() == list(range(10, 20))
-part.erfinv_()
-"""
+    code = program(__file__, "_copies_leave_the_gaps_of_an_output_alone")
     run_python(code, NPU_HOST_ACCESS="none")

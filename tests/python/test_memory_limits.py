@@ -2,31 +2,9 @@
 """Memory that runs out, options from the environment, streams that are really late, fork."""
 
 import pytest
+from programs import program
 
-OOM = """
-import re, torch, torch_npu
-assert torch.npu.OutOfMemoryError is torch.OutOfMemoryError
-kept = torch.ones(40 * 2**20, dtype=torch.uint8, device="npu")
-try:
-    torch.empty(30 * 2**20, dtype=torch.uint8, device="npu")
-    raise SystemExit("64 MiB were not enough to hold 70")
-except torch.OutOfMemoryError as error:
-    text = str(error)
-sizes = "[0-9.]+ (?:GiB|MiB|KiB|bytes)"
-want = (
-    f"NPU out of memory. Tried to allocate 30.00 MiB \\\\(NPU 0; 64.00 MiB total capacity; "
-    f"40.00 MiB already allocated; 40.00 MiB current active; {sizes} free; "
-    f"{sizes} reserved in total by PyTorch\\\\). If reserved memory is >> allocated memory try "
-    f"setting max_split_size_mb to avoid fragmentation."
-)
-assert re.match(want, text), text
-stats = torch.npu.memory_stats()
-assert stats["num_ooms"] == 1 and stats["num_alloc_retries"] == 1, stats
-assert kept.cpu().eq(1).all()
-del kept
-assert torch.ones(50 * 2**20, dtype=torch.uint8, device="npu").cpu().eq(1).all()
-print("went on")
-"""
+OOM = program(__file__, "_oom")
 
 
 def test_out_of_memory_says_so_and_the_process_goes_on(run_python):
@@ -80,22 +58,7 @@ def test_both_variables_are_too_many(run_python):
 
 
 def test_options_are_accepted_and_work(run_python):
-    code = """
-import torch, torch_npu
-x = torch.empty(1100 * 1024, dtype=torch.uint8, device="npu")
-assert torch.npu.memory_allocated() == 1536 * 1024, torch.npu.memory_allocated()
-assert torch.npu.memory_stats()["max_split_size"] == 64 * 2**20
-assert torch.npu.get_per_process_memory_fraction() == 0.5
-torch.npu.memory._set_allocator_settings("roundup_power2_divisions:1")
-y = torch.empty(1100 * 1024, dtype=torch.uint8, device="npu")
-assert torch.npu.memory_allocated() == (1536 + 1100) * 1024, torch.npu.memory_allocated()
-try:
-    torch.npu.memory._set_allocator_settings("page_size:3g")
-except ValueError as error:
-    assert "page_size" in str(error)
-    print("fine")
-torch.ones(3).pin_memory()
-"""
+    code = program(__file__, "_options_are_accepted_and_work")
     options = (
         "expandable_segments:True,max_split_size_mb:64,roundup_power2_divisions:2,"
         "per_process_memory_fraction:0.5"
@@ -107,66 +70,19 @@ torch.ones(3).pin_memory()
 
 
 def test_caching_can_be_turned_off(run_python):
-    code = """
-import torch, torch_npu
-x = torch.ones(1000, dtype=torch.uint8, device="npu")
-assert torch.npu.memory_allocated() == torch.npu.memory_reserved() == 1000
-y = x + x
-assert y.sum().item() == 2000
-del x, y
-assert torch.npu.memory_reserved() == 0, torch.npu.memory_reserved()
-lin = torch.nn.Linear(8, 8).to("npu")
-lin(torch.randn(4, 8).to("npu")).sum().backward()
-print("trained")
-"""
+    code = program(__file__, "_caching_can_be_turned_off")
     done = run_python(code, PYTORCH_NO_NPU_MEMORY_CACHING="1")
     assert "trained" in done.stdout and done.stderr == ""
 
 
 def test_record_stream_holds_memory_back_until_the_stream_is_done(run_python):
-    code = """
-import time, torch, torch_npu
-side = torch.npu.Stream()
-x = torch.zeros(1000, device="npu")
-torch.npu.synchronize()
-with torch.npu.stream(side):
-    y = x.clone()
-    for _ in range(20):
-        y.copy_(x)
-x.record_stream(side)
-address = x.data_ptr()
-active = torch.npu.memory_stats()["active.all.current"]
-del x
-assert torch.npu.memory_stats()["active.all.current"] == active
-z = torch.full((1000,), 5.0, device="npu")
-assert z.data_ptr() != address
-side.synchronize()
-assert y.cpu().eq(0).all()
-w = torch.empty(1000, device="npu")
-assert w.data_ptr() == address
-print("held back")
-"""
+    code = program(__file__, "_record_stream_holds_memory_back_until_the_stream_is_done")
     done = run_python(code, NPU_HOST_ASYNC="1", NPU_HOST_DELAY_US="20000")
     assert "held back" in done.stdout
 
 
 def test_a_forked_child_frees_nothing_and_is_told(run_python):
-    code = """
-import os, torch, torch_npu
-x = torch.ones(1000, device="npu")
-child = os.fork()
-if child == 0:
-    status = 1
-    try:
-        torch.ones(3, device="npu")
-    except RuntimeError as error:
-        status = 0 if "forked subprocess" in str(error) else 2
-    del x
-    cpu = [torch.ones(1000) for _ in range(100)]
-    del cpu
-    os._exit(status)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), x.sum().item())
-"""
+    code = program(__file__, "_a_forked_child_frees_nothing_and_is_told")
     assert run_python(code).stdout.split() == ["0", "1000.0"]
 
 

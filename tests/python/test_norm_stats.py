@@ -4,6 +4,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from child import run_child
+from faulty import faulty_environment
+from programs import program
 
 pytestmark = pytest.mark.machines
 
@@ -95,3 +98,14 @@ def test_mixed_devices_are_refused():
         RuntimeError, match=r"Expected all tensors to be on the same device. Expected NPU tensor"
     ):
         torch.mm(x[0].half(), torch.ones(4, 2, dtype=torch.half), out_dtype=torch.float32)
+
+
+def test_a_driver_with_batch_norm_in_one_call_gets_it():
+    code = program(__file__, "_a_driver_with_batch_norm_in_one_call_gets_it")
+    env = {**faulty_environment(), "NPU_FAULTY_TALLY": "1", "NPU_HOST_KERNELS": "all"}
+    assert run_child(code, **env).split("\n")[:2] == [
+        "True batch_norm.train batch_norm_grad.train",
+        "False batch_norm.eval batch_norm_grad.eval",
+    ]
+    steps = run_child(code, **env, NPU_DISABLE_KIND="batch_norm,batch_norm_grad")
+    assert "True batch_norm_apply.rstd batch_norm_grad_apply.train batch_norm_grad_reduce" in steps

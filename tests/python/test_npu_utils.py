@@ -178,3 +178,28 @@ def test_cpp_extension():
     made = NpuExtension("mine", ["mine.cpp"], libraries=["m"])
     assert {"m", "c10", "torch", "torch_npu", "torch_python"} <= set(made.libraries)
     assert os.path.exists(os.path.join(made.library_dirs[0], "libtorch_npu.so"))
+
+
+def test_private_names_that_programs_use():
+    from torch_npu import _C
+    from torch_npu.npu.utils import _is_gte_cann_version, get_cann_version
+
+    made = _C._empty_strided_npu((2, 3), (1, 2), torch.float16)
+    assert made.device.type == "npu" and made.stride() == (1, 2) and made.dtype == torch.float16
+    assert _C._npu_getOption("ALLOW_INTERNAL_FORMAT") in (b"enable", b"disable")
+    assert _C._npu_getOption("ACL_PRECISION_MODE") in (
+        b"must_keep_origin_dtype",
+        b"allow_fp32_to_fp16",
+    )
+    assert _C._npu_getOption("no such option") is None
+    before = _C._npu_getOption("ALLOW_CONV_HF32")
+    _C._npu_setOption({"ALLOW_CONV_HF32": "disable"})
+    assert _C._npu_getOption("ALLOW_CONV_HF32") == b"disable" and not torch.npu.conv.allow_hf32
+    _C._npu_setOption({"ALLOW_CONV_HF32": before.decode()})
+    assert get_cann_version() == _C._get_cann_version("CANN")
+    assert _C._npu_get_soc_version() == torch_npu.npu.utils.get_soc_version()
+    assert _is_gte_cann_version("8.1.RC1") and _is_gte_cann_version("9.2.0", "RUNTIME")
+    with pytest.raises(RuntimeError, match=r"(?s)is less than .*ERR00003"):
+        _is_gte_cann_version("8.0.RC1")
+    with pytest.raises(RuntimeError, match="the module is DRIVER"):
+        _is_gte_cann_version("8.1.RC1", "DRIVER")

@@ -8,30 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch_npu
+from programs import program
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = Path(torch_npu.__file__).parent
 
-TRAIN = """
-import sys
-import torch
-import torch_npu
-
-sys.path.insert(0, sys.argv[1])
-from benchmarks.models import build
-
-assert torch.npu.get_device_name(0) == "Acme One"
-
-def curve(device):
-    step = build("gpt-tiny").to(device)
-    return [float(step()) for _ in range(5)]
-
-npu, cpu = curve("npu:0"), curve("cpu")
-assert npu[-1] < npu[0], npu
-for got, want in zip(npu, cpu):
-    assert abs(got - want) <= 1e-4 * abs(want), (npu, cpu)
-print("trained")
-"""
+TRAIN = program(__file__, "_train")
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import torch
 import torch_npu  # noqa: F401
 from child import run_child
 from gpu import pins_for_cuda
+from programs import program
 
 pytestmark = pytest.mark.modes
 
@@ -73,17 +74,7 @@ def test_block_is_not_reused_while_a_copy_reads_it():
 
 def test_interior_view_is_recorded_too():
     run_child(
-        """
-        import torch, torch_npu
-        torch.ones(1, device="npu")
-        for i in range(20):
-            whole = torch.full((8192,), float(i)).pin_memory()
-            part = whole[4096:]
-            there = part.to("npu", non_blocking=True)
-            del whole, part
-            torch.full((8192,), -1.0).pin_memory()
-            assert there.sum().item() == 4096 * i, i
-        """,
+        program(__file__, "_interior_view_is_recorded_too"),
         NPU_HOST_ASYNC="1",
         NPU_HOST_DELAY_US="2000",
     )

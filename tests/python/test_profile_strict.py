@@ -95,7 +95,7 @@ def test_another_profile(run_python, tmp_path):
     assert done.stdout.strip() == "Chip One []"
     mine.write_text("@devise Chip One\n")
     done = run_python(HEAD + "x + 1", check=False, NPU_PROFILE=str(mine))
-    assert "'@devise Chip One' is not a line of a profile" in done.stderr
+    assert "'@devise Chip One' is no line of a profile" in done.stderr
 
 
 def test_device_name(run_python):

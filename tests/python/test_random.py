@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from programs import program
 
 pytestmark = pytest.mark.modes
 
@@ -266,6 +267,31 @@ def test_dropout():
         assert layer(torch.ones(2, 3, 4, 4, device="npu")).isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_dropout_in_place_drops_what_dropout_drops(dtype):
+    functional = torch.nn.functional
+    for x in (
+        torch.rand(50, 60, device="npu", dtype=dtype) + 1,
+        torch.rand(60, 50, device="npu", dtype=dtype).t(),
+        torch.rand((), device="npu", dtype=dtype) + 1,
+        torch.empty(0, 3, device="npu", dtype=dtype),
+    ):
+        leaves = [x.clone().requires_grad_() for _ in range(2)]
+        results = []
+        for leaf, inplace in zip(leaves, (False, True), strict=True):
+            torch.npu.manual_seed(7)
+            results.append(functional.dropout(leaf * 1, 0.4, inplace=inplace))
+            results[-1].abs().sum().backward()
+        assert results[0].equal(results[1])
+        assert leaves[0].grad.equal(leaves[1].grad)
+    x = torch.rand(N, device="npu", dtype=dtype)
+    assert functional.dropout(x.clone(), 0.0, inplace=True).equal(x)
+    assert functional.dropout(x.clone(), 0.4, training=False, inplace=True).equal(x)
+    assert not functional.dropout(x.clone(), 1.0, inplace=True).any()
+    with pytest.raises(RuntimeError, match="more than one element"):
+        functional.dropout(torch.ones(1, device="npu", dtype=dtype).expand(4), 0.4, inplace=True)
+
+
 def test_rejection_kinds():
     rate = torch.full((N,), 4.0, device="npu")
     assert torch.poisson(rate).mean().item() == pytest.approx(4, abs=0.1)
@@ -370,17 +396,7 @@ def test_a_generator_of_another_device_is_refused():
 
 
 def test_the_numbers_do_not_depend_on_the_driver(run_python):
-    code = """
-import torch, torch_npu
-torch.npu.manual_seed(11)
-x = [torch.rand(7, device="npu"), torch.randn(5, dtype=torch.float64, device="npu"),
-     torch.randperm(9, device="npu"), torch.randint(1000, (4,), device="npu"),
-     torch.multinomial(torch.ones(6, device="npu"), 4),
-     *torch.native_dropout(torch.ones(8, device="npu"), 0.5, True),
-     torch.empty(3, 8, device="npu")[:, ::2].exponential_(),
-     torch.poisson(torch.full((5,), 3.0, device="npu"))]
-print([t.tolist() for t in x], torch.npu.get_rng_state().tolist())
-"""
+    code = program(__file__, "_the_numbers_do_not_depend_on_the_driver")
     host = run_python(code).stdout
     assert run_python(code, NPU_DRIVER="null").stdout == host
     off = "random,randperm,multinomial,dropout"

@@ -6,82 +6,16 @@ that is not the host's, whose own way the CPU kernels are.
 """
 
 from faulty import faulty_environment
+from programs import program
 
-SCRIPT = """
-import torch, torch_npu
-import torch.nn.functional as F
-
-DTYPE, SIZE = "dtype not supported", "size not supported"
-ALIAS, ARGUMENTS = "output overlaps an input", "arguments left to the CPU"
-ATTRIBUTE, STRIDES = "attribute value not supported", "strides not supported"
-
-def npu(*sizes, dtype=torch.float32):
-    return torch.ones(*sizes).to(dtype).npu()
-
-x = npu(4, 6)
-square = npu(4, 4)
-first = torch.zeros(1, dtype=torch.int64).npu()
-aten = torch.ops.aten
-# Calls that PyTorch's CPU runs: only those are counted, what it refuses raises.
-CASES = [
-    ("aten::mm.out", ALIAS, lambda: torch.mm(square, square, out=square)),
-    ("aten::mm", SIZE, lambda: torch.mm(npu(4, 0), npu(0, 3))),
-    ("aten::addmm.out", ALIAS, lambda: aten.addmm.out(square, square, square, out=square)),
-    ("aten::huber_loss", DTYPE, lambda: F.huber_loss(x, x.double())),
-    ("aten::huber_loss.out", ARGUMENTS, lambda: aten.huber_loss.out(x, x, 0, 1.0, out=npu(0))),
-    ("aten::mse_loss_backward", DTYPE, lambda: aten.mse_loss_backward(x, x, x.double(), 0)),
-    ("aten::_weight_norm_interface", STRIDES,
-     lambda: aten._weight_norm_interface(npu(6, 4).t(), npu(4, 1), 0)),
-    ("aten::_adaptive_avg_pool2d", ARGUMENTS, lambda: F.adaptive_avg_pool2d(npu(1, 2, 4, 4), 0)),
-    ("aten::index_select", ARGUMENTS, lambda: torch.index_select(npu(()), 0, first)),
-    ("aten::nonzero_static", SIZE, lambda: torch.nonzero_static(x, size=0)),
-    ("aten::embedding_dense_backward", SIZE,
-     lambda: aten.embedding_dense_backward(npu(1, 3), first, 0, -1, False)),
-    ("aten::masked_scatter_", ALIAS, lambda: x.masked_scatter_(x > 0, x)),
-    ("aten::all.dims", ATTRIBUTE, lambda: torch.all(x, dim=())),
-    ("aten::std.correction", SIZE, lambda: torch.std(npu(1, 1))),
-    ("aten::nansum.out", ARGUMENTS, lambda: torch.nansum(x, out=npu(0))),
-]
-for name, reason, call in CASES:
-    torch.npu.reset_fallback_stats()
-    try:
-        call()
-    except RuntimeError as error:  # some versions of PyTorch refuse mixed dtypes here
-        assert name == "aten::mse_loss_backward" and "Found dtype" in str(error), (name, error)
-        continue
-    rows = [r for r in torch.npu.fallback_stats() if r["overload"] == name]
-    got = [r["reason"] for r in rows]
-    assert got == [reason], (name, reason, torch.npu.fallback_report())
-    assert reason in torch.npu.fallback_report()
-"""
+SCRIPT = program(__file__, "_script")
 
 
 def test_the_report_says_why(run_python):
     run_python(SCRIPT, NPU_HOST_KERNELS="all", **faulty_environment())
 
 
-MIXED = """
-import torch, torch_npu
-import torch.nn.functional as F
-from torch_npu import _C
-
-torch.manual_seed(0)
-for dtype in (torch.bfloat16, torch.float16):
-    cpu = [torch.randn(5, 16).to(dtype), torch.randn(16), torch.randn(16)]
-    results = []
-    for device in ("cpu", "npu"):
-        x, w, b = (t.detach().to(device).requires_grad_() for t in cpu)
-        y = F.layer_norm(x, (16,), w, b)
-        y.float().square().sum().backward()
-        results.append([y.detach(), x.grad, w.grad, b.grad])
-    for want, got in zip(*results):
-        assert got.dtype == want.dtype
-        torch.testing.assert_close(got.cpu(), want, rtol=2e-2, atol=2e-2)
-calls = _C._native_calls()
-for name in ("aten::native_layer_norm", "aten::native_layer_norm_backward"):
-    assert calls[name][0][1] == 2, calls[name]
-assert "layer_norm" not in torch.npu.fallback_report()
-"""
+MIXED = program(__file__, "_mixed")
 
 
 def test_mixed_layer_norm_reaches_the_driver(run_python):

@@ -6,6 +6,7 @@ import copy
 import pytest
 import torch
 from faulty import faulty_environment
+from programs import program
 
 pytestmark = pytest.mark.machines
 
@@ -205,17 +206,7 @@ def test_cells_at_both_ends(x):
         torch.testing.assert_close(a.cpu().double(), b, rtol=5e-7, atol=1e-7, equal_nan=True)
 
 
-CELLS = """
-import torch, torch_npu
-torch.manual_seed(0)
-for kind, cell in ((torch.nn.LSTM, "lstm"), (torch.nn.GRU, "gru")):
-    model = kind(4, 4, 2).npu()
-    torch.npu.reset_fallback_stats()
-    model(torch.randn(3, 2, 4).npu())[0].sum().backward()
-    rows = torch.npu.fallback_stats(native=True)
-    on_cpu = {r["overload"]: r["rung"] for r in rows if r["calls"] and cell in r["overload"]}
-    assert not on_cpu, on_cpu
-"""
+CELLS = program(__file__, "_cells")
 
 
 def test_a_driver_with_cells_runs_them(run_python):

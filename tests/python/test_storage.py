@@ -6,6 +6,7 @@ import gc
 
 import pytest
 import torch
+from programs import program
 
 pytestmark = pytest.mark.modes
 
@@ -139,22 +140,7 @@ def test_is_set_to_compares_layout():
     assert not x.is_set_to(x.clone())
 
 
-RESIZE = """
-import torch, torch_npu
-# Ordered with the stream, and on the tensor's own device.
-x = torch.empty(1000, device="npu:1").fill_(5)
-x.resize_(4000)
-assert x.device == torch.device("npu:1") and x[:1000].cpu().eq(5).all()
-y = torch.empty(1000, device="npu:1").fill_(6)
-y.untyped_storage().resize_(16000)
-assert torch.empty(0, device="npu:1").set_(y.untyped_storage())[:1000].cpu().eq(6).all()
-try:
-    x.resize_(1 << 40)
-except torch.OutOfMemoryError:
-    assert x.shape == (4000,) and x[0].item() == 5
-else:
-    raise AssertionError
-"""
+RESIZE = program(__file__, "_resize")
 
 
 def test_resize_is_ordered_and_stays_on_its_device(run_python):

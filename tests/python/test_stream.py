@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch_npu  # noqa: F401
 from child import run_child
+from programs import program
 
 pytestmark = pytest.mark.modes
 
@@ -82,108 +83,35 @@ def test_generic_stream_api():
 def test_cross_stream_wait_orders_work():
     # Work takes 2 ms to begin: without the wait the second stream reads the old values.
     run_child(
-        """
-        import torch, torch_npu
-        for _ in range(5):
-            x = torch.zeros(1000, device="npu")
-            y = torch.zeros(1000, device="npu")
-            torch.npu.synchronize()
-            first, second = torch.npu.Stream(), torch.npu.Stream()
-            with torch.npu.stream(first):
-                x.fill_(3)
-            second.wait_stream(first)
-            with torch.npu.stream(second):
-                y.copy_(x)
-            second.synchronize()
-            with torch.npu.stream(second):
-                assert y.tolist() == [3.0] * 1000
-        """,
+        program(__file__, "_cross_stream_wait_orders_work"),
         **ASYNC,
     )
 
 
 def test_work_is_really_asynchronous_there():
     run_child(
-        """
-        import torch, torch_npu
-        x = torch.zeros(10, device="npu")
-        torch.npu.synchronize()
-        stream = torch.npu.Stream()
-        busy = False
-        for _ in range(20):
-            with torch.npu.stream(stream):
-                x.fill_(1)
-            busy = busy or not stream.query()
-        assert busy
-        stream.synchronize()
-        assert stream.query()
-        """,
+        program(__file__, "_work_is_really_asynchronous_there"),
         **ASYNC,
     )
 
 
 def test_synchronize_waits_for_all_streams():
     run_child(
-        """
-        import torch, torch_npu
-        x = torch.zeros(4, 1000, device="npu")
-        torch.npu.synchronize()
-        streams = [torch.npu.Stream() for _ in range(4)]
-        for row, stream in zip(x, streams):
-            with torch.npu.stream(stream):
-                row.fill_(1)
-        torch.npu.synchronize()
-        assert all(s.query() for s in streams)
-        assert x.sum().item() == 4000
-        """,
+        program(__file__, "_synchronize_waits_for_all_streams"),
         **ASYNC,
     )
 
 
 def test_backward_runs_on_the_forward_stream():
     run_child(
-        """
-        import torch, torch_npu
-        seen = []
-        class Note(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                return x.clone()
-            @staticmethod
-            def backward(ctx, g):
-                seen.append(torch.npu.current_stream().stream_id)
-                return g
-        stream = torch.npu.Stream()
-        x = torch.ones(4, device="npu", requires_grad=True)
-        torch.npu.synchronize()
-        with torch.npu.stream(stream):
-            y = Note.apply(x).sum()
-        torch.npu.current_stream().wait_stream(stream)
-        y.backward()
-        torch.npu.synchronize()
-        assert seen == [stream.stream_id]
-        assert x.grad.tolist() == [1.0] * 4
-        """,
+        program(__file__, "_backward_runs_on_the_forward_stream"),
         **ASYNC,
     )
 
 
 def test_what_waits_in_a_stream_takes_bounded_memory():
     """A loop that queues faster than the stream works: each call's frame names 2,000 tensors."""
-    code = """
-import gc, resource, torch, torch_npu
-tensors = [torch.zeros(1, device="npu") for _ in range(2000)]
-def queue(n):
-    for _ in range(n):
-        torch._foreach_add_(tensors, 1.0)
-queue(20)
-torch.npu.synchronize()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-queue(400)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-torch.npu.synchronize()
-assert tensors[0].item() == tensors[-1].item() == 420
-"""
+    code = program(__file__, "_what_waits_in_a_stream_takes_bounded_memory")
     delay = {"NPU_HOST_ASYNC": "1", "NPU_HOST_DELAY_US": "3000"}
     unbounded = int(run_child(code, NPU_HOST_QUEUE="0", **delay))
     bounded = int(run_child(code, NPU_HOST_QUEUE="16", **delay))

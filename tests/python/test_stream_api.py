@@ -208,3 +208,20 @@ def test_record_stream():
     torch.zeros(100, device="npu")
     s.synchronize()
     assert y.sum().item() == 200
+
+
+def test_erase_stream_leaves_memory_safe():
+    import torch_npu
+
+    stream, x = torch.npu.Stream(), torch.ones(4, device="npu")
+    x.record_stream(stream)
+    with torch.npu.stream(stream):
+        y = x * 2
+    torch_npu.erase_stream(x, stream)
+    del x
+    stream.synchronize()
+    assert y.tolist() == [2] * 4
+    with pytest.raises(RuntimeError, match="expected an npu tensor, but got one on cpu"):
+        torch_npu.erase_stream(torch.ones(1), stream)
+    with pytest.raises(TypeError, match="expected a stream, but got int"):
+        torch_npu.erase_stream(y, 3)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch_npu
+from programs import program
 from torch_npu.testing.common_distributed import skipIfUnsupportMultiNPU
 from torch_npu.testing.common_utils import (
     Baseline,
@@ -362,25 +363,7 @@ def test_instantiate_ops_tests():
     assert "test_op_nn_functional_relu_0_float32" in names_of(Made)
 
 
-SCRIPT = """
-import torch, torch_npu, numpy as np
-from torch_npu.testing.testcase import TestCase, run_tests
-
-class TestSeeds(TestCase):
-    drawn = []
-    def draw(self):
-        self.drawn.append((torch.rand(1).item(), torch.rand(1, device="npu").item(),
-                           np.random.rand()))
-    def test_one(self):
-        self.draw()
-    def test_two(self):
-        self.draw()
-        assert len(set(self.drawn)) == 1, self.drawn
-    def test_wrong(self):
-        self.assertRtolEqual(torch.ones(1), torch.zeros(1))
-
-run_tests()
-"""
+SCRIPT = program(__file__, "_script")
 
 
 def test_run_tests_and_seeds(run_python, tmp_path):

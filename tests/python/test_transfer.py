@@ -2,62 +2,11 @@
 """transfer_to_npu: a CUDA program runs unchanged."""
 
 import pytest
+from programs import program
 
 TRANSFER = "import torch, torch_npu\nimport torch_npu.contrib.transfer_to_npu\n"
 
-TRAINING = """
-import torch, torch.nn as nn, torch.nn.functional as F
-from torch.cuda.amp import GradScaler, autocast
-from torch.utils.data import DataLoader, TensorDataset
-
-assert torch.cuda.is_available()
-torch.cuda.manual_seed_all(1)
-device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-torch.cuda.set_device(device)
-torch.backends.cudnn.benchmark = True
-model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2)).cuda()
-assert next(model.parameters()).is_cuda
-model = model.to("cuda")
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-scaler = GradScaler()
-data = TensorDataset(torch.randn(64, 4), torch.zeros(64, dtype=torch.long))
-losses = []
-start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-start.record()
-for epoch in range(5):
-    for x, y in DataLoader(data, batch_size=16, pin_memory=True):
-        x, y = x.cuda(non_blocking=True), y.to(device, non_blocking=True)
-        optimizer.zero_grad()
-        with autocast():
-            loss = F.cross_entropy(model(x), y)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        losses.append(loss.item())
-end.record()
-torch.cuda.synchronize()
-assert start.elapsed_time(end) > 0
-assert losses[-1] < losses[0] / 2
-side = torch.cuda.Stream()
-with torch.cuda.stream(side):
-    z = torch.ones(3, device="cuda") * 2
-torch.cuda.current_stream().wait_stream(side)
-g = torch.Generator(device="cuda").manual_seed(3)
-r = torch.rand(2, device="cuda:0", generator=g)
-assert isinstance(g, torch.Generator)
-with torch.autocast("cuda", dtype=torch.bfloat16):
-    assert (z[None] @ z[:, None]).dtype == torch.bfloat16
-assert torch.cuda.max_memory_allocated() > 0
-assert torch.cuda.memory.mem_get_info() == torch.cuda.mem_get_info()
-torch.save(model.state_dict(), "model.pt")
-state = torch.load("model.pt", map_location="cuda:0")
-assert state["0.weight"].is_cuda
-assert torch.load("model.pt", map_location=torch.device("cpu"))["0.weight"].device.type == "cpu"
-assert torch.cuda.FloatTensor([1.0]).is_cuda and torch.ones(1).type("torch.cuda.HalfTensor").is_cuda
-assert torch.cuda.device_count() >= 1 and torch.cuda.get_device_name(device)
-torch.cuda.empty_cache()
-print("trained on", z.device)
-"""
+TRAINING = program(__file__, "_training")
 
 
 def test_a_training_script(run_python):
@@ -173,3 +122,36 @@ def test_backend_names():
     assert _to_hccl("cpu:gloo,cuda:nccl") == "cpu:gloo,npu:hccl"
     assert _to_hccl("tcp://nccl:1") == "tcp://nccl:1"
     assert _to_hccl(None) is None
+
+
+HELPERS = """
+from torch_npu.contrib import transfer_to_npu as transfer
+from unittest.mock import patch
+
+assert transfer._replace_cuda_to_npu_in_list(["cuda:1", 2, "cpu", True], True) == ["npu:1", "npu:2", "cpu", True]
+assert transfer._replace_cuda_to_npu_in_list(["cuda", 2], False) == ["npu", 2]
+given = {}
+for name, value in (("device", 1), ("map_location", {"cuda:0": "cuda:1"}), ("device_type", "cuda")):
+    assert name in transfer.device_kwargs_list
+    transfer._replace_cuda_to_npu_in_kwargs(given, name, value)
+assert given == {"device": "npu:1", "map_location": {"npu:0": "npu:1"}, "device_type": "npu"}, given
+class Mine:
+    @staticmethod
+    def to(*args, **kwargs):
+        return args, kwargs
+transfer._device_wrapper(Mine, ["to", "absent"])
+assert Mine.to(3, "cuda:1", device="cuda") == (("npu:3", "npu:1"), {"device": "npu"})
+transfer._device_wrapper = lambda enter, names: None
+transfer._init()
+assert torch.ones(1, device="cuda").device.type == "npu"
+with patch("torch.distributed.Backend") as backend:
+    backend.default_device_backend_map = {"cuda": "nccl", "npu": "hccl"}
+    transfer._del_nccl_device_backend_map()
+    assert backend.default_device_backend_map == {"npu": "hccl"}
+    del backend.default_device_backend_map
+    transfer._del_nccl_device_backend_map()
+"""
+
+
+def test_helpers_that_programs_replace(run_python):
+    run_python(TRANSFER + HELPERS)

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "kernels/dense.h"
-#include "kernels/philox.h"
+#include "shared/philox.h"
 
 namespace npu::host {
 

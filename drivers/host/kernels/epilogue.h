@@ -38,4 +38,21 @@ T finished(std::uint32_t epilogue, T x) {
   return x;
 }
 
+// x times the derivative at `of`, for NPU_GEMM_EPILOGUE_RELU_GRAD and
+// NPU_GEMM_EPILOGUE_GELU_TANH_GRAD.
+template <class T>
+T finished_grad(std::uint32_t epilogue, T x, T of) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (epilogue == NPU_GEMM_EPILOGUE_RELU_GRAD) {
+      return of <= 0 ? T(0) : x;
+    }
+    const T slope = T(0.79788456080286535588);
+    const T cubic = T(0.044715);
+    const T t = std::tanh(slope * (of + cubic * of * of * of));
+    const T inner = slope * (T(1) + 3 * cubic * of * of);
+    return x * T(0.5) * (T(1) + t + of * (T(1) - t * t) * inner);
+  }
+  return x;
+}
+
 }  // namespace npu::host

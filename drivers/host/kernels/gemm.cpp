@@ -148,9 +148,10 @@ npu_status gemm_of(const npu_gemm_args& args) {
   // With beta 0 nothing of c counts, not even NaN.
   const Loaded<T> c(beta == T(0) ? nullptr : args.c);
   const Loaded<T> bias(args.bias);
+  const Loaded<T> aux(args.aux);
   const Stored<T> pre(args.pre, Stored<T>::kAsIs);
   const Stored<T> out(args.out, Stored<T>::kAsIs);
-  if (const npu_status status = loaded(a, b, c, bias)) {
+  if (const npu_status status = loaded(a, b, c, bias, aux)) {
     return status;
   }
   const std::uint32_t bias_of = args.attrs.bias_gradient;
@@ -167,7 +168,8 @@ npu_status gemm_of(const npu_gemm_args& args) {
       if (pre && bias_of == NPU_GEMM_BIAS_GRADIENT_NONE) {
         pre[at + j] = x;
       }
-      out[at + j] = finished(args.attrs.epilogue, x);
+      out[at + j] = aux ? finished_grad(args.attrs.epilogue, x, aux[at + j])
+                        : finished(args.attrs.epilogue, x);
     }
   };
   npu_status status =
@@ -374,10 +376,11 @@ npu_status gemm_caps(std::uint32_t code, npu_op_caps& out) {
        kProductDtypes,
        kProductDtypes,
        kProductDtypes,
+       kProductDtypes,
        kProductDtypes},
       UINT64_C(1) << 2);
   out.accumulate = NPU_DTYPE_BIT(NPU_F32) | NPU_DTYPE_BIT(NPU_F64);
-  out.flags |= NPU_CAP_BIAS_GRADIENT;
+  out.flags |= NPU_CAP_BIAS_GRADIENT | NPU_CAP_EPILOGUE_GRAD;
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 

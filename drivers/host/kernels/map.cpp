@@ -11,6 +11,7 @@
 
 #include "kernels/dtype.h"
 #include "kernels/map_call.h"
+#include "shared/map_rules.h"
 
 namespace npu::host {
 namespace {
@@ -144,22 +145,6 @@ npu_status refuse(const npu_call& call, const char* what) {
       what);
 }
 
-npu_dtype dtype_computed(const npu_call& call, const npu_tensor* in) {
-  return call.compute_dtype != NPU_ABSENT ? call.compute_dtype
-         : in                             ? in->dtype
-                                          : npu_dtype{NPU_ABSENT};
-}
-
-// Inputs of another dtype are rounded to a half that the call computes in; a
-// number in host memory has the digits it is meant to have.
-npu_dtype input_rounding(npu_dtype computed, const npu_tensor& in) {
-  const bool half = computed == NPU_F16 || computed == NPU_BF16;
-  const bool number = (in.flags & NPU_TENSOR_HOST_SCALAR) != 0;
-  return half && !number && in.dtype != computed && in.dtype != NPU_BOOL
-             ? computed
-             : npu_dtype{NPU_ABSENT};
-}
-
 // Fast path: all operands are contiguous and have the dtypes of the line, with
 // few enough elements for one thread. False: not such a call.
 bool run_plain(
@@ -258,38 +243,6 @@ npu_status unary(const npu_call& call) {
   return run_any(call, row, outs, &args.in, kNoScalars);
 }
 
-// The least and the greatest number of a dtype, as scalars.
-void set_limits(npu_dtype dtype, npu_scalar& low, npu_scalar& high) {
-  const auto set = [&](double least, double most) {
-    low = {NPU_SCALAR_FLOAT, 0, 0, least, 0};
-    high = {NPU_SCALAR_FLOAT, 0, 0, most, 0};
-  };
-  const bool is_signed = dtype >= NPU_I8 && dtype <= NPU_I64;
-  switch (dtype) {
-    case NPU_F16:
-    case NPU_C32:
-      return set(-65504.0, 65504.0);
-    case NPU_BF16:
-      return set(-0x1.fep127, 0x1.fep127);
-    case NPU_F32:
-    case NPU_C64:
-      return set(-0x1.fffffep127, 0x1.fffffep127);
-    case NPU_F64:
-    case NPU_C128:
-      return set(-0x1.fffffffffffffp1023, 0x1.fffffffffffffp1023);
-    default: {
-      const int bits = static_cast<int>(8 * element_bytes(dtype));
-      const std::int64_t most =
-          static_cast<std::int64_t>(~UINT64_C(0) >> (64 - bits)) >>
-          (is_signed && bits < 64 ? 1 : 0);
-      const std::int64_t top = bits < 64 ? most : INT64_MAX;
-      const std::int64_t bottom = is_signed ? -top - 1 : 0;
-      low = {NPU_SCALAR_INT, 0, bottom, static_cast<double>(bottom), 0};
-      high = {NPU_SCALAR_INT, 0, top, static_cast<double>(top), 0};
-    }
-  }
-}
-
 npu_status unary_with(const npu_call& call) {
   const npu_unary_with_args args = npu_unary_with_unpack(&call);
   npu_scalar scalars[] = {
@@ -364,40 +317,6 @@ constexpr KernelRow kRows[] = {
 };
 
 }  // namespace
-
-npu_dtype map_rounding(npu_dtype unit, npu_dtype dtype, npu_dtype out) {
-  npu_dtype narrow = NPU_ABSENT;
-  if (unit == NPU_F32) {
-    narrow = dtype == NPU_C32 ? npu_dtype{NPU_F16} : dtype;
-  } else if (unit == NPU_C64) {
-    // complex and polar make a complex result of real operands.
-    const bool half = dtype == NPU_C32 || dtype == NPU_F16;
-    narrow = half ? npu_dtype{NPU_C32} : npu_dtype{NPU_ABSENT};
-  } else if (unit == NPU_I64) {
-    narrow = dtype;
-  }
-  const bool narrower =
-      narrow != NPU_ABSENT && element_bytes(narrow) < element_bytes(unit);
-  return narrower && narrow != out ? narrow : npu_dtype{NPU_ABSENT};
-}
-
-std::uint32_t settle_scalars(
-    std::uint32_t code,
-    npu_dtype computed,
-    npu_dtype out,
-    npu_scalar* scalars) {
-  if (code == NPU_UNARY_WITH_CAST_CLAMP && out != NPU_ABSENT) {
-    set_limits(out, scalars[0], scalars[1]);
-    return NPU_UNARY_WITH_CLAMP;
-  }
-  if (code == NPU_UNARY_WITH_NAN_TO_NUM) {
-    npu_scalar low, high;
-    set_limits(computed, low, high);
-    scalars[1] = scalars[1].kind == NPU_SCALAR_NONE ? high : scalars[1];
-    scalars[2] = scalars[2].kind == NPU_SCALAR_NONE ? low : scalars[2];
-  }
-  return code;
-}
 
 const MapRow* find_map_row(std::uint32_t slot, std::uint32_t code) {
   switch (slot) {

@@ -11,82 +11,23 @@
 #pragma once
 
 #include <algorithm>
-#include <complex>
 #include <cstdint>
 #include <span>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include "kernels/formulas.h"
 #include "kernels/kernel.h"
+#include "shared/complex.h"
+#include "shared/dtype_sets.h"
+#include "shared/map_pair.h"
 
 namespace npu::host {
 
-// ---- sets of dtypes ----
-
-inline constexpr std::uint64_t kBoolBit = NPU_DTYPE_BIT(NPU_BOOL);
-inline constexpr std::uint64_t kHalfBits =
-    NPU_DTYPE_BIT(NPU_F16) | NPU_DTYPE_BIT(NPU_BF16);
-inline constexpr std::uint64_t kWideBits =
-    NPU_DTYPE_BIT(NPU_F32) | NPU_DTYPE_BIT(NPU_F64);
-inline constexpr std::uint64_t kFloatBits = kHalfBits | kWideBits;
-inline constexpr std::uint64_t kComplexBits =
-    NPU_DTYPE_BIT(NPU_C64) | NPU_DTYPE_BIT(NPU_C128);
-// The integers that arithmetic is defined for.
-inline constexpr std::uint64_t kIntBits =
-    NPU_DTYPE_BIT(NPU_U8) | NPU_DTYPE_BIT(NPU_I8) | NPU_DTYPE_BIT(NPU_I16) |
-    NPU_DTYPE_BIT(NPU_I32) | NPU_DTYPE_BIT(NPU_I64);
-inline constexpr std::uint64_t kWideUnsignedBits =
-    NPU_DTYPE_BIT(NPU_U16) | NPU_DTYPE_BIT(NPU_U32) | NPU_DTYPE_BIT(NPU_U64);
-inline constexpr std::uint64_t kAnyIntBits = kIntBits | kWideUnsignedBits;
-inline constexpr std::uint64_t kC32Bit = NPU_DTYPE_BIT(NPU_C32);
-inline constexpr std::uint64_t kRealBits = kFloatBits | kIntBits;
-inline constexpr std::uint64_t kMapBits =
-    kBoolBit | kAnyIntBits | kFloatBits | kComplexBits | NPU_DTYPE_BIT(NPU_C32);
-
-// Not a dtype: the operator takes integers and bool, and computes them in the
-// floating point type that the call names.
-inline constexpr std::uint64_t kPromotes = UINT64_C(1) << 63;
-
 // ---- compute types ----
 
-using Complex64 = std::complex<float>;
-using Complex128 = std::complex<double>;
-
-enum ComputeType : int {
-  kInFloat,
-  kInDouble,
-  kInComplex64,
-  kInComplex128,
-  kInInt64,
-  kInBool,
-  kComputeTypes,
-};
-
-// The type a dtype is computed in; -1: none.
-constexpr int compute_type(npu_dtype dtype) noexcept {
-  switch (dtype) {
-    case NPU_F16:
-    case NPU_BF16:
-    case NPU_F32:
-      return kInFloat;
-    case NPU_F64:
-      return kInDouble;
-    case NPU_C32:
-    case NPU_C64:
-      return kInComplex64;
-    case NPU_C128:
-      return kInComplex128;
-    case NPU_BOOL:
-      return kInBool;
-    default:
-      return dtype >= NPU_U8 && dtype <= NPU_U64 ? kInInt64 : -1;
-  }
-}
-
-inline constexpr npu_dtype kComputeDtype[kComputeTypes] = {
-    NPU_F32, NPU_F64, NPU_C64, NPU_C128, NPU_I64, NPU_BOOL};
+using Complex64 = Complex<float>;
+using Complex128 = Complex<double>;
 
 template <class T>
 constexpr npu_dtype dtype_of() noexcept {
@@ -100,18 +41,6 @@ constexpr npu_dtype dtype_of() noexcept {
 }
 
 // ---- lines ----
-
-// Integers divided by zero are an error.
-#define NPU_MAP_DIVIDES(name, ...)         \
-  NPU_MAP2(name##Unchecked, __VA_ARGS__)   \
-  struct name : name##Unchecked {          \
-    static constexpr bool kDivides = true; \
-  };
-
-template <class T>
-struct IsPair : std::false_type {};
-template <class A, class B>
-struct IsPair<std::pair<A, B>> : std::true_type {};
 
 npu_status zero_division() noexcept;  // the error of an integer divided by zero
 
@@ -131,7 +60,9 @@ npu_status map_line(const MapLine& line, std::int64_t n) {
     auto* out = static_cast<typename R::first_type*>(line.out[0]);
     auto* out2 = static_cast<typename R::second_type*>(line.out[1]);
     for (std::int64_t i = 0; i < n; ++i) {
-      std::tie(out[i], out2[i]) = apply_at<Op, T>(x, y, z, i, s);
+      const R result = apply_at<Op, T>(x, y, z, i, s);
+      out[i] = result.first;
+      out2[i] = result.second;
     }
   } else {
     run_line<Op, T>(line, n);
@@ -198,18 +129,12 @@ constexpr MapRow map_row() {
   return row;
 }
 
+// A row as shared/map_*.h writes it.
+#define NPU_MAP_ROW(code, op, dtypes) map_row<code, op, dtypes>(),
+
 // The row of a code of kinds unary to ternary, with the loops of this machine;
 // null: there is none.
 const MapRow* find_map_row(std::uint32_t slot, std::uint32_t code);
-// What a result of `unit` is rounded to when the call computes in `dtype`;
-// NPU_ABSENT when storing it as `out` is enough. Half types are computed in
-// float and integers in int64, but what does not fit the dtype must not show in
-// a wider output.
-npu_dtype map_rounding(npu_dtype unit, npu_dtype dtype, npu_dtype out);
-// Scalars that unary_with's codes leave to the dtypes; the code that runs.
-std::uint32_t settle_scalars(
-    std::uint32_t code, npu_dtype computed, npu_dtype out, npu_scalar* scalars);
-
 // The tables, in the files of their operators.
 extern const std::span<const MapRow> kUnaryElementary;
 extern const std::span<const MapRow> kUnarySpecial;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds unary and binary: special functions and polynomials (special.h).
-#include "kernels/map_math.h"
+#include "kernels/map.h"
 #include "kernels/special.h"
+#include "shared/map_math.h"
 
 namespace npu::host {
 namespace {

@@ -7,6 +7,7 @@
 #include "kernels/dense.h"
 #include "kernels/kernel.h"
 #include "kernels/layout.h"
+#include "npu/validate.h"
 
 namespace npu::host {
 namespace {
@@ -250,8 +251,8 @@ npu_status copy(const npu_copy_args& args) {
                           part_dtype(args.in->dtype) != NPU_ABSENT;
   const bool conj = is_complex && (differ & NPU_TENSOR_CONJ) != 0;
   const bool same = args.out->dtype == args.in->dtype && !negate && !conj;
-  if (same && args.out->data == args.in->data) {
-    return NPU_OK;  // an output overlaps its input entirely or not at all
+  if (same && npu_same_place(args.out, args.in)) {
+    return NPU_OK;
   }
   Layout layout;
   layout.set(

@@ -72,6 +72,12 @@ npu_status no_code_caps(std::uint32_t code, npu_op_caps& out) {
   return NPU_OK;
 }
 
+npu_status layer_norm_caps(std::uint32_t code, npu_op_caps& out) {
+  const npu_status status = no_code_caps(code, out);
+  out.flags |= NPU_CAP_WIDE_STATISTICS;
+  return status;
+}
+
 // Batch norm's steps: two codes each, or one; counts may be of any dtype.
 npu_status batch_caps(std::uint32_t code, npu_op_caps& out) {
   if (code > 1) {
@@ -92,8 +98,8 @@ npu_status apply_caps(std::uint32_t code, npu_op_caps& out) {
 constexpr KernelRow kRows[] = {
     {NPU_KIND_SOFTMAX, softmax_caps, nullptr, softmax_run},
     {NPU_KIND_SOFTMAX_GRAD, softmax_caps, nullptr, softmax_grad_run},
-    {NPU_KIND_LAYER_NORM, no_code_caps, nullptr, layer_norm_run},
-    {NPU_KIND_LAYER_NORM_GRAD, no_code_caps, nullptr, layer_norm_grad_run},
+    {NPU_KIND_LAYER_NORM, layer_norm_caps, nullptr, layer_norm_run},
+    {NPU_KIND_LAYER_NORM_GRAD, layer_norm_caps, nullptr, layer_norm_grad_run},
     {NPU_KIND_RMS_NORM, no_code_caps, nullptr, rms_norm_run},
     {NPU_KIND_RMS_NORM_GRAD, no_code_caps, nullptr, rms_norm_grad_run},
     {NPU_KIND_GROUP_NORM, no_code_caps, nullptr, group_norm_run},
@@ -108,6 +114,8 @@ constexpr KernelRow kRows[] = {
      batch_caps,
      nullptr,
      batch_norm_grad_apply_run},
+    {NPU_KIND_BATCH_NORM, batch_caps, nullptr, batch_norm_run},
+    {NPU_KIND_BATCH_NORM_GRAD, batch_caps, nullptr, batch_norm_grad_run},
     {NPU_KIND_WEIGHT_NORM, no_code_caps, nullptr, weight_norm_run},
     {NPU_KIND_WEIGHT_NORM_GRAD, no_code_caps, nullptr, weight_norm_grad_run},
 };

@@ -51,5 +51,7 @@ npu_status batch_norm_stats_run(const npu_call& call);
 npu_status batch_norm_apply_run(const npu_call& call);
 npu_status batch_norm_grad_reduce_run(const npu_call& call);
 npu_status batch_norm_grad_apply_run(const npu_call& call);
+npu_status batch_norm_run(const npu_call& call);
+npu_status batch_norm_grad_run(const npu_call& call);
 
 }  // namespace npu::host

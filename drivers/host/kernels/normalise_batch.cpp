@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm in its four steps. Everything is per channel, dimension 1.
+// Batch norm in its four steps, and in one call. Everything is per channel,
+// dimension 1.
 //
 // Reference kernels: right in every case, not fast. The host device runs
 // PyTorch's CPU kernels instead, unless NPU_HOST_KERNELS=all.
@@ -221,6 +222,101 @@ npu_status batch_norm_grad_apply_run(const npu_call& call) {
         sum_grad_in,
         counts,
         out);
+  });
+}
+
+namespace {
+
+// The outputs that batch_norm_stats has too.
+npu_batch_norm_stats_args stats_args(const npu_batch_norm_args& args) {
+  npu_batch_norm_stats_args stats{};
+  stats.mean = args.mean;
+  stats.rstd = args.rstd;
+  stats.running_mean = args.running_mean;
+  stats.running_var = args.running_var;
+  stats.attrs.eps = args.attrs.eps;
+  stats.attrs.momentum = args.attrs.momentum;
+  return stats;
+}
+
+}  // namespace
+
+npu_status batch_norm_run(const npu_call& call) {
+  const npu_batch_norm_args args = npu_batch_norm_unpack(&call);
+  const bool train = call.code == NPU_BATCH_NORM_TRAIN;
+  return with_float(args.in->dtype, [&](auto type) -> npu_status {
+    using T = decltype(type);
+    const Loaded<T> in(args.in);
+    const Loaded<T> weight(args.weight);
+    const Loaded<T> bias(args.bias);
+    const Loaded<T> mean_in(args.mean_in);
+    const Loaded<T> var_in(args.var_in);
+    const Stored<T> out(args.out);
+    const Results<T> results(stats_args(args));
+    const Slices channels(*args.in, kChannels);
+    const double n = channels.elements();
+    const npu_status status = channels.for_each([&](std::int64_t c) {
+      double mean = 0;
+      double var = 0;
+      if (train) {
+        channels.each(c, [&](std::int64_t i) { mean += in[i]; });
+        mean /= n;
+        channels.each(
+            c, [&](std::int64_t i) { var += (in[i] - mean) * (in[i] - mean); });
+        results.set(c, mean, var, n);
+        var /= n;
+      } else {
+        mean = mean_in[c];
+        var = var_in[c];
+      }
+      const double by = weight.at(c, 1) / std::sqrt(var + args.attrs.eps);
+      const double shift = bias.at(c, 0);
+      channels.each(
+          c, [&](std::int64_t i) { out.set(i, (in[i] - mean) * by + shift); });
+    });
+    return results.finish(
+        finish(status, in, weight, bias, mean_in, var_in, out));
+  });
+}
+
+npu_status batch_norm_grad_run(const npu_call& call) {
+  const npu_batch_norm_grad_args args = npu_batch_norm_grad_unpack(&call);
+  const bool train = call.code == NPU_BATCH_NORM_GRAD_TRAIN;
+  return with_float(args.in->dtype, [&](auto type) -> npu_status {
+    using T = decltype(type);
+    const Loaded<T> grad(args.grad_out);
+    const Loaded<T> in(args.in);
+    const Loaded<T> mean(args.mean);
+    const Loaded<T> rstd(args.rstd);
+    const Loaded<T> weight(args.weight);
+    const Stored<T> out(args.grad_in);
+    const Stored<T> grad_weight(args.grad_weight);
+    const Stored<T> grad_bias(args.grad_bias);
+    const Slices channels(*args.in, kChannels);
+    const double n = channels.elements();
+    const npu_status status = channels.for_each([&](std::int64_t c) {
+      const double scale = rstd[c];
+      const double centre = mean[c];
+      double sum = 0;
+      double dot = 0;
+      channels.each(c, [&](std::int64_t i) {
+        sum += grad[i];
+        dot += grad[i] * (in[i] - centre);
+      });
+      grad_weight.set(c, dot * scale);
+      grad_bias.set(c, sum);
+      if (!out) {
+        return;
+      }
+      const double shift = train ? sum / n : 0;
+      const double slope = train ? dot / n * scale * scale : 0;
+      const double by = scale * weight.at(c, 1);
+      channels.each(c, [&](std::int64_t i) {
+        out.set(i, (grad[i] - shift - (in[i] - centre) * slope) * by);
+      });
+    });
+    return finish(
+        status, grad, in, mean, rstd, weight, out, grad_weight, grad_bias);
   });
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shared/map_rules.h"
+
 namespace npu::host {
 namespace {
 
@@ -28,6 +30,10 @@ bool same_bits(npu_dtype a, npu_dtype b) {
 
 std::int16_t bytes_of(npu_dtype dtype) {
   return static_cast<std::int16_t>(element_bytes(dtype));
+}
+
+bool is_wide_unsigned(npu_dtype dtype) {
+  return (kWideUnsignedBits & NPU_DTYPE_BIT(dtype)) != 0;
 }
 
 npu_status no_kernel(int index, const npu_program_op& op) {
@@ -170,6 +176,60 @@ npu_status Program::add_fill(
   return NPU_OK;
 }
 
+// As kind reduce chooses it: sums and means in the output's dtype, the others
+// in the input's. Complex numbers, bools and uint64 are left to separate calls.
+npu_status Program::add_reduction(int index, const npu_program_op& op) {
+  const npu_dtype in = registers_[op.in[0]].dtype;
+  const bool sums = op.code == NPU_REDUCE_SUM || op.code == NPU_REDUCE_MEAN;
+  const npu_dtype computed = op.compute_dtype != NPU_ABSENT
+                                 ? npu_dtype{op.compute_dtype}
+                             : sums ? npu_dtype{op.dtype}
+                                    : in;
+  const npu_dtype unit = registers_[op.in[0]].unit;
+  const int type = compute_type(computed);
+  const bool whole = type == kInInt64;
+  const bool float_only =
+      op.code == NPU_REDUCE_MEAN || op.code == NPU_REDUCE_SUM_OF_SQUARES;
+  if (!(type == kInFloat || type == kInDouble || (whole && !float_only)) ||
+      is_wide_unsigned(in) || is_wide_unsigned(op.dtype) || unit == NPU_C64 ||
+      unit == NPU_C128 || op.dtype == NPU_BOOL) {
+    return no_kernel(index, op);
+  }
+  Reduction made{};
+  made.code = op.code;
+  made.reg = op.in[0];
+  made.made = static_cast<std::int16_t>(kFirst + index);
+  made.type = static_cast<std::int16_t>(type);
+  made.output = -1;
+  const bool same = same_bits(unit, kComputeDtype[type]);
+  made.cast = static_cast<std::int16_t>(
+      same ? -1 : add_cast(kComputeDtype[type], unit));
+  if ((!same && made.cast < 0) ||
+      !made.store.set(op.dtype, kComputeDtype[type])) {
+    return no_kernel(index, op);
+  }
+  reductions_.push_back(made);
+  return NPU_OK;
+}
+
+// Two outputs may hold one reduction: a row of its own for the second.
+void Program::place_reductions(const ProgramOperands& operands) {
+  const std::vector<Reduction> all = std::move(reductions_);
+  reductions_.clear();
+  for (std::size_t o = 0; o < kFirstInput; ++o) {
+    for (const Reduction& each : all) {
+      if (operands[o].dtype != NPU_ABSENT && outs_[o] == each.made) {
+        reductions_.push_back(each);
+        reductions_.back().output = static_cast<std::int16_t>(o);
+        outs_[o] = -1;
+        Register& read = registers_[static_cast<std::size_t>(each.reg)];
+        read.last_use = kEnd;
+        break;
+      }
+    }
+  }
+}
+
 npu_status Program::add_step(
     const npu_program_attrs& attrs, int index, const npu_program_op& op) {
   Register& made = registers_[static_cast<std::size_t>(kFirst + index)];
@@ -179,6 +239,9 @@ npu_status Program::add_step(
   }
   if (op.slot == NPU_KIND_FILL) {
     return add_fill(attrs.scalars[op.scalar], index, op.dtype);
+  }
+  if (op.slot == NPU_KIND_REDUCE) {
+    return add_reduction(index, op);
   }
   Step& step = steps_[static_cast<std::size_t>(n_steps_++)];
   step = {};
@@ -335,6 +398,7 @@ npu_status Program::set(
                    : static_cast<std::int16_t>(attrs.outs[i]);
   }
   find_last_uses();
+  place_reductions(operands);
   find_loads(operands);
   place_outputs(operands);
   place_registers();
@@ -450,6 +514,7 @@ npu_status Program::Scratch::run(
       return status;
     }
   }
+  reduce(n);
   for (const std::int16_t o : program_.stores_) {
     const auto reg =
         static_cast<std::size_t>(program_.outs_[static_cast<std::size_t>(o)]);
@@ -461,6 +526,99 @@ npu_status Program::Scratch::run(
         n);
   }
   return NPU_OK;
+}
+
+// ---- rows ----
+
+void Program::Scratch::begin_row(std::int64_t elements) {
+  rows_.assign(program_.reductions_.size(), RowState{});
+  row_elements_ = elements;
+  row_done_ = 0;
+}
+
+template <class T>
+void Program::Scratch::reduce_as(
+    std::uint32_t code, RowState& state, const T* x, std::int64_t n) const {
+  const auto add = [&](auto& sum, auto f) {
+    sum.add(x, row_done_, n, row_elements_, f);
+  };
+  const auto best_of = [&]<bool kGreatest>(auto& best) {
+    auto least = row_done_ == 0 ? x[0] : static_cast<T>(best);
+    for (std::int64_t i = row_done_ == 0 ? 1 : 0; i < n; ++i) {
+      least = extreme_of<kGreatest>(least, x[i]);
+    }
+    best = least;
+  };
+  const auto best = [&](auto& to) {
+    if (code == NPU_REDUCE_MAX) {
+      best_of.template operator()<true>(to);
+    } else {
+      best_of.template operator()<false>(to);
+    }
+  };
+  if constexpr (std::is_same_v<T, std::int64_t>) {
+    if (code == NPU_REDUCE_SUM) {
+      return add(state.whole, [](T v) { return std::uint64_t(v); });
+    }
+    best(state.whole_best);
+  } else {
+    if (code == NPU_REDUCE_SUM_OF_SQUARES) {
+      return add(state.sum, [](T v) { return double{v} * double{v}; });
+    }
+    if (code == NPU_REDUCE_SUM || code == NPU_REDUCE_MEAN) {
+      return add(state.sum, [](T v) { return double{v}; });
+    }
+    best(state.best);
+  }
+}
+
+void Program::Scratch::reduce(std::int64_t n) {
+  for (std::size_t i = 0; i < program_.reductions_.size(); ++i) {
+    const Reduction& reduction = program_.reductions_[i];
+    const char* x = at_[static_cast<std::size_t>(reduction.reg)];
+    if (reduction.cast >= 0) {
+      const ChainCast& chain =
+          program_.casts_[static_cast<std::size_t>(reduction.cast)];
+      chain.cast.line(temporary(0), chain.to_bytes, x, chain.from_bytes, n);
+      x = temporary(0);
+    }
+    const auto as = [&]<class T>(T) {
+      reduce_as(reduction.code, rows_[i], reinterpret_cast<const T*>(x), n);
+    };
+    switch (reduction.type) {
+      case kInFloat:
+        as(float{});
+        break;
+      case kInDouble:
+        as(double{});
+        break;
+      default:
+        as(std::int64_t{});
+    }
+  }
+  row_done_ += n;
+}
+
+void Program::Scratch::end_row(char* const* data) {
+  for (std::size_t i = 0; i < program_.reductions_.size(); ++i) {
+    const Reduction& reduction = program_.reductions_[i];
+    const RowState& row = rows_[i];
+    const bool extreme =
+        reduction.code == NPU_REDUCE_MIN || reduction.code == NPU_REDUCE_MAX;
+    const double mean = reduction.code == NPU_REDUCE_MEAN
+                            ? static_cast<double>(row_elements_)
+                            : 1.0;
+    const double real = extreme ? row.best : row.sum.total() / mean;
+    const auto narrow = static_cast<float>(real);
+    const auto whole =
+        extreme ? row.whole_best : static_cast<std::int64_t>(row.whole.total());
+    const void* const from = reduction.type == kInFloat ? &narrow
+                             : reduction.type == kInDouble
+                                 ? static_cast<const void*>(&real)
+                                 : &whole;
+    reduction.store.line(
+        data[reduction.output], 0, static_cast<const char*>(from), 0, 1);
+  }
 }
 
 }  // namespace npu::host

@@ -5,7 +5,8 @@
 // in: float for half types, rounded to the half type. An operation is the line
 // of its map kind between registers, so results have the bits of separate
 // calls. Inputs and outputs that are contiguous and need no conversion are used
-// where they lie.
+// where they lie. What is reduced (code rows) goes into sums and extremes of
+// the row as blocks pass by.
 #pragma once
 
 #include <array>
@@ -15,6 +16,7 @@
 #include "kernels/cast.h"
 #include "kernels/kernel.h"
 #include "kernels/map.h"
+#include "kernels/row_sum.h"
 #include "npu/program.h"
 
 namespace npu::host {
@@ -104,6 +106,16 @@ class Program {
     std::int64_t from_bytes;
     std::int64_t to_bytes;
   };
+  // What kind reduce would make of a register.
+  struct Reduction {
+    std::uint32_t code;
+    std::int16_t reg;     // read
+    std::int16_t made;    // the register it makes
+    std::int16_t type;    // computed in: float, double or int64
+    std::int16_t cast;    // in casts_, to that type; -1: none
+    std::int16_t output;  // operand; -1: none
+    Cast store;
+  };
   struct Constant {
     std::int16_t reg;
     alignas(16) char element[16];
@@ -113,6 +125,7 @@ class Program {
       const npu_program_attrs& attrs, const ProgramOperands& operands) const;
   npu_status add_step(
       const npu_program_attrs& attrs, int index, const npu_program_op& op);
+  npu_status add_reduction(int index, const npu_program_op& op);
   npu_status add_fill(const npu_scalar& value, int index, npu_dtype dtype);
   bool choose_line(
       const npu_program_attrs& attrs, npu_program_op op, Step& step);
@@ -120,6 +133,7 @@ class Program {
       Step& step, npu_dtype made, npu_dtype computed, npu_dtype dtype);
   int add_cast(npu_dtype to, npu_dtype from);
   bool set_ports(const ProgramOperands& operands);
+  void place_reductions(const ProgramOperands& operands);
   void find_last_uses();
   void find_loads(const ProgramOperands& operands);
   void place_outputs(const ProgramOperands& operands);
@@ -133,6 +147,7 @@ class Program {
   std::vector<ChainCast> casts_;
   ShortList<std::array<npu_scalar, 4>, NPU_PROGRAM_OPS> scalars_;
   ShortList<Constant, NPU_PROGRAM_OPS> constants_;
+  std::vector<Reduction> reductions_;
   // Inputs to be loaded, and those that are the same all over.
   ShortList<std::int16_t, NPU_PROGRAM_INPUTS> loads_;
   ShortList<std::int16_t, NPU_PROGRAM_INPUTS> once_;
@@ -154,8 +169,22 @@ class Program::Scratch {
   // n elements; operands begin at `data` and step by `strides`, in bytes.
   npu_status run(
       char* const* data, const std::int64_t* strides, std::int64_t n);
+  // A row of so many elements begins; what was run until it ends is reduced
+  // into the outputs at `data`.
+  void begin_row(std::int64_t elements);
+  void end_row(char* const* data);
 
  private:
+  struct RowState {
+    RowSum<double> sum;
+    RowSum<std::uint64_t> whole;
+    double best;  // of floats and doubles alike: no rounding
+    std::int64_t whole_best;
+  };
+  void reduce(std::int64_t n);
+  template <class T>
+  void reduce_as(
+      std::uint32_t code, RowState& state, const T* x, std::int64_t n) const;
   npu_status run_step(const Step& step, std::int64_t n);
   char* buffer(int i) noexcept {
     return memory_ + i * block_ * program_.widest_;
@@ -172,6 +201,9 @@ class Program::Scratch {
   const Program& program_;
   std::int64_t block_;
   std::array<char*, kRegisters> at_;  // where each register is
+  std::vector<RowState> rows_;
+  std::int64_t row_elements_ = 0;
+  std::int64_t row_done_ = 0;
   // 92 buffers of 64 elements of 16 bytes, when there are that many.
   static constexpr std::int64_t kBytes = 96 * 1024;
   alignas(64) char memory_[kBytes];

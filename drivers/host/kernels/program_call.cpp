@@ -7,6 +7,7 @@
 #include "kernels/lists.h"
 #include "kernels/nest.h"
 #include "kernels/program.h"
+#include "npu/validate.h"
 
 namespace npu::host {
 namespace {
@@ -21,11 +22,19 @@ std::int64_t grain(const Program& program) {
 static_assert(sizeof(npu_program_attrs) == sizeof(npu_multi_program_attrs));
 npu_status find_attrs(const npu_call& call, const npu_program_attrs*& attrs) {
   attrs = static_cast<const npu_program_attrs*>(call.attrs);
-  return attrs != nullptr && call.attr_bytes >= sizeof(*attrs)
+  if (attrs == nullptr || call.attr_bytes < sizeof(*attrs)) {
+    return fail(
+        NPU_E_INVALID,
+        "npu: host driver: program: its attributes are missing.");
+  }
+  const char* const wrong = npu_program_wrong_rows(
+      call.slot == NPU_KIND_PROGRAM && call.code == NPU_PROGRAM_ROWS,
+      std::min(attrs->n_ops, NPU_PROGRAM_OPS),
+      attrs->outs,
+      attrs->ops);
+  return wrong == nullptr
              ? NPU_OK
-             : fail(
-                   NPU_E_INVALID,
-                   "npu: host driver: program: its attributes are missing.");
+             : fail(NPU_E_INVALID, "npu: host driver: program: %s.", wrong);
 }
 
 npu_status caps(npu_op_caps& out, std::uint32_t flags) {
@@ -74,6 +83,7 @@ struct TensorOperands {
   Nest<kProgramOperands> nest;
   char* data[kProgramOperands] = {};
   std::int64_t strides[kProgramOperands] = {};
+  std::int64_t row = 0;  // elements of a row; 0: the code is map
 
   npu_status set(const npu_call& call) {
     for (std::uint32_t i = 0; i < kProgramOperands; ++i) {
@@ -81,24 +91,23 @@ struct TensorOperands {
                        ? npu_call_out(&call, i)
                        : npu_call_in(&call, i - NPU_PROGRAM_OUTPUTS);
     }
-    const npu_tensor* const out = tensors[0];
-    if (out == nullptr) {
-      return fail(
-          NPU_E_INVALID, "npu: host driver: program: output 0 is missing.");
+    // A call that nobody validated: the operands say what it computes.
+    char text[160];
+    if (npu_call_validate(&call, text, sizeof(text)) != NPU_OK) {
+      return fail(NPU_E_INVALID, "npu: host driver: program: %s.", text);
     }
-    for (std::size_t i = 0; i < kProgramOperands; ++i) {
-      const npu_tensor* const t = tensors[i];
-      if (t != nullptr && !is_number(*t) &&
-          (t->ndim != out->ndim ||
-           !std::equal(t->sizes, t->sizes + t->ndim, out->sizes))) {
-        return fail(
-            NPU_E_INVALID,
-            "npu: host driver: program: operand %d has other sizes than the "
-            "output.",
-            static_cast<int>(i));
-      }
+    const npu_tensor* const shape = npu_program_shape(&call);
+    const npu_program_attrs& attrs =
+        *static_cast<const npu_program_attrs*>(call.attrs);
+    const std::uint32_t reduced =
+        call.code == NPU_PROGRAM_ROWS
+            ? npu_program_reduced_dims(&call, attrs.outs, attrs.ops)
+            : 0;
+    set_nest(*shape);
+    row = call.code == NPU_PROGRAM_ROWS ? 1 : 0;
+    for (std::uint32_t d = shape->ndim - reduced; d < shape->ndim; ++d) {
+      row *= shape->sizes[d];
     }
-    set_nest(*out);
     for (std::size_t i = 0; i < kProgramOperands; ++i) {
       if (tensors[i] != nullptr) {
         tell(i, *tensors[i]);
@@ -111,12 +120,13 @@ struct TensorOperands {
   static bool is_number(const npu_tensor& t) {
     return (t.flags & NPU_TENSOR_HOST_SCALAR) != 0;
   }
+  // A dimension of one element has no stride: outputs of reductions.
   void set_nest(const npu_tensor& out) {
     for (std::uint32_t d = 0; d < out.ndim; ++d) {
       Offsets<kProgramOperands> steps{};
       for (std::size_t i = 0; i < kProgramOperands; ++i) {
         const npu_tensor* const t = tensors[i];
-        steps[i] = t == nullptr || is_number(*t)
+        steps[i] = t == nullptr || is_number(*t) || t->sizes[d] == 1
                        ? 0
                        : t->strides[d] *
                              static_cast<std::int64_t>(element_bytes(t->dtype));
@@ -146,8 +156,9 @@ struct TensorOperands {
 };
 
 npu_status program_caps(std::uint32_t code, npu_op_caps& out) {
-  return code == 0 ? caps(out, NPU_CAP_STRIDED_IN | NPU_CAP_STRIDED_OUT)
-                   : NPU_E_UNSUPPORTED;
+  return code < NPU_PROGRAM_CODES
+             ? caps(out, NPU_CAP_STRIDED_IN | NPU_CAP_STRIDED_OUT)
+             : NPU_E_UNSUPPORTED;
 }
 
 template <class Operands>
@@ -166,32 +177,64 @@ npu_status program_plan(const npu_call& call, npu_verdict& verdict) {
   return answer(status, program, operands.nest.numel, verdict);
 }
 
+// Elements [begin, end) in the order of the sizes.
+npu_status run_stretch(
+    const TensorOperands& operands,
+    Program::Scratch& scratch,
+    std::int64_t begin,
+    std::int64_t end) {
+  npu_status status = NPU_OK;
+  operands.nest.walk(begin, end, [&](const auto& offsets, std::int64_t n) {
+    char* at[kProgramOperands];
+    for (std::int64_t i = 0; i < n && status == NPU_OK; i += scratch.block()) {
+      for (std::size_t k = 0; k < kProgramOperands; ++k) {
+        at[k] = operands.data[k] + offsets[k] + i * operands.strides[k];
+      }
+      status =
+          scratch.run(at, operands.strides, std::min(scratch.block(), n - i));
+    }
+  });
+  return status;
+}
+
+npu_status run_row(
+    const TensorOperands& operands, Program::Scratch& scratch, std::int64_t r) {
+  scratch.begin_row(operands.row);
+  const std::int64_t begin = r * operands.row;
+  char* at[kProgramOperands];
+  operands.nest.walk(begin, begin + 1, [&](const auto& offsets, std::int64_t) {
+    for (std::size_t k = 0; k < kProgramOperands; ++k) {
+      at[k] = operands.data[k] + offsets[k];
+    }
+  });
+  const npu_status status =
+      run_stretch(operands, scratch, begin, begin + operands.row);
+  if (status == NPU_OK) {
+    scratch.end_row(at);
+  }
+  return status;
+}
+
 npu_status program_run(const npu_call& call) {
   TensorOperands operands;
   Program program;
   if (npu_status status = set_program(call, operands, program)) {
     return status;
   }
+  const std::int64_t row = operands.row;
   return parallel(
-      operands.nest.numel,
-      grain(program),
+      row == 0 ? operands.nest.numel : operands.nest.numel / row,
+      row == 0 ? grain(program)
+               : std::max<std::int64_t>(1, grain(program) / row),
       [&](std::int64_t begin, std::int64_t end) {
         Program::Scratch scratch(program);
         scratch.load_constants(operands.data, operands.strides);
-        npu_status status = NPU_OK;
-        operands.nest.walk(
-            begin, end, [&](const auto& offsets, std::int64_t n) {
-              char* at[kProgramOperands];
-              for (std::int64_t i = 0; i < n && status == NPU_OK;
-                   i += scratch.block()) {
-                for (std::size_t k = 0; k < kProgramOperands; ++k) {
-                  at[k] =
-                      operands.data[k] + offsets[k] + i * operands.strides[k];
-                }
-                status = scratch.run(
-                    at, operands.strides, std::min(scratch.block(), n - i));
-              }
-            });
+        npu_status status =
+            row == 0 ? run_stretch(operands, scratch, begin, end) : NPU_OK;
+        for (std::int64_t r = begin; row != 0 && r < end && status == NPU_OK;
+             ++r) {
+          status = run_row(operands, scratch, r);
+        }
         return status;
       });
 }

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "kernels/dtype.h"
-#include "kernels/random_draw64.h"
-#include "kernels/random_reject.h"
+#include "shared/random_draw64.h"
+#include "shared/random_reject.h"
 
 namespace npu::host {
 namespace {

@@ -52,7 +52,8 @@
 // geometric    max(1, ceil(ln(1 - u) / ln(1 - prob))); ints are clamped.
 // cauchy       median + sigma * tan(pi * (u - 1/2 + 2^-25)); f64: 2^-54.
 // log_normal   exp(normal(mean, std)).
-// poisson, gamma, binomial: see random_reject.h; low = B + attempt, high =
+// poisson, gamma, binomial: see shared/random_reject.h; low = B + attempt, high
+// =
 //              i + 1, all in f64.
 // randperm     the indices 0..n-1, stably sorted by their double words.
 // multinomial  with replacement: sample s of row r takes double word
@@ -68,8 +69,9 @@
 #include <cstdint>
 
 #include "kernels/kernel.h"
-#include "kernels/philox.h"
 #include "kernels/random_isa.h"
+#include "shared/philox.h"
+#include "shared/random_draw64.h"
 
 namespace npu::host {
 
@@ -78,19 +80,6 @@ inline PhiloxStream philox_stream(const npu_rng& rng) noexcept {
   const std::uint64_t offset =
       rng.offset + (rng.offset_ptr != nullptr ? *rng.offset_ptr : 0);
   return {rng.seed_ptr != nullptr ? *rng.seed_ptr : rng.seed, offset / 4};
-}
-
-// 53 bits of double word i.
-inline double wide_unit(const std::uint32_t* w, std::int64_t i) noexcept {
-  const std::uint64_t bits =
-      w[2 * i] | (static_cast<std::uint64_t>(w[2 * i + 1]) << 32);
-  return static_cast<double>(bits >> 11) * 0x1p-53;
-}
-
-// floor(p * 2^32); a probability that is none counts as the nearest that is.
-inline std::uint64_t threshold(double p) noexcept {
-  return p >= 1 ? std::uint64_t{1} << 32
-                : static_cast<std::uint64_t>(p > 0 ? p * 0x1p32 : 0.0);
 }
 
 // body(begin, count, words) over n elements that use words_each (1 or 2) words;

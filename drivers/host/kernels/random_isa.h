@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/philox.h"
+#include "shared/philox.h"
 
 namespace npu::host {
 

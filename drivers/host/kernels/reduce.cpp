@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/row_sum.h"
 #include "kernels/rows.h"
 
 namespace npu::host {
@@ -37,25 +38,12 @@ double squared(const Complex& x) {
   return std::norm(x);
 }
 
-// Sum of f(x) over a row, in four parts so that the adders stay busy.
+// Sum of f(x) over a row.
 template <class T, class Function>
 auto sum_of(const T* row, std::int64_t n, Function f) {
-  using W = decltype(f(row[0]));
-  constexpr int kLanes = 4;
-  W lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int k = 0; k < kLanes; ++k) {
-      lanes[k] += f(row[i + k]);
-    }
-  }
-  for (; i < n; ++i) {
-    lanes[0] += f(row[i]);
-  }
-  for (int k = 1; k < kLanes; ++k) {
-    lanes[0] += lanes[k];
-  }
-  return lanes[0];
+  RowSum<decltype(f(row[0]))> sum;
+  sum.add(row, 0, n, n, f);
+  return sum.total();
 }
 
 template <class T>
@@ -85,8 +73,7 @@ template <bool Greatest, class T>
 T extreme(const T* row, std::int64_t n) {
   T best = row[0];
   for (std::int64_t i = 1; i < n && !is_not_number(best); ++i) {
-    const bool better = Greatest ? row[i] > best : row[i] < best;
-    best = better || is_not_number(row[i]) ? row[i] : best;
+    best = extreme_of<Greatest>(best, row[i]);
   }
   return best;
 }

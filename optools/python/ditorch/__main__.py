@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m ditorch script.py [arguments]: runs a CUDA script on the device that is there."""
+"""python -m ditorch script.py [arguments]: runs a CUDA script on the device that is there.
+
+--help, --version: in the place of the script.
+"""
 
 import os
 import runpy
 import sys
 
-import ditorch  # noqa: F401
+import ditorch
 
 
 def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(__doc__)
         raise SystemExit(0 if len(sys.argv) > 1 else 2)
+    if sys.argv[1] == "--version":
+        print(f"ditorch {ditorch.__version__}")
+        raise SystemExit(0)
     script = sys.argv[1]
     if not os.path.exists(script):
         raise SystemExit(f"ditorch: there is no file {script!r}")

@@ -120,6 +120,9 @@ def _properties(ask: Callable) -> Callable:
             value = getattr(self._own, name, None)
             return value if value is not None else getattr(host.get_device_properties(), name)
 
+        def __dir__(self) -> list[str]:
+            return sorted({*dir(self._own), *vars(host.get_device_properties())})
+
         def __repr__(self) -> str:
             return repr(self._own)
 

@@ -261,18 +261,32 @@ def _settings(patches: Patches) -> None:
     patches.wrap(torch, "set_default_tensor_type", default_type)
 
 
+def _location(map_location: object) -> object:
+    """`map_location` for files of CUDA programs and of this program, which name the target."""
+    if isinstance(map_location, dict):
+        named = {k: to_target(v) for k, v in map_location.items()}
+        return {**{to_target(k): v for k, v in named.items()}, **named}
+    if callable(map_location) and showing.wanted():
+
+        def call(storage: object, location: str) -> object:
+            name, _, index = location.partition(":")
+            shown = f"cuda:{index}" if name == devices.target else location
+            return map_location(storage, shown)
+
+        return call
+    return to_target(map_location)
+
+
 def _load(patches: Patches) -> None:
     def mapped(original):
         def call(f, map_location=None, *args, **kwargs):
-            if isinstance(map_location, dict):
-                map_location = {k: to_target(v) for k, v in map_location.items()}
-            else:
-                map_location = to_target(map_location)
-            return original(f, map_location, *args, **kwargs)
+            return original(f, _location(map_location), *args, **kwargs)
 
         return call
 
     patches.wrap(torch, "load", mapped)
+    patches.wrap(torch.serialization, "load", mapped)
+    patches.wrap(torch.jit, "load", by_any)
 
     def restore(storage, location):
         if not location.startswith("cuda"):

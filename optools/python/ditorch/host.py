@@ -261,6 +261,9 @@ def get_device_properties(device=None) -> SimpleNamespace:
     major, minor = get_device_capability()
     return SimpleNamespace(
         name=get_device_name(),
+        gcnArchName=get_device_name(),  # Inductor names its cache by it
+        warp_size=1,
+        max_threads_per_multi_processor=1,
         total_memory=mem_get_info()[1],
         major=major,
         minor=minor,

@@ -2,13 +2,14 @@
 """DITORCH_SHOW_DEVICE_AS_CUDA: tensors on the device say that they are on cuda.
 
 By a property of the Python class torch.Tensor: reading `.device` costs a call of Python, operators
-never come by here. The cpu keeps its name: every tensor of the script would be a cuda one.
+never come by here. The plugin and PyTorch's compiler read the real device. The cpu keeps its name:
+every tensor of the script would be a cuda one.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
 
 import torch
 
@@ -38,24 +39,29 @@ def patch(patches: Patches) -> None:
     if not shown:
         return
 
+    reads_real = _ReadsReal()
+
     def device(self: torch.Tensor) -> torch.device:
         own = _own_device(self)
-        return torch.device("cuda", own.index) if own.type == target else own
+        if own.type != target or reads_real[sys._getframe(1).f_globals.get("__name__")]:
+            return own
+        return torch.device("cuda", own.index)
 
     patches.set(torch.Tensor, "device", property(device, doc=torch.Tensor.device.__doc__))
-    _compile_for_the_real_one(patches)
 
 
-def _compile_for_the_real_one(patches: Patches) -> None:
-    """torch.compile describes tensors by what they say, and must know where they are."""
-    from torch._subclasses import meta_utils
+class _ReadsReal(dict):
+    """Name of a module -> whether its code sees the real device. The plugin and PyTorch's compiler
+    describe tensors by `.device` and must know where they are; scripts and libraries see cuda."""
 
-    def make(original: Callable) -> Callable:
-        def describe_tensor(self, t, *args, **kwargs):
-            made = original(self, t, *args, **kwargs)
-            object.__setattr__(made, "device", devices.to_target(made.device))
-            return made
+    _PACKAGES = frozenset(["torch_npu", "torchair", "npugraph_ex"])
+    _PARTS = frozenset(
+        "_decomp _dynamo _export _functorch _guards _higher_order_ops _inductor _library _prims "
+        "_prims_common _refs _subclasses export fx".split()
+    )
 
-        return describe_tensor
-
-    patches.wrap(meta_utils.MetaTensorDescriber, "describe_tensor", make)
+    def __missing__(self, module: object) -> bool:
+        package, _, rest = str(module).partition(".")
+        part = rest.partition(".")[0]
+        self[module] = package in self._PACKAGES or (package == "torch" and part in self._PARTS)
+        return self[module]

@@ -13,6 +13,14 @@ from op_tools.ditorch_compat import api_hooks as _api_hooks  # noqa: F401  follo
 from op_tools.ditorch_compat.features import apply_feature
 from op_tools.runs.self_checking import SelfCheckError, self_check
 from op_tools.tools import registry as _registry
+from op_tools.tools.grad_check import GradientError, OpGradCheck
 from op_tools.tools.registry import *  # noqa: F403
 
-__all__ = [*_registry.__all__, "SelfCheckError", "apply_feature", "self_check"]
+__all__ = [
+    *_registry.__all__,
+    "GradientError",
+    "OpGradCheck",
+    "SelfCheckError",
+    "apply_feature",
+    "self_check",
+]

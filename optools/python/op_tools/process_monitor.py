@@ -22,6 +22,8 @@ if __package__ in (None, ""):  # python op_tools/process_monitor.py
 
 from prettytable import PrettyTable
 
+from op_tools.core import __version__
+
 FOLDER = os.path.join("op_tools_results", "process_monitor_result")
 # The vendor's command says whose device it is; names as ditorch's files have them.
 VENDORS = {"npu-smi": "ascend", "cnmon": "camb"}
@@ -126,6 +128,7 @@ def monitor(pid: int, interval: float = 1.0) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="process_monitor", description="What a process uses.")
+    parser.add_argument("--version", action="version", version=f"op_tools {__version__}")
     parser.add_argument("--pid", type=int, required=True)
     parser.add_argument("--interval", type=float, default=1.0, help="seconds (1.0)")
     flags = parser.parse_args(arguments)

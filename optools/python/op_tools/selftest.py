@@ -6,5 +6,5 @@ import sys
 from op_tools.cli import selftest as _module
 
 if __name__ == "__main__":
-    sys.exit(_module.main())
+    sys.exit(_module.main(sys.argv[1:]))
 sys.modules[__name__] = _module

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -13,7 +12,7 @@ namespace optools {
 struct BlobHash {
   uint64_t first = 0;
   uint64_t second = 0;
-  auto operator<=>(const BlobHash&) const = default;
+  bool operator==(const BlobHash&) const = default;
 
   // 32 hex digits: bytes() in hexadecimal.
   std::string hex() const;
@@ -28,8 +27,8 @@ struct BlobHash {
   }
 };
 
-// Defined in docs/capture-format.md; the same on every machine. Not meant to
-// resist somebody who wants two contents to have one name.
+// XXH3 of 128 bits without a seed (docs/capture-format.md): the same on every
+// machine. No protection against deliberate collisions.
 BlobHash hash_bytes(const void* data, size_t bytes);
 
 }  // namespace optools

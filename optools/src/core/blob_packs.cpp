@@ -24,7 +24,7 @@ constexpr size_t kLargestHead = 1024 * 1024;
 // of up to 20 digits.
 constexpr size_t kEntryBytes = 160;
 constexpr char kMetadata[] =
-    R"({"__metadata__":{"format":"op_tools capture 1"})";
+    R"({"__metadata__":{"format":"op_tools capture 2"})";
 
 }  // namespace
 

@@ -94,8 +94,7 @@ void CaptureStore::add_blob(const BlobHash& hash, std::string_view bytes) {
   queue_blob(std::move(blob));
 }
 
-// Known only once it is queued: whoever fails before leaves it to the next.
-// Call with the lock held.
+// A hash is known only once its blob is queued. Call with the lock held.
 void CaptureStore::queue_blob(Blob blob) {
   if (!open() || known_.contains(blob.hash) || !count_bytes(blob.size)) {
     buffers_.give_back(std::move(blob.bytes), blob.size);
@@ -103,9 +102,13 @@ void CaptureStore::queue_blob(Blob blob) {
   }
   const auto hash = blob.hash;
   const size_t size = blob.size;
-  known_.make_room();
-  queue_.blobs.push_back(std::move(blob));
   known_.insert(hash);
+  try {
+    queue_.blobs.push_back(std::move(blob));
+  } catch (...) {
+    known_.erase(hash);
+    throw;
+  }
   queue_.bytes += size + sizeof(Blob);
   if (queue_.bytes >= kWakeBytes) {
     wake_writer();

@@ -14,8 +14,8 @@
 #include "core/blob_packs.h"
 #include "core/buffer_pool.h"
 #include "core/frame_log.h"
-#include "core/hash_set.h"
 #include "core/process.h"
+#include "core/recent_hashes.h"
 
 namespace optools {
 

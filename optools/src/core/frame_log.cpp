@@ -4,8 +4,8 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <zlib.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -13,30 +13,10 @@
 namespace optools {
 namespace {
 
-using CrcTables = std::array<std::array<uint32_t, 256>, 8>;
-
-constexpr CrcTables make_crc_tables() {
-  CrcTables tables{};
-  for (uint32_t i = 0; i < 256; ++i) {
-    uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) {
-      value = (value >> 1) ^ ((value & 1) != 0 ? 0xEDB88320u : 0u);
-    }
-    tables[0][i] = value;
-  }
-  for (size_t t = 1; t < 8; ++t) {
-    for (size_t i = 0; i < 256; ++i) {
-      const uint32_t before = tables[t - 1][i];
-      tables[t][i] = (before >> 8) ^ tables[0][before & 255];
-    }
-  }
-  return tables;
-}
-constexpr CrcTables kCrc = make_crc_tables();
-
 uint32_t frame_checksum(uint8_t kind, std::string_view payload) {
-  const char byte = static_cast<char>(kind);
-  return crc32(payload, crc32({&byte, 1}));
+  const uLong start = crc32_z(0, &kind, 1);
+  return static_cast<uint32_t>(crc32_z(
+      start, reinterpret_cast<const Bytef*>(payload.data()), payload.size()));
 }
 
 constexpr const char* kBadChecksum =
@@ -68,27 +48,6 @@ bool whole_frame(
 }
 
 }  // namespace
-
-uint32_t crc32(std::string_view bytes, uint32_t before) {
-  uint32_t value = ~before;
-  const auto* at = reinterpret_cast<const unsigned char*>(bytes.data());
-  size_t left = bytes.size();
-  for (; left >= 8; left -= 8, at += 8) {
-    uint32_t low;
-    uint32_t high;
-    std::memcpy(&low, at, 4);
-    std::memcpy(&high, at + 4, 4);
-    low ^= value;
-    value = kCrc[7][low & 255] ^ kCrc[6][low >> 8 & 255] ^
-            kCrc[5][low >> 16 & 255] ^ kCrc[4][low >> 24] ^
-            kCrc[3][high & 255] ^ kCrc[2][high >> 8 & 255] ^
-            kCrc[1][high >> 16 & 255] ^ kCrc[0][high >> 24];
-  }
-  for (; left > 0; --left, ++at) {
-    value = (value >> 8) ^ kCrc[0][(value ^ *at) & 255];
-  }
-  return ~value;
-}
 
 void write_at(
     int file,

@@ -10,15 +10,12 @@
 
 namespace optools {
 
-// As zlib's crc32().
-uint32_t crc32(std::string_view bytes, uint32_t before = 0);
-
 inline constexpr uint32_t kFrameMagic = 0x5246504F;  // "OPFR" in the file
 
 struct FrameHead {
   uint32_t magic;
   uint32_t bytes;     // of the payload
-  uint32_t checksum;  // of kind (one byte) and payload
+  uint32_t checksum;  // zlib's CRC-32 of kind (one byte) and payload
   uint32_t kind;
 };
 inline constexpr uint32_t kMaxFrame = 256u << 20;

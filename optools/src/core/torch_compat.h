@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // All that depends on PyTorch's internals, and all that may differ between its
-// versions (2.11 to 2.13 agree on what is here): a change there is met here,
+// versions (2.11 to 2.15 agree on what is here): a change there is met here,
 // at compile time.
 #pragma once
 

@@ -23,6 +23,9 @@ class OwnAnswer {
 
  private:
   void run();
+  // False: the kernel refuses them, or there are none.
+  template <class Inputs>
+  bool run_with(Inputs make);
 
   const HostCall& call_;
   bool tried_ = false;

@@ -215,7 +215,6 @@ void bind_state(py::module_& m) {
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
-  m.attr("torch_version") = OPTOOLS_TORCH_VERSION;
   bind_tool(m);
   bind_state(m);
   bind_call_site(m);

@@ -246,7 +246,8 @@ py::list samples(const Timing& tool) {
         api_names().name(s.api),
         s.api_call,
         module_names().name(s.module),
-        s.raised));
+        s.raised,
+        s.site));
   }
   return out;
 }

@@ -132,10 +132,16 @@ struct Compare::Job {
   std::vector<uint32_t> versions;  // of copies.pairs()
   size_t bytes = 0;
   const char* skip = nullptr;  // why not judged, found out after the call
+  std::string raced;           // what other work did to an argument meanwhile
 
   void take_results(const Call& of, Copies& results);
   void check_arguments();
   void note_change(const at::Tensor& changed);
+  bool is_written(const at::Tensor& argument) const;
+  // Does the kernel change what it is only to read, in memory that no other
+  // work knows?
+  bool changes_alone(const Call& of) const;
+  void tell_apart(const Call& of);
 };
 
 Compare::Compare(CompareOptions options)
@@ -310,27 +316,33 @@ void Compare::Job::take_results(const Call& of, Copies& results) {
   }
 }
 
-// What was only to be read has to be what it was.
-void Compare::Job::check_arguments() {
-  std::vector<at::Tensor> written;
+bool Compare::Job::is_written(const at::Tensor& argument) const {
+  bool found = false;
   for (size_t i = 0; i < given.size(); ++i) {
     if (profile->written[i]) {
-      each_tensor(given[i], [&](const at::Tensor& t) { written.push_back(t); });
+      each_tensor(given[i], [&](const at::Tensor& t) {
+        found = found || t.is_alias_of(argument);
+      });
     }
   }
+  return found;
+}
+
+// What was only to be read has to be what it was. A device with streams may do
+// other work meanwhile: there every call is looked at.
+void Compare::Job::check_arguments() {
   const auto& pairs = copies.pairs();
   for (size_t i = 0; i < pairs.size(); ++i) {
     const auto& [tensor, copy] = pairs[i];
-    if (std::any_of(written.begin(), written.end(), [&](const auto& t) {
-          return t.is_alias_of(tensor);
-        })) {
+    if (is_written(tensor)) {
       continue;
     }
     if (version_of(tensor) != versions[i]) {
       call.complaints.push_back(
           "raises the version of an argument it only reads");
     }
-    if (check_inputs && !unchanged(tensor, copy)) {
+    const bool looks = check_inputs || place.device != c10::DeviceType::CPU;
+    if (looks && !unchanged(tensor, copy)) {
       note_change(tensor);
     }
   }
@@ -349,6 +361,46 @@ void Compare::Job::note_change(const at::Tensor& changed) {
   }
 }
 
+bool Compare::Job::changes_alone(const Call& of) const {
+  std::vector<std::pair<at::Tensor, at::Tensor>> read;  // ours, and its copy
+  torch::jit::Stack stack;
+  for (const auto& value : given) {
+    stack.push_back(map_tensors(value, [&](const at::Tensor& t) {
+      for (const auto& [tensor, copy] : copies.pairs()) {
+        if (tensor.is_same(t)) {
+          at::Tensor mine = copy.to(t.device());
+          if (!is_written(tensor)) {
+            read.emplace_back(mine, copy);
+          }
+          return mine;
+        }
+      }
+      return t;
+    }));
+  }
+  of.kernel.callBoxed(of.op.handle, of.keys, &stack);
+  return std::any_of(read.begin(), read.end(), [](const auto& pair) {
+    return !unchanged(pair.first, pair.second);
+  });
+}
+
+// An argument changed that is only to be read: by this kernel, or by work of
+// another stream that nothing orders.
+void Compare::Job::tell_apart(const Call& of) {
+  if (call.changed.empty() || place.device == c10::DeviceType::CPU || random ||
+      changes_alone(of)) {
+    return;
+  }
+  std::string names;
+  for (const auto& [position, item] : call.changed) {
+    const auto& name = of.op.handle.schema().arguments()[position].name();
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  raced = "the input changed while the kernel ran: other work wrote " + names +
+          ", and nothing orders the two (a missing synchronization); the "
+          "result was not judged";
+}
+
 void Compare::after(Call& call, Job& job) {
   job.place.origin = call.origin;
   if (call.op.is_view) {
@@ -357,6 +409,7 @@ void Compare::after(Call& call, Job& job) {
     Copies results;
     job.take_results(call, results);
     job.check_arguments();
+    job.tell_apart(call);
     job.bytes = job.copies.bytes() + results.bytes();
     if (job.call.results.empty() && call.op.returns != 0) {
       job.skip = kNoTensor;
@@ -405,6 +458,12 @@ void Compare::judge(Job& job) {
 CallJudgement Compare::judgement_of(Job& job) const {
   if (job.skip != nullptr && job.call.complaints.empty()) {
     return skip_call(job.skip);
+  }
+  if (!job.raced.empty()) {
+    CallJudgement raced;
+    raced.verdict = Verdict::kWarn;
+    raced.reason = job.raced;
+    return raced;
   }
   if (job.random) {
     return judge_random(job.call);

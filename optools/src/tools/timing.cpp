@@ -108,6 +108,7 @@ void Timing::around(Call& call, Chain& chain) {
       call.op.index,
       call.origin.api,
       call.origin.module,
+      call.origin.site,
       call.thread.id,
       static_cast<int32_t>(call.step),
       call.phase,

@@ -23,6 +23,7 @@ class Timing : public Tool {
     uint32_t op;
     uint32_t api;
     uint32_t module;
+    uint32_t site;
     uint32_t thread;
     int32_t step;
     Phase phase;

@@ -64,6 +64,7 @@ npu_status read_settings() {
 }
 
 const npu_op_table op_table = {
-    sizeof(op_table), 0, find, caps, plan, run, nullptr, nullptr, nullptr};
+    sizeof(op_table), 0, find, caps, plan, run, nullptr, nullptr, nullptr,
+    nullptr};
 
 }  // namespace @name@_driver

@@ -39,8 +39,9 @@ def _inner(module, example_inputs, **kwargs):
     """One graph of AOTAutograd, as Inductor's compile_fx_inner takes it."""
     from torch._inductor.compile_fx import compile_fx_inner
 
-    from . import run, twin
+    from . import run, twin, verdicts
 
+    falling, gaps = verdicts.falling(module), verdicts.dtype_gaps(module)
     try:
         made = twin.of(module, example_inputs)
     except twin.NoTwin as why:
@@ -51,7 +52,7 @@ def _inner(module, example_inputs, **kwargs):
 
         return get_compiler()(module, example_inputs)
     compiled = compile_fx_inner(made.module, made.inputs, **kwargs)
-    return run.HostGraph(compiled, made)
+    return run.HostGraph(compiled, made, falling, gaps)
 
 
 def _npu_backend():
@@ -63,8 +64,7 @@ def _npu_backend():
 def _host_reads_memory() -> bool:
     from torch_npu import _C
 
-    none = 0  # NPU_HOST_ACCESS_NONE
-    return _C._device_properties(torch.npu.current_device())["host_access"] != none
+    return _C._device_properties(torch.npu.current_device())["host_can_read"]
 
 
 def _refuse_ahead_of_time() -> None:

@@ -10,6 +10,8 @@ _FORWARD = _aten._scaled_dot_product_fused_attention_overrideable.default
 _BACKWARD = _aten._scaled_dot_product_fused_attention_overrideable_backward.default
 _CPU_FORWARD = _aten._scaled_dot_product_flash_attention_for_cpu.default
 _CPU_BACKWARD = _aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+# Tagged as if they drew: rewrite() makes them for a dropout of 0 only.
+WITHOUT_DRAWS = (_CPU_FORWARD, _CPU_BACKWARD)
 _OUT, _LOGSUMEXP, _SEED, _OFFSET = 0, 1, 6, 7  # results of the device's operator
 _BIAS_GRADIENT = 3
 _SAME_ARGUMENTS = ("grad_out", "query", "key", "value", "out", "logsumexp")
@@ -30,11 +32,17 @@ def _named(node, target) -> dict:
     return {a.name: given.get(a.name, a.default_value) for a in arguments}
 
 
+def _is_the_cpus(named) -> bool:
+    """The CPU's operator drops nothing and has one size for queries and values."""
+    query, value = (named[n].meta["val"] for n in ("query", "value"))
+    return named["dropout_p"] == 0 and query.shape[-1] == value.shape[-1]
+
+
 def _forward(graph, node) -> None:
     named = _named(node, _FORWARD)
     readers = [(user, user.args[1]) for user in node.users]
     known = (_OUT, _LOGSUMEXP, _SEED, _OFFSET)
-    if named["dropout_p"] != 0 or any(item not in known for user, item in readers if user.users):
+    if not _is_the_cpus(named) or any(item not in known for user, item in readers if user.users):
         return
     with graph.inserting_before(node):
         made = graph.call_function(
@@ -62,7 +70,7 @@ def _forward(graph, node) -> None:
 def _backward(graph, node) -> None:
     named = _named(node, _BACKWARD)
     readers = [(user, user.args[1]) for user in node.users]
-    if named["dropout_p"] != 0 or named["grad_input_mask"][3]:
+    if not _is_the_cpus(named) or named["grad_input_mask"][3]:
         return
     with graph.inserting_before(node):
         made = graph.call_function(

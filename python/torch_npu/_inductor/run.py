@@ -9,13 +9,19 @@ from torch_npu import _C
 class HostGraph:
     """One compiled graph. Called as AOTAutograd calls: with a list, which is emptied."""
 
-    def __init__(self, compiled, twin):
+    def __init__(self, compiled, twin, falling: list[str], dtype_gaps: list[tuple]):
         self._boxed_call = True  # on the object: Dynamo's wrappers copy what an object has
         self._compiled = compiled
         self._wants_npu = twin.wants_npu
         self._device = twin.device
+        self._falling = falling
+        self._dtype_gaps = dtype_gaps
 
     def __call__(self, args: list):
+        if self._falling:
+            _C._count_compiled(self._falling)
+        if self._dtype_gaps:
+            _C._judge_compiled(self._dtype_gaps)
         given = list(args)
         args.clear()
         places = [

@@ -12,7 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from . import twin
+from . import attention, twin
 
 _NAMESPACE = "npu_stay"
 _PLAIN, _SAVE, _REPLAY = "plain", "save", "replay"
@@ -108,6 +108,8 @@ def _draws_on_npu(node) -> bool:
 
 def _stays(node) -> bool:
     target = node.target
+    if target in attention.WITHOUT_DRAWS:
+        return False
     if torch.Tag.nondeterministic_seeded in target.tags or target.namespace == "npu":
         return _draws_on_npu(node)
     return not _has_cpu_kernel(target)

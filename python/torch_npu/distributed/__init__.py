@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
+import pickle
 from datetime import timedelta
+from typing import TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -15,7 +18,7 @@ from torch_npu import _C
 
 _C._bind_distributed(_C)
 atexit.register(_C._end_lanes)
-ProcessGroupHCCL = _C.ProcessGroupHCCL
+ProcessGroupHCCL: TypeAlias = _C.ProcessGroupHCCL
 ProcessGroupHCCL.Options = _C.ProcessGroupHCCLOptions
 
 
@@ -28,7 +31,7 @@ ProcessGroupHCCL.get_hccl_comm_name = _comm_name
 
 __all__ = [
     "ProcessGroupHCCL",
-    "collective_ways",
+    "collective_transports",
     "is_hccl_available",
     "is_lccl_available",
     "write_flight_record",
@@ -43,16 +46,26 @@ def is_lccl_available() -> bool:
     return True
 
 
-def collective_ways() -> dict[str, dict[str, int]]:
-    """How many collectives of this process took each way so far, by name.
+def collective_transports() -> dict[str, dict[str, int]]:
+    """How the collectives of this process were carried out so far, counted by name.
 
     driver: the driver's own communicator; shared: Gloo on the device's bytes; staged: Gloo on copies in host memory.
     """
-    found = _C._distributed_c10d._collective_ways()
+    found = _C._distributed_c10d._collective_transports()
+    names = ("driver", "shared", "staged")
     return {
-        name: {way: n for way, n in zip(("driver", "shared", "staged"), counts, strict=True) if n}
+        name: {kind: n for kind, n in zip(names, counts, strict=True) if n}
         for name, counts in sorted(found.items())
     }
+
+
+def _dump_json(includeCollectives: bool = True, onlyActive: bool = False) -> bytes:
+    """torch_npu's name for the flight record as JSON, without stacks."""
+    record = _C._distributed_c10d._dump_hccl_trace(includeCollectives, False, onlyActive)
+    return json.dumps(pickle.loads(record)).encode()
+
+
+_C._distributed_c10d._dump_hccl_trace_json = _dump_json
 
 
 def write_flight_record() -> str:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where torch_npu keeps TorchAir: `from torch_npu.dynamo import torchair`."""
+"""Where torch_npu keeps its graph packages: `from torch_npu.dynamo import torchair, npugraph_ex`."""
 
 import sys
 
+import npugraph_ex
 import torchair
 
-sys.modules[f"{__name__}.torchair"] = torchair
+for _package in (torchair, npugraph_ex):
+    sys.modules[f"{__name__}.{_package.__name__}"] = _package

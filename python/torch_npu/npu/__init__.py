@@ -2,6 +2,8 @@
 # ruff: noqa: F401, F403
 """torch.npu: devices, streams, memory, random numbers and switches of the npu device."""
 
+import importlib as _importlib
+
 import torch as _torch
 
 from torch_npu import _C
@@ -43,10 +45,9 @@ from .random import *
 from .random import default_generators
 from .streams import *
 
-from . import _device, _fallback, _later, _options, _pointers, _precision, _types, graphs, streams  # isort: skip
+from . import _device, _fallback, _later, _options, _precision, _types, graphs, streams  # isort: skip
 
 OutOfMemoryError = _torch.OutOfMemoryError
-_lazy_call(_pointers.watch)
 
 __all__ = sorted({
     "OutOfMemoryError", "aclnn", "amp", "backends", "config", "conv", "default_generators",
@@ -66,4 +67,7 @@ def __getattr__(name: str):
     # torch.utils.checkpoint saves the device's random state only where this is true.
     if name == "_initialized":
         return _C._is_initialized()
+    # The first loads PyTorch's compiler, the second PyTorch's sanitizer.
+    if name in ("npugraph_ex", "_sanitizer"):
+        return _importlib.import_module(f"torch_npu.npu.{name}")
     raise AttributeError(f"module 'torch.npu' has no attribute '{name}'")

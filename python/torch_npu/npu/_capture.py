@@ -10,9 +10,22 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from ._captured_random import CapturedRandom
+
 _aten = torch.ops.aten
 # Results are values of tensors, or sizes that depend on them.
 _READING_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+# Their results have the sizes of the indices, unless an index is a mask.
+_INDEXING = {_aten.index.Tensor, _aten._unsafe_index.Tensor}
+_MASKS = (torch.bool, torch.uint8)
+# Memory that nothing is written to.
+_EMPTY = {
+    _aten.empty.memory_format, _aten.empty_like.default, _aten.empty_permuted.default,
+    _aten.empty_strided.default, _aten.new_empty.default, _aten.new_empty_strided.default,
+}  # fmt: skip
+_CPU = torch.device("cpu")
+# Batch norm writes them, and its schema does not say so.
+_STATISTICS = ("running_mean", "running_var")
 
 
 class _Value:
@@ -27,11 +40,13 @@ class _Value:
 class Capture(TorchDispatchMode):
     def __init__(self):
         super().__init__()
-        self.calls = []  # (operator, flat arguments, their tree, number of results)
+        self.calls = []  # (operator or Python function, flat arguments, their tree)
         self._known: dict[int, tuple] = {}  # storage -> (value, geometry, weak storage)
+        self._first_geometry: dict[int, tuple] = {}  # call -> that of its first new result
         self._outside: dict[int, torch.Tensor] = {}
         self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._random = torch.npu.get_rng_state()
+        self._random = CapturedRandom()
+        self._random.follow_device(torch.npu.current_device())
         self.broken = ""  # what was forbidden and called all the same
 
     # While capturing.
@@ -44,7 +59,9 @@ class Capture(TorchDispatchMode):
         self._refuse(func, args, kwargs)
         self._keep_what_is_written(func, args, kwargs)
         places = [self._place(a) if isinstance(a, torch.Tensor) else a for a in flat]
+        self._follow_random(flat)
         out = func(*args, **kwargs)
+        self._random.note_call()
         results = tree_flatten(out)[0]
         tensors = [t for t in (*flat, *results) if isinstance(t, torch.Tensor)]
         if any(t.device.type == "npu" for t in tensors):
@@ -52,6 +69,23 @@ class Capture(TorchDispatchMode):
             self._note_geometry(flat, places)
             self._note_results(results)
         return out
+
+    def follow(self, generator) -> None:
+        self._random.follow(generator)
+
+    def _follow_random(self, arguments) -> None:
+        for argument in arguments:
+            if getattr(argument, "device", _CPU).type != "npu":
+                continue
+            if isinstance(argument, torch.Generator):
+                self._random.follow(argument)
+            elif isinstance(argument, torch.Tensor):
+                self._random.follow_device(argument.device.index)
+        self._note_random_states()
+
+    def _note_random_states(self) -> None:
+        for set_again in self._random.changes():
+            self.calls.append((set_again, [], None))
 
     def _change_geometry(self, func, args, kwargs):
         """What a tensor shows of which memory: `_place` sees it at the next use, and a replay does
@@ -63,10 +97,10 @@ class Capture(TorchDispatchMode):
         bytes_before = storage.nbytes()
         out = func(*args, **kwargs)
         if found is not None and storage.nbytes() > bytes_before:
-            value, (_, _, offset, dtype), weak = found
+            value, (_, _, offset, dtype, *bits), weak = found
             whole = [-(-storage.nbytes() // dtype.itemsize) - offset]
             self._add(_aten.resize_.default, (value, whole))
-            self._known[storage._cdata] = (value, (whole, [1], offset, dtype), weak)
+            self._known[storage._cdata] = (value, (whole, [1], offset, dtype, *bits), weak)
         return out
 
     def _keep_geometry(self, tensor: torch.Tensor) -> None:
@@ -93,16 +127,17 @@ class Capture(TorchDispatchMode):
             forbidden = _crosses(args[1], args[0].device, args[0])
         else:
             reads = func is _aten.is_nonzero.default or not _READING_TAGS.isdisjoint(func.tags)
+            if func in _INDEXING:
+                reads = any(i is not None and i.dtype in _MASKS for i in args[1])
             forbidden = reads and any(t.device.type == "npu" for t in tensors)
         if forbidden:
             self.broken = self.broken or str(func)
             refuse(str(func))
 
     def _keep_what_is_written(self, func, args, kwargs) -> None:
-        if not func._schema.is_mutable:
-            return
         for i, argument in enumerate(func._schema.arguments):
-            if argument.alias_info is None or not argument.alias_info.is_write:
+            declared = argument.alias_info is not None and argument.alias_info.is_write
+            if not declared and argument.name not in _STATISTICS:
                 continue
             value = args[i] if i < len(args) else kwargs.get(argument.name)
             for tensor in tree_flatten(value)[0]:
@@ -129,14 +164,27 @@ class Capture(TorchDispatchMode):
         if found is None:
             self._outside.setdefault(id(tensor), tensor)
             return tensor
-        value, geometry, _ = found
-        if geometry == _geometry(tensor):
+        value, known, _ = found
+        wanted = _geometry(tensor)
+        if known == wanted:
             return value
-        if geometry[3] != tensor.dtype:
-            args = (value, tensor.dtype)
-            value = self._add(_aten.view.dtype, args)
-        size, stride, offset, _ = _geometry(tensor)
-        return self._add(_aten.as_strided.default, (value, size, stride, offset))
+        dtype, bits = known[3], known[4:]
+        if dtype != wanted[3]:
+            value = self._as_dtype(value, tensor, dtype)
+            known = None
+        if known is None or known[:3] != wanted[:3]:
+            value = self._add(_aten.as_strided.default, (value, *wanted[:3]))
+        for view, had, has in zip((_aten._conj.default, _aten._neg_view.default), bits, wanted[4:]):
+            if had != has:
+                value = self._add(view, (value,))
+        return value
+
+    def _as_dtype(self, value, tensor: torch.Tensor, dtype: torch.dtype) -> _Value:
+        """All of the value's memory, in one dimension: views of any sizes are made of it."""
+        size, to = tensor.untyped_storage().nbytes(), tensor.dtype
+        whole = size // to.itemsize * to.itemsize // dtype.itemsize
+        flat = self._add(_aten.as_strided.default, (value, [whole], [1], 0))
+        return self._add(_aten.view.dtype, (flat, to))
 
     def _add(self, func, args) -> _Value:
         flat, tree = tree_flatten((args, {}))
@@ -153,6 +201,7 @@ class Capture(TorchDispatchMode):
                     value = _Value(len(self.calls) - 1, i)
                     weak = torch.multiprocessing.reductions.StorageWeakRef(storage)
                     self._known[storage._cdata] = (value, _geometry(result), weak)
+                    self._first_geometry[value.call] = _geometry(result)
 
     def _is_new(self, result: torch.Tensor) -> bool:
         cdata = result.untyped_storage()._cdata
@@ -164,7 +213,7 @@ class Capture(TorchDispatchMode):
         """What was written outside, and the generator, as they were before."""
         for whole, before in reversed(self._before):
             whole.copy_(before)
-        torch.npu.set_rng_state(self._random)
+        self._random.restore()
         # Other streams do not wait for the one that was captured.
         torch.npu.current_stream().synchronize()
 
@@ -173,30 +222,49 @@ class Capture(TorchDispatchMode):
         to where they were at every run."""
         from torch_npu import _C
 
+        self._note_random_states()
         self.restore()
         outside = list(self._outside.values())
-        kept = []
+        kept, empty = [], {}
         for value, geometry, weak in self._known.values():
             if not weak.expired():
                 storage = torch.UntypedStorage._new_with_weak_ptr(weak.cdata)
-                if storage is not None:
-                    kept.append((value, _over(storage, geometry)))
-        program = _C._GraphProgram()
-        places = {id(t): program.input() for t in outside}
-        places |= {id(t): program.input() for _, t in kept}
+                if storage is not None and self._is_unwritten(value, geometry):
+                    empty[value.call] = _over(storage, geometry)
+                elif storage is not None:
+                    kept.append((value, geometry, _over(storage, geometry)))
+        given = [*outside, *(t for *_, t in kept), *empty.values()]
+        program = _C._TracedGraph()
+        places = {id(t): program.input() for t in given}
+        if any(tree is None for _, _, tree in self.calls):
+            program.host("random state", self._random.begin, [])
         results = []
         look = lambda a: self._lowered(a, places, results)  # noqa: E731
-        for func, flat, tree in self.calls:
+        for i, (func, flat, tree) in enumerate(self.calls):
+            if tree is None:
+                results.append((program, program.host("random state", func, [])))
+                continue
+            if i in empty:
+                results.append((program, places[id(empty[i])]))
+                continue
             args, kwargs = tree_unflatten([look(a) for a in flat], tree)
             made = program.call(
                 func._schema.name, func._schema.overload_name, tuple(args), dict(kwargs)
             )
             results.append((program, made))
-        for value, tensor in kept:
-            args = (places[id(tensor)], look(value))
-            program.call("aten::copy_", "", args, {})
+        for value, geometry, tensor in kept:
+            made = look(value)
+            for view, has in zip(("aten::_conj", "aten::_neg_view"), geometry[4:]):
+                if has:  # its bytes are copied
+                    made = program.call(view, "", (made,), {})
+            program.call("aten::copy_", "", (places[id(tensor)], made), {})
         program.finish([])
-        return program, outside + [t for _, t in kept]
+        return program, given
+
+    def _is_unwritten(self, value: _Value, geometry) -> bool:
+        """Memory that the capture only allocated stays where it is: what the program writes into
+        it is written there, and the rest is left alone."""
+        return self.calls[value.call][0] in _EMPTY and geometry == self._first_geometry[value.call]
 
     def _lowered(self, value, places, results):
         if isinstance(value, torch.Tensor):
@@ -211,12 +279,15 @@ class Capture(TorchDispatchMode):
         return program.item(made, value.index) if is_list else made
 
 
-def _geometry(tensor: torch.Tensor):
-    return list(tensor.shape), list(tensor.stride()), tensor.storage_offset(), tensor.dtype
+def _geometry(tensor: torch.Tensor) -> tuple:
+    """(sizes, strides, offset, dtype, read conjugated, read negated)"""
+    geometry = list(tensor.shape), list(tensor.stride()), tensor.storage_offset()
+    return (*geometry, tensor.dtype, tensor.is_conj(), tensor.is_neg())
 
 
 def _over(storage, geometry) -> torch.Tensor:
-    size, stride, offset, dtype = geometry
+    """Without the bits: it is for bytes to be written to."""
+    size, stride, offset, dtype, *_ = geometry
     made = torch.empty(0, dtype=dtype, device=storage.device)
     return made.set_(storage, offset, size, stride)
 

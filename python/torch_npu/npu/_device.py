@@ -218,6 +218,8 @@ def get_device_capability(device: Device = None) -> tuple[int, int] | None:
 
 
 _SOC_VERSIONS = {
+    "Ascend910PremiumA": 100, "Ascend910ProA": 101, "Ascend910A": 102, "Ascend910ProB": 103,
+    "Ascend310P1": 200, "Ascend310P2": 201, "Ascend310P3": 202, "Ascend310P4": 203,
     "Ascend910B1": 220, "Ascend910B2": 221, "Ascend910B2C": 222, "Ascend910B3": 223,
     "Ascend910B4": 224, "Ascend910B4-1": 225, "Ascend910_9391": 250, "Ascend910_9392": 251,
     "Ascend910_9381": 252, "Ascend910_9382": 253, "Ascend910_9372": 254, "Ascend910_9362": 255,

@@ -10,6 +10,7 @@ __all__ = [
     "profile_gaps",
     "reset_fallback_stats",
     "set_fallback",
+    "unknown_dtypes",
 ]
 
 _POLICIES = ("warn", "silent", "error")
@@ -34,6 +35,12 @@ def profile_gaps() -> list[dict]:
     return _C._profile_gaps()
 
 
+def unknown_dtypes() -> list[dict]:
+    """Calls with dtypes of which the tables behind the profile say nothing: operator, dtype, calls, call_site."""
+    rows = _C._unknown_dtypes()
+    return sorted(rows, key=lambda row: (-row["calls"], row["operator"], row["dtype"]))
+
+
 def fallback_report(native: bool = False) -> str:
     """The same as a table to print, and what is not on the profile."""
     rows = fallback_stats(native)
@@ -51,6 +58,13 @@ def fallback_report(native: bool = False) -> str:
         parts.append(f"Not on the profile {_C._profile_name()}: works here, raises there.")
         lines = [(gap["feature"], str(gap["calls"]), gap["call_site"] or "-") for gap in gaps]
         parts.append(_table([("feature", "calls", "first call"), *lines], numbers=[1]))
+    unknown = unknown_dtypes()
+    if unknown:
+        rows, calls = len(unknown), sum(row["calls"] for row in unknown)
+        parts.append(
+            f"Unknown to the profile {_C._profile_name()}: {rows} dtypes of operators in {calls} calls. "
+            "torch.npu.unknown_dtypes() lists them."
+        )
     return "\n".join(parts)
 
 

@@ -6,7 +6,11 @@ for a driver other than Ascend's changes nothing.
 """
 
 import os
+import sys
+import warnings
 from enum import IntEnum
+
+import torch
 
 from torch_npu import _C
 from torch_npu.utils._error_code import ErrCode, pta_error
@@ -51,6 +55,7 @@ def _is_older_chip(name: str) -> bool:
 
 
 _values = {
+    "ACL_PRECISION_MODE": "must_keep_origin_dtype",
     "ALLOW_INTERNAL_FORMAT": "disable",
     "ALLOW_CONV_HF32": "enable",
     "ALLOW_MATMUL_HF32": "disable",
@@ -60,6 +65,7 @@ _values = {
 
 
 if _is_older_chip(os.environ.get("NPU_DEVICE_NAME", "")):
+    _values["ACL_PRECISION_MODE"] = "allow_fp32_to_fp16"
     _values["ALLOW_INTERNAL_FORMAT"] = "enable"
     _C._set_allow_internal_format(True)
 
@@ -94,6 +100,15 @@ def set_option(option: dict) -> None:
     _values.update(texts)
     if "ALLOW_INTERNAL_FORMAT" in texts:
         _C._set_allow_internal_format(texts["ALLOW_INTERNAL_FORMAT"] == "enable")
+    _C._set_allow_hf32(matmul.allow_hf32, conv.allow_hf32)
+
+
+def get_option(name: str) -> str | None:
+    """The value of a switch that was set or has a default."""
+    if name == "CUBE_MATH_TYPE":
+        kind = matmul.cube_math_type
+        return None if kind is CubeMathType.UNDEFINED else str(int(kind))
+    return _values.get(name)
 
 
 def set_compile_mode(jit_compile: bool = False) -> None:
@@ -196,15 +211,15 @@ conv = _Conv()
 
 _deterministic_level = 0
 _compatible_impl = False
-_sync_debug_mode = 0
+_LIBRARIES = tuple(
+    os.path.join(os.path.dirname(os.path.abspath(package.__file__)), "") for package in (torch, _C)
+)
 _SYNC_DEBUG_MODES = {"default": 0, "warn": 1, "error": 2}
 
 
 def set_deterministic_level(level: int) -> None:
     """0: as PyTorch's own switch says; 1 and 2 turn deterministic algorithms on."""
     global _deterministic_level
-    import torch
-
     if level not in (0, 1, 2):
         raise ValueError(f"deterministic level should be 0, 1 or 2, but got {level!r}")
     _deterministic_level = level
@@ -221,8 +236,11 @@ def are_compatible_impl_enabled() -> bool:
 
 
 def set_sync_debug_mode(debug_mode) -> None:
-    """0 "default", 1 "warn", 2 "error": remembered; drivers do not report implicit waits."""
-    global _sync_debug_mode
+    """What an operator does that makes the host wait for the device: item(), nonzero(), x[mask], .cpu(), ...
+
+    0 "default": nothing, 1 "warn": warns with the caller's line, 2 "error": raises before it waits. What a
+    program asks for by name (synchronize(), wait()) is not reported. The same on every driver.
+    """
     mode = _SYNC_DEBUG_MODES.get(debug_mode, debug_mode)
     if isinstance(mode, bool) or mode not in (0, 1, 2):
         allowed = "`default`, `warn`, `error`" if isinstance(debug_mode, str) else "0,1,2"
@@ -230,8 +248,21 @@ def set_sync_debug_mode(debug_mode) -> None:
             f"invalid value of debug_mode, expected one of {allowed}, but got {debug_mode!r}"
             + pta_error(ErrCode.PARAM)
         )
-    _sync_debug_mode = mode
+    _C._set_sync_debug_mode(mode, _warn_of_wait)
+
+
+def _warn_of_wait(text: str) -> None:
+    """At the caller's line, however deep in PyTorch the operator is; once a line, as filters say."""
+    frame = innermost = sys._getframe(1) if sys._getframe().f_back else sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame = frame.f_back
+    frame = frame or innermost
+    warnings.warn_explicit(
+        text, UserWarning, frame.f_code.co_filename, frame.f_lineno,
+        module=frame.f_globals.get("__name__"),
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )  # fmt: skip
 
 
 def get_sync_debug_mode() -> int:
-    return _sync_debug_mode
+    return _C._get_sync_debug_mode()

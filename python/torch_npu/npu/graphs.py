@@ -24,6 +24,7 @@ __all__ += [
 ]  # fmt: skip
 
 _pools = itertools.count(1)
+_capturing: dict[tuple[int, int], "NPUGraph"] = {}  # by stream
 _MODES = ("global", "thread_local", "relaxed")
 
 
@@ -51,6 +52,7 @@ class NPUGraph:
         self._replayer = None
         self._tensors = None
         self._empty = False
+        self._generators = []
 
     def capture_begin(self, pool=None, capture_error_mode: str = "global") -> None:
         if capture_error_mode not in _MODES:
@@ -71,11 +73,14 @@ class NPUGraph:
         from ._capture import Capture
 
         capture = Capture()
+        for generator in self._generators:
+            capture.follow(generator)
         if not _C._begin_stream_capture(*_key(stream)):
             raise RuntimeError("NPU graph capture: this stream is being captured already.")
         self._key = _key(stream)
         self._pool = pool or (next(_pools), 0)
         self._capture = capture
+        _capturing[self._key] = self
         capture.__enter__()
 
     def capture_end(self) -> None:
@@ -95,7 +100,7 @@ class NPUGraph:
             return
         program, self._tensors = capture.finish()
         self._names = program.names()
-        self._replayer = _C._GraphReplayer(program, 1, device_graphs=True)
+        self._replayer = _C._GraphReplayer(program, 1, keeps_memory=True)
         self._empty = not capture.calls
         if self._empty:
             warnings.warn(
@@ -113,9 +118,20 @@ class NPUGraph:
     def _end(self):
         """(capture, what was forbidden and tried in it)."""
         capture, self._capture = self._capture, None
+        del _capturing[self._key]
         capture.__exit__(None, None, None)
         broken = _C._end_stream_capture(*self._key)
         return capture, capture.broken or broken
+
+    @staticmethod
+    def get_currently_capturing_graph() -> "NPUGraph":
+        graph = _capturing.get(_key(torch.npu.current_stream()))
+        if graph is None:
+            raise RuntimeError(
+                "NPUGraph.get_currently_capturing_graph: the current stream is not being captured. "
+                "Call it between capture_begin() and capture_end(), on the stream of the capture."
+            )
+        return graph
 
     def instantiate(self) -> None:
         if self._replayer is None:
@@ -137,7 +153,9 @@ class NPUGraph:
         return self._pool
 
     def register_generator_state(self, generator) -> None:
-        """Every replay draws from the device's generator as eager mode does: nothing to do."""
+        """Every replay draws from generators as eager mode does. One that is registered before
+        the capture is followed from its beginning, others from their first use in it."""
+        self._generators.append(generator)
 
     def enable_debug_mode(self) -> None:
         """Captured graphs can always be dumped."""

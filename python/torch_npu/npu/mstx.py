@@ -15,30 +15,48 @@ _open: dict[int, object] = {}
 _stack = threading.local()
 _shown: set[str] = set()  # domains; none: all but _hidden
 _hidden: set[str] = set()
+MARK, PUSH_POP, START_END = 0, 1, 2  # as Ascend numbers them
+_seen: dict[str, tuple[int, str]] | None = None  # while a profile is taken
 
 
-def show_domains(include, exclude) -> None:
-    """Ranges of which domains profiles hold from now on; for torch_npu.profiler."""
-    global _shown, _hidden
-    _shown, _hidden = set(include), set(exclude)
+def begin_profile(include, exclude) -> None:
+    """Ranges of which domains the profile that begins holds; for torch_npu.profiler."""
+    global _shown, _hidden, _seen
+    _shown, _hidden, _seen = set(include), set(exclude), {}
 
 
-def _range(message: str, domain: str):
+def end_profile() -> None:
+    global _shown, _hidden, _seen
+    _shown, _hidden, _seen = set(), set(), None
+
+
+def seen() -> dict[str, tuple[int, str]]:
+    """The ranges and marks since begin_profile(): {message: (how, domain)}."""
+    return dict(_seen or {})
+
+
+def _range(message: str, domain: str, how: int):
     if (_shown and domain not in _shown) or domain in _hidden:
         return nullcontext()
     if not isinstance(message, str):
         raise TypeError(f"torch.npu.mstx: message={message!r} is no text.")
+    if _seen is not None:
+        _seen[message] = (how, domain)
     return torch.autograd.profiler.record_function(message)
 
 
 def mark(message: str, stream=None, domain: str = "default") -> None:
-    with _range(message, domain):
+    with _range(message, domain, MARK):
         pass
 
 
 def range_start(message: str, stream=None, domain: str = "default") -> int:
     """Opens a range; its number closes it."""
-    opened = _range(message, domain)
+    return _open_range(message, domain, START_END)
+
+
+def _open_range(message: str, domain: str, how: int) -> int:
+    opened = _range(message, domain, how)
     opened.__enter__()
     number = next(_ids)
     _open[number] = opened
@@ -55,7 +73,7 @@ def range_end(range_id: int, domain: str = "default") -> None:
 def range_push(message: str, domain: str = "default") -> int:
     """Opens a range inside those of this thread; gives its depth."""
     ranges = _stack.__dict__.setdefault("ranges", [])
-    ranges.append(range_start(message, domain=domain))
+    ranges.append(_open_range(message, domain, PUSH_POP))
     return len(ranges) - 1
 
 

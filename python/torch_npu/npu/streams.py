@@ -71,7 +71,7 @@ class Stream(torch.Stream):
         return hash((self.stream_id, self.device))
 
     def __repr__(self) -> str:
-        handle = _C._stream_handle(self.stream_id, self.device_index, for_show=True)
+        handle = _C._stream_handle(self.stream_id, self.device_index)
         return f"<torch_npu.npu.Stream device={self.device} npu_stream={handle:#x}>"
 
 
@@ -282,3 +282,22 @@ def _wrap(stream_id: int, device_index: int) -> Stream:
     return _Base.__new__(
         Stream, stream_id=stream_id, device_index=device_index, device_type=_DEVICE_TYPE
     )
+
+
+def erase_stream(tensor: torch.Tensor, stream: torch.Stream) -> None:
+    """The program says that `stream` is done with the tensor, for which it called record_stream().
+    The allocator knows by its events when that is so: nothing is left to do."""
+    if not isinstance(tensor, torch.Tensor) or tensor.device.type != "npu":
+        raise RuntimeError(
+            f"erase_stream: expected an npu tensor, but got {_described(tensor)}."
+            + pta_error(ErrCode.PARAM)
+        )
+    if not isinstance(stream, torch.Stream):
+        raise TypeError(
+            f"erase_stream: expected a stream, but got {type(stream).__name__}."
+            + pta_error(ErrCode.TYPE)
+        )
+
+
+def _described(value) -> str:
+    return f"one on {value.device}" if isinstance(value, torch.Tensor) else type(value).__name__

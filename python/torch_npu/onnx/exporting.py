@@ -7,6 +7,7 @@ import importlib.util
 
 import torch
 
+from torch_npu._packs import onnx_translations
 from torch_npu.onnx.dynamo import attach_functions, translation_table
 
 
@@ -24,13 +25,14 @@ def export(
 ):
     """torch.onnx.export with npu operators as nodes of domain npu, each with its body.
 
-    Entries of `custom_translation_table` come before ours. The answer and all other arguments are
+    Entries of `custom_translation_table` come before those of operator packs (TRANSLATIONS in a pack's
+    onnx.py), and these before ours. The answer and all other arguments are
     those of torch.onnx.export.
     """
     _need("onnx", "onnxscript") if dynamo else _need("onnx")
     if not dynamo:
         return torch.onnx.export(model, args, f, dynamo=False, **options)
-    table = {**translation_table(), **(custom_translation_table or {})}
+    table = {**translation_table(), **onnx_translations(), **(custom_translation_table or {})}
     saving = {
         name: options.pop(name)
         for name in ("external_data", "keep_initializers_as_inputs")

@@ -3,8 +3,8 @@
 
 A function is the kernel of every device. By default PyTorch's autograd, fake tensors and compilers
 see through it; with `meta` the operator is opaque: that function answers for fake tensors, and no
-gradient is recorded. With `native` C++ has a faster kernel and the gradient (src/aten/ops/fused): the
-function is what it falls back on, and answers for fake tensors; compilers keep the operator whole.
+gradient is recorded. Where the operator's row in ops/npu gives it a kernel or a gradient, the function is
+what these fall back on, and answers for fake tensors; compilers keep the operator whole.
 Autocast does not reach inside, as on Ascend.
 """
 
@@ -13,42 +13,48 @@ import inspect
 
 import torch
 
+from torch_npu import _C
 from torch_npu.ops._check import line_of
 
 _FUNCTIONS: dict[str, tuple] = {}
 _library: dict[str, torch.library.Library] = {}
 
 
-def implements(*names: str, meta=None, native=None):
-    """Makes a function the kernel of the overloads "name" or "name.overload" of namespace npu.
-
-    `native`: True, or the names of operators that the C++ gradient calls.
-    """
+def implements(*names: str, meta=None):
+    """Makes a function the kernel of the overloads "name" or "name.overload" of namespace npu."""
 
     def note(function):
         for name in names:
             whole = name if "::" in name else f"npu::{name}"
-            _FUNCTIONS[whole] = (function, meta, native)
+            _FUNCTIONS[whole] = (function, meta)
         return function
 
     return note
+
+
+def _returns_arguments(overload: str) -> bool:
+    name, _, of = overload.partition(".")
+    return any(r.alias_info is not None for r in torch._C._get_schema(name, of).returns)
 
 
 def register(namespace: str, name: str) -> None:
     """Registers what the imported modules have for an operator's overloads."""
     whole = f"{namespace}::{name}"
     for overload in [k for k in _FUNCTIONS if k.partition(".")[0] == whole]:
-        function, meta, native = _FUNCTIONS[overload]
+        function, meta = _FUNCTIONS[overload]
         if namespace not in _library:
             _library[namespace] = torch.library.Library(namespace, "FRAGMENT")
         library = _library[namespace]
         bare = overload.partition("::")[2]
-        opaque = meta is not None or native
+        needed = _C._custom_kernel(namespace, bare)
+        if needed is not None and _returns_arguments(overload):
+            needed = None  # PyTorch functionalizes such operators only by their composition
+        opaque = meta is not None or needed is not None
         key = "CompositeExplicitAutograd" if opaque else "CompositeImplicitAutograd"
         library.impl(bare, _without_autocast(function), key)
-        if native:
+        if needed is not None:
             torch.library.register_fake(overload, meta or _without_autocast(function), lib=library)
-            for needed in native if isinstance(native, tuple) else ():
+            if needed:
                 getattr(torch.ops.npu, needed)
         elif meta is not None:
             library.impl(bare, meta, "Meta")

@@ -158,7 +158,8 @@ def keep_bits(seed: int, offset: int, shape, keep_prob: float, device) -> torch.
     count = 1
     for size in shape:
         count *= size
-    x = torch.arange(count, device=device, dtype=torch.int64) + (seed * 0x9E3779B9 + offset)
+    start = (seed * 0x9E3779B9 + offset) & 0x7FFFFFFFFFFFFFFF
+    x = torch.arange(count, device=device, dtype=torch.int64) + start
     for shift, factor in ((30, 0x3F58476D1CE4E5B9), (27, 0x14D049BB133111EB), (31, 1)):
         x = (x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))) * factor
     uniform = (x & 0xFFFFFF).double() / 0x1000000

@@ -3,18 +3,24 @@
 
 import torch
 
+from torch_npu import _dtypes
+
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-# Numbers of dtypes that PyTorch has no name for, beside torch_npu's own for those it has.
 INT4 = 285
+# PyTorch's numbers, and torch_npu's own for those that PyTorch can store.
 _NUMBERS = {
-    1: torch.int8, 3: torch.int32, 5: torch.float16, 6: torch.float32, 12: torch.int8,
-    13: torch.uint8, 14: torch.int32, 15: torch.bfloat16, 16: INT4, 23: torch.float8_e5m2,
-    24: torch.float8_e4m3fn, 256: torch.float32, 257: torch.float16, 258: torch.int8,
-    259: torch.int32, 260: torch.uint8, 262: torch.int16, 265: torch.int64, 267: torch.float64,
-    268: torch.bool, 283: torch.bfloat16, INT4: INT4, 291: torch.float8_e5m2,
-    292: torch.float8_e4m3fn, 0: torch.uint8, 2: torch.int16, 4: torch.int64, 7: torch.float64,
-    11: torch.bool,
+    0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64,
+    5: torch.float16, 6: torch.float32, 7: torch.float64, 8: torch.complex32, 9: torch.complex64,
+    10: torch.complex128, 11: torch.bool, 12: torch.int8, 13: torch.uint8, 14: torch.int32,
+    15: torch.bfloat16, 16: INT4, 23: torch.float8_e5m2, 24: torch.float8_e4m3fn,
+    27: torch.uint16, 28: torch.uint32, 29: torch.uint64,
 }  # fmt: skip
+_NUMBERS |= {
+    getattr(_dtypes, name): getattr(torch, name)
+    for name in _dtypes.__all__
+    if name not in ("int4", "uint1", "float8_e8m0fnu", "float4_e2m1fn_x2") and hasattr(torch, name)
+}
+_NUMBERS |= {INT4: INT4, _dtypes.bool: torch.bool}
 
 
 def line_of(name: str) -> str:
@@ -76,6 +82,53 @@ def same_dtype(operator: str, **tensors) -> None:
         )
 
 
+def shapes(operator: str, **expected) -> None:
+    """Each argument is (tensor, the shape it must have); an absent tensor passes."""
+    for name, (x, shape) in expected.items():
+        require(
+            x is None or list(x.shape) == list(shape),
+            f"{operator}: {name} has shape {None if x is None else list(x.shape)}; allowed: "
+            f"{list(shape)}.",
+        )
+
+
+def dimensions(operator: str, count: int, **tensors) -> None:
+    for name, x in tensors.items():
+        require(
+            x is None or x.dim() == count,
+            f"{operator}: {name} has shape {None if x is None else list(x.shape)}; allowed: {count} "
+            "dimensions.",
+        )
+
+
+def elements(operator: str, counts, **tensors) -> None:
+    """Each has one of the numbers of elements; None passes."""
+    for name, x in tensors.items():
+        require(
+            x is None or x.numel() in counts,
+            f"{operator}: {name} has shape {None if x is None else list(x.shape)}; allowed numbers of "
+            f"elements: {', '.join(str(c) for c in counts)}.",
+        )
+
+
 def wide(x: torch.Tensor) -> torch.Tensor:
     """What arithmetic is done in: float32, or float64 as it comes."""
     return x if x.dtype == torch.float64 else x.float()
+
+
+def known(x) -> bool:
+    """Whether the numbers of a tensor can be read: not while tracing or while a graph is captured."""
+    if type(x) is not torch.Tensor or x.device.type == "meta":
+        return False
+    return x.device.type != "npu" or not torch.npu.is_current_stream_capturing()
+
+
+def within(operator: str, argument: str, x: torch.Tensor, low: int, high: int) -> None:
+    """Integers from low to high; checked where they can be read."""
+    if known(x) and x.numel():
+        least, most = int(x.min()), int(x.max())
+        require(
+            low <= least and most <= high,
+            f"{operator}: {argument} holds numbers from {least} to {most}; allowed: {low} to {high}.",
+            "VALUE",
+        )

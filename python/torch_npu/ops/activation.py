@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from torch_npu.ops import implements
+from torch_npu.ops._attend import keep_bits
 from torch_npu.ops._check import floating, require, wide
 
 
@@ -33,13 +34,13 @@ def _gelu(x, approximate: str, name: str):
     return F.gelu(x, approximate=approximate)
 
 
-@implements("npu_swiglu", native=("npu_swiglu_backward",))
+@implements("npu_swiglu")
 def npu_swiglu(input, dim=-1):
     a, b = _halves(input, dim, "npu_swiglu")
     return (F.silu(wide(a)) * wide(b)).to(input.dtype)
 
 
-@implements("npu_swiglu_backward", native=True)
+@implements("npu_swiglu_backward")
 def npu_swiglu_backward(grad_output, input, dim=-1):
     a, b = _halves(input, dim, "npu_swiglu_backward")
     a, b, g = wide(a), wide(b), wide(grad_output)
@@ -65,7 +66,7 @@ def npu_clipped_swiglu(
     return y.to(x.dtype)
 
 
-@implements("npu_geglu", native=("npu_geglu_grad",))
+@implements("npu_geglu")
 def npu_geglu(input, dim=-1, approximate=1, activate_left=False):
     name = "npu_geglu"
     require(
@@ -80,7 +81,7 @@ def npu_geglu(input, dim=-1, approximate=1, activate_left=False):
     return (wide(left) * g).to(input.dtype), g.to(input.dtype)
 
 
-@implements("npu_geglu_grad", native=True)
+@implements("npu_geglu_grad")
 def npu_geglu_grad(grad_output, input, gelu, dim=-1, approximate=1, activate_left=False):
     name = "npu_geglu_grad"
     left, right = _halves(input, dim, name)
@@ -187,28 +188,20 @@ def _npu_dropout(input, p):
     return (wide(input) * keep / (1 - p)).to(input.dtype), _pack(keep)
 
 
-def _drawn_bits(size, p: float, device, generator=None):
-    count = math.prod(size)
-    return _pack(torch.rand(count, device=device, generator=generator) >= p)
-
-
 @implements("npu_dropout_gen_mask")
 def npu_dropout_gen_mask(size, p, *, dtype=None, layout=None, device=None, pin_memory=None):
     _check_p("npu_dropout_gen_mask", p)
-    return _drawn_bits(size, p, "npu" if device is None else device)
+    return _pack(torch.rand(math.prod(size), device="npu" if device is None else device) >= p)
 
 
 @implements("_npu_dropout_gen_mask.Tensor")
 def _npu_dropout_gen_mask(input, size, p, seed, offset, *, parallel=True, sync=None):
-    """The same bits for the same seed and offset."""
+    """The bits that npu_fusion_attention keeps with this seed and offset."""
     _check_p("_npu_dropout_gen_mask", p)
     require(
         offset >= 0, f"_npu_dropout_gen_mask: offset is {offset}; it must not be negative.", "VALUE"
     )
-    generator = torch.Generator(device=input.device)
-    # PyTorch's generator of the CPU has no offset: another seed for each stands for it.
-    generator.manual_seed((seed + offset * 0x9E3779B97F4A7C15) & 0x7FFFFFFFFFFFFFFF)
-    return _drawn_bits(size, p, input.device, generator)
+    return _pack(keep_bits(seed, offset, size, 1 - p, input.device))
 
 
 @implements("npu_dropout_do_mask")

@@ -39,7 +39,7 @@ def _draw_seed(q, seed: int) -> int | None:
 
     if detect_fake_mode(q) is not None or torch.compiler.is_compiling():
         return None
-    return seed or int(torch.randint(1, 2**31 - 1, ()).item())
+    return seed or int(torch.randint(1, 2**31 - 1, (), device=q.device).item())
 
 
 def _eight(x):
@@ -114,7 +114,7 @@ def _run(call, q, k, v, dropout_mask, seed, offset):
     return out, m, total, q.new_empty(0), seed or 0, offset, _numels(shapes)
 
 
-@implements("npu_fusion_attention", native=("npu_fusion_attention_grad",))
+@implements("npu_fusion_attention")
 def npu_fusion_attention(
     query, key, value, head_num, input_layout, pse=None, padding_mask=None, atten_mask=None,
     scale=1.0, keep_prob=1.0, pre_tockens=core.FAR, next_tockens=core.FAR, inner_precise=0,
@@ -227,7 +227,7 @@ def _check_stats(name, softmax_max, softmax_sum, attention_in) -> None:
         require(x is not None, f"{name}: {what} is None; give what the forward operator returned.")
 
 
-@implements("npu_fusion_attention_grad", native=True)
+@implements("npu_fusion_attention_grad")
 def npu_fusion_attention_grad(
     query, key, value, dy, head_num, input_layout, *, pse=None, padding_mask=None, atten_mask=None,
     softmax_max=None, softmax_sum=None, softmax_in=None, attention_in=None, scale_value=1.0,

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from torch_npu.ops import implements
-from torch_npu.ops._check import require, unsupported, wide
+from torch_npu.ops._check import require, shapes, unsupported, wide
 from torch_npu.ops.activation import _pack, _unpack
 
 # Arguments that say how a product's operands lie; Ascend's networks never transpose them.
@@ -153,3 +153,55 @@ def npu_multi_head_attention(
     y = F.linear(context, wide(out_proj_weight), bias)
     results = [x.to(query.dtype) for x in (y, q, k, v, scores, kept, context)]
     return results[0], dropout_mask, *results[1:]
+
+
+@implements("npu_multi_head_attention_backward")
+def npu_multi_head_attention_backward(
+    query, key, value, query_weight, key_weight, value_weight, out_proj_weight, query_bias, key_bias,
+    value_bias, out_proj_bias, query_res, key_res, value_res, attn_scores, attn_res, context, y_grad,
+    dropout_mask, attn_head_num, attn_dim_per_head, src_len, tgt_len, dropout_prob,
+    softmax_use_float,
+):  # fmt: skip
+    """From what npu_multi_head_attention saved; query_res is scaled already."""
+    name = "npu_multi_head_attention_backward"
+    _check_keep(name, 1 - dropout_prob)
+    n, size = attn_head_num, attn_dim_per_head
+    require(
+        min(tgt_len, src_len, n, size) > 0,
+        f"{name}: tgt_len, src_len, attn_head_num, attn_dim_per_head should not equal zero. They are "
+        f"{tgt_len}, {src_len}, {n}, {size}.",
+    )
+    for what, x, length in (
+        ("query", query, tgt_len),
+        ("key", key, src_len),
+        ("value", value, src_len),
+    ):
+        require(
+            x.dim() == 2 and x.size(0) % length == 0,
+            f"{name}: {what} has shape {list(x.shape)}; allowed: (a multiple of {length}, size).",
+        )
+    batch = query.size(0) // tgt_len
+    queries, keys = [batch, n, tgt_len, size], [batch, n, src_len, size]
+    scores = [batch, n, tgt_len, src_len]
+    shapes(
+        name, query_res=(query_res, queries), key_res=(key_res, keys), value_res=(value_res, keys),
+        attn_scores=(attn_scores, scores), attn_res=(attn_res, scores),
+        context=(context, [batch * tgt_len, n * size]),
+        y_grad=(y_grad, [batch * tgt_len, out_proj_weight.size(0)]),
+    )  # fmt: skip
+    saved = (query_res, key_res, value_res, attn_scores, attn_res, context, y_grad)
+    q, k, v, s, kept, context, g = (wide(x) for x in saved)
+    grad = (g @ wide(out_proj_weight)).view(batch, tgt_len, n, size).transpose(1, 2)
+    ds = grad @ v.transpose(-1, -2)
+    if dropout_prob > 0:
+        ds = ds * _unpack(dropout_mask, s) / (1 - dropout_prob)
+    ds = s * (ds - (ds * s).sum(-1, keepdim=True))
+    heads = (ds @ k * size**-0.5, ds.transpose(-1, -2) @ q, kept.transpose(-1, -2) @ grad)
+    rows = [x.transpose(1, 2).flatten(2).flatten(0, 1) for x in heads]
+    weights = [r.t() @ wide(x) for r, x in zip(rows, (query, key, value), strict=True)]
+    inputs = [
+        r @ wide(w) for r, w in zip(rows, (query_weight, key_weight, value_weight), strict=True)
+    ]
+    biases = [r.sum(0, keepdim=True) for r in (*rows, g)]
+    found = (*weights, g.t() @ context, *inputs, *biases)
+    return tuple(x.to(query.dtype) for x in found)

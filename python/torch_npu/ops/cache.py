@@ -110,7 +110,7 @@ def _check_slots(name, key, slots, **refused) -> None:
     )
 
 
-@implements("npu_scatter_pa_kv_cache", native=True)
+@implements("npu_scatter_pa_kv_cache")
 def npu_scatter_pa_kv_cache(
     key, value, key_cache, value_cache, slot_mapping, *, compress_lens=None, compress_seq_offsets=None,
     seq_lens=None, cache_mode="PA_NZ",
@@ -141,7 +141,7 @@ def npu_scatter_pa_kv_cache_functional(
     return caches
 
 
-@implements("atb::_npu_reshape_and_cache", native=True)
+@implements("atb::_npu_reshape_and_cache")
 def _npu_reshape_and_cache(key, value, key_cache, value_cache, slot_indices):
     name = "_npu_reshape_and_cache"
     _check_slots(name, key, slot_indices)
@@ -206,7 +206,7 @@ def _lengths(name, seq_lens, cumulative: bool, tables):
     return lengths
 
 
-@implements("npu_gather_pa_kv_cache", native=True)
+@implements("npu_gather_pa_kv_cache")
 def npu_gather_pa_kv_cache(
     key_cache,
     value_cache,

@@ -1,33 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products with a collective of a process group, which `hcom` names.
-
-The name is what a group's backend says: group._get_backend(torch.device("npu")).get_hccl_comm_name(rank).
-"""
+"""Matrix products with a collective of a process group, which `hcom` names."""
 
 import torch
 import torch.distributed as dist
 
 from torch_npu.ops import implements
 from torch_npu.ops._check import refuse_given, require, same_dtype
-
-
-def _group(name, hcom: str, world_size=None):
-    from torch.distributed.distributed_c10d import _resolve_process_group
-
-    try:
-        group = _resolve_process_group(hcom)
-    except (RuntimeError, KeyError, ValueError):
-        group = None
-    require(
-        group is not None,
-        f"{name}: hcom is {hcom!r}, which names no process group here. Give "
-        "group._get_backend(torch.device('npu')).get_hccl_comm_name(rank).",
-    )
-    require(
-        world_size in (None, group.size()),
-        f"{name}: world_size is {world_size}; the group of hcom has {group.size()} ranks.",
-    )
-    return group
+from torch_npu.ops._exchange import gather_rows, group_of, scatter_sum
 
 
 def _check(name, x, weight, reduce_op="sum", output_dtype=None, **refused) -> None:
@@ -68,9 +47,8 @@ def npu_all_gather_base_mm(
     _check(name, input, x2, output_dtype=output_dtype, x1_scale=x1_scale, x2_scale=x2_scale)
     require(input.dim() == 2, f"{name}: input has {input.dim()} dimensions; allowed: 2.")
     require(gather_index == 0, f"{name}: gather_index is {gather_index}; allowed: 0.", "VALUE")
-    group = _group(name, hcom, world_size)
-    gathered = input.new_empty(input.size(0) * group.size(), input.size(1))
-    dist.all_gather_into_tensor(gathered, input.contiguous(), group=group)
+    group = group_of(name, hcom, world_size)
+    gathered = gather_rows(input, group)
     return _product(gathered, x2, bias), gathered if gather_output else input.new_empty(0)
 
 
@@ -88,16 +66,13 @@ def npu_mm_reduce_scatter_base(
     """A bias is added by every rank, before the sum."""
     name = "npu_mm_reduce_scatter_base"
     _check(name, input, x2, reduce_op, output_dtype, x1_scale=x1_scale, x2_scale=x2_scale)
-    group = _group(name, hcom, world_size)
+    group = group_of(name, hcom, world_size)
     require(
         input.dim() == 2 and input.size(0) % group.size() == 0,
         f"{name}: input has shape {list(input.shape)}; it is a matrix, and its rows a multiple of {group.size()} "
         "ranks.",
     )
-    product = _product(input, x2, bias)
-    out = product.new_empty(product.size(0) // group.size(), product.size(1))
-    dist.reduce_scatter_tensor(out, product.contiguous(), group=group)
-    return out
+    return scatter_sum(_product(input, x2, bias), group)
 
 
 def _reduce_meta(x1, x2, hcom, **rest):
@@ -120,7 +95,7 @@ def npu_mm_all_reduce_base(
         comm_quant_scale_2=comm_quant_scale_2, group_sizes=group_sizes, y_dtype=y_dtype, x1_dtype=x1_dtype,
         x2_dtype=x2_dtype,
     )  # fmt: skip
-    group = _group(name, hcom)
+    group = group_of(name, hcom)
     y = _product(x1, x2, bias)
     y = (y if x3 is None else y + x3).contiguous()
     dist.all_reduce(y, group=group)
@@ -135,5 +110,5 @@ def _barrier_meta(x_ref, group, world_size, **rest):
 def _npu_distribute_barrier(x_ref, group, world_size, *, time_out=None, elastic_info=None):
     name = "_npu_distribute_barrier"
     refuse_given(name, time_out=time_out, elastic_info=elastic_info)
-    dist.barrier(group=_group(name, group, world_size))
+    dist.barrier(group=group_of(name, group, world_size))
     return x_ref.clone()

@@ -6,7 +6,7 @@ import math
 import torch
 
 from torch_npu.ops import implements
-from torch_npu.ops._check import require, wide
+from torch_npu.ops._check import require, wide, within
 
 
 def _corners(x, centre: bool):
@@ -185,14 +185,19 @@ def npu_bounding_box_decode(
 
 def _suppress(boxes, scores, threshold: float) -> list[int]:
     """Numbers of the boxes kept, best first; of equal scores the lower number first."""
-    order = torch.sort(scores, descending=True, stable=True)[1].tolist()
     corners = [c[None, :] for c in _corners(boxes.t(), False)]
     rows = [c.squeeze(0)[:, None] for c in corners]
     inner = _overlap(corners, rows)
-    iou = _ratio(inner, (_area(corners) + _area(rows)) - inner).tolist()
+    iou = _ratio(inner, (_area(corners) + _area(rows)) - inner)
+    return _greedy(iou, scores, threshold)
+
+
+def _greedy(iou, scores, threshold: float) -> list[int]:
+    """Best first, numbers of those that overlap none kept before by more than the threshold."""
+    order, rows = torch.sort(scores, descending=True, stable=True)[1].tolist(), iou.tolist()
     kept: list[int] = []
     for i in order:
-        if all(iou[i][j] <= threshold for j in kept):
+        if all(rows[i][j] <= threshold for j in kept):
             kept.append(i)
     return kept
 
@@ -343,3 +348,77 @@ def npu_anchor_response_flags(input, featmap_size, stride, num_base_anchors):
     cells = torch.zeros(high * across, dtype=torch.uint8, device=input.device)
     cells = cells.scatter(0, (y * across + x).to(torch.int64), 1)
     return cells.repeat_interleave(num_base_anchors)
+
+
+@implements("npu_yolo_boxes_encode")
+def npu_yolo_boxes_encode(input, gt_bboxes, stride, performance_mode=False):
+    """Shifts of centres in cells, and logarithms of the ratios of sizes."""
+    name = "npu_yolo_boxes_encode"
+    for what, x in (("anchor_boxes", input), ("gt_bboxes", gt_bboxes)):
+        require(
+            x.dim() == 2 and x.numel() > 0 and x.size(1) == 4,
+            f"{name}: Non-empty 2D {what} tensor expected but got a tensor with sizes {list(x.shape)}; "
+            "allowed: (n, 4).",
+        )
+    require(
+        stride.dim() == 1 and stride.numel() > 0,
+        f"{name}: Non-empty 1D stride tensor expected but got a tensor with sizes {list(stride.shape)}.",
+    )
+    require(
+        input.shape == gt_bboxes.shape,
+        f"{name}: anchor_boxes has shape {list(input.shape)} and gt_bboxes {list(gt_bboxes.shape)}; both "
+        "must be the same.",
+    )
+    require(
+        stride.size(0) == gt_bboxes.size(0),
+        f"{name}: stride's length should be equal gt_bboxes' num, but got stride length {stride.size(0)} "
+        f"for {gt_bboxes.size(0)} boxes.",
+    )
+    require(
+        stride.dtype == torch.int32,
+        f"{name}: int32 strdie tensor expected but got a tensor with dtype: {stride.dtype}.",
+    )
+    a, b = ((c[0] + c[2], c[1] + c[3], c[2] - c[0], c[3] - c[1]) for c in (
+        _corners(input.t(), False), _corners(gt_bboxes.t(), False)
+    ))  # fmt: skip
+    tiny = 1e-6
+    shifts = [((g - p) / 2 / stride + 0.5).clamp(tiny, 1 - tiny) for p, g in zip(a[:2], b[:2])]
+    sizes = [torch.log((g / p).clamp(min=tiny)) for p, g in zip(a[2:], b[2:])]
+    return torch.stack(shifts + sizes, -1).to(input.dtype)
+
+
+@implements("npu_grid_assign_positive")
+def npu_grid_assign_positive(
+    input, overlaps, box_responsible_flags, max_overlaps, argmax_overlaps, gt_max_overlaps,
+    gt_argmax_overlaps, num_gts, pos_iou_thr, min_pos_iou, gt_max_assign_all,
+):  # fmt: skip
+    """Of several boxes of ground truth that want an anchor, the last one gets it."""
+    name = "npu_grid_assign_positive"
+    n = input.numel()
+    require(
+        list(overlaps.shape) == [num_gts, n],
+        f"{name}: overlaps has shape {list(overlaps.shape)}; it must be [num_gts, boxes], {[num_gts, n]}.",
+    )
+    for what, x, size in (
+        ("box_responsible_flags", box_responsible_flags, n), ("max_overlaps", max_overlaps, n),
+        ("argmax_overlaps", argmax_overlaps, n), ("gt_max_overlaps", gt_max_overlaps, num_gts),
+        ("gt_argmax_overlaps", gt_argmax_overlaps, num_gts),
+    ):  # fmt: skip
+        require(
+            x.numel() == size,
+            f"{name}: {what} has {x.numel()} numbers; it must have {size}.",
+        )
+    within(name, "gt_argmax_overlaps", gt_argmax_overlaps, 0, n - 1)
+    flags = box_responsible_flags.to(torch.bool)
+    found = flags & (max_overlaps > pos_iou_thr)
+    result = torch.where(found, (argmax_overlaps + 1).to(input.dtype), input)
+    wanted = gt_max_overlaps > min_pos_iou
+    places = torch.arange(1, num_gts + 1, device=input.device)
+    if gt_max_assign_all:
+        same = (overlaps == gt_max_overlaps[:, None]) & wanted[:, None]
+        numbers = torch.cat((places.new_zeros(1, n), same * places[:, None])).amax(0)
+    else:
+        numbers = places.new_zeros(n).scatter_reduce(
+            0, gt_argmax_overlaps.to(torch.int64), places * wanted, "amax"
+        )
+    return torch.where(flags & (numbers > 0), numbers.to(input.dtype), result)

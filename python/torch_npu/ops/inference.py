@@ -209,7 +209,7 @@ class _Infer:
         return torch.stack(lses)
 
 
-@implements("npu_fused_infer_attention_score", native=True)
+@implements("npu_fused_infer_attention_score")
 def npu_fused_infer_attention_score(
     query, key, value, *, pse_shift=None, atten_mask=None, actual_seq_lengths=None,
     actual_seq_lengths_kv=None, dequant_scale1=None, quant_scale1=None, dequant_scale2=None,

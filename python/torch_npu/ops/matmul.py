@@ -139,7 +139,7 @@ class _Grouped:
         if bias is not None and not late:
             y = y + bias.to(y.dtype)
         if scale is not None:
-            y = y * _scale_of(scale).to(y.dtype)
+            y = y * scale_of(scale).to(y.dtype)
         if tokens is not None:
             y = y * tokens.to(y.dtype)[:, None]
         if late:
@@ -152,7 +152,7 @@ class _Grouped:
         return y.to(self.dtype)
 
 
-def _scale_of(scale):
+def scale_of(scale):
     """Scales as numbers; int64 ones are npu_trans_quant_param's."""
     if scale.dtype == torch.int64:
         return (scale & 0xFFFFFFFF).to(torch.int32).view(torch.float32)
@@ -285,7 +285,7 @@ def _grouped_meta(
     return [x[0].new_empty((x[0].size(0), columns), dtype=dtype)]
 
 
-@implements("npu_grouped_matmul", meta=_grouped_meta, native=True)
+@implements("npu_grouped_matmul", meta=_grouped_meta)
 def npu_grouped_matmul(
     x, weight, *, bias=None, scale=None, offset=None, antiquant_scale=None, antiquant_offset=None,
     per_token_scale=None, group_list=None, activation_input=None, activation_quant_scale=None,
@@ -399,12 +399,12 @@ def npu_grouped_matmul_add_(
     return input.copy_(made)
 
 
-def _whole(x):
+def whole_numbers(x):
     """Integers as float64, which holds their products exactly; int4 packed in int32 spread out."""
     return (unpack_int4(x) if x.dtype == torch.int32 else x).double()
 
 
-@implements("npu_quant_matmul", native=True)
+@implements("npu_quant_matmul")
 def npu_quant_matmul(
     x1, x2, scale, *, offset=None, pertoken_scale=None, bias=None, output_dtype=None, x1_dtype=None,
     x2_dtype=None, pertoken_scale_dtype=None, scale_dtype=None, group_sizes=None, y_scale=None,
@@ -417,7 +417,7 @@ def npu_quant_matmul(
             f"{name}: {what} is {x.dtype}; allowed: int8, int4 packed in int32.",
             "TYPE",
         )
-    a, b = _whole(x1), _whole(x2)
+    a, b = whole_numbers(x1), whole_numbers(x2)
     require(
         a.size(-1) == b.size(-2),
         f"{name}: x1 {list(x1.shape)} and x2 {list(x2.shape)} do not fit: {a.size(-1)} is not {b.size(-2)}.",
@@ -431,7 +431,7 @@ def npu_quant_matmul(
     y = a @ b
     if bias is not None and not bias.is_floating_point():
         y = y + bias.double()
-    y = y * _scale_of(scale).double()
+    y = y * scale_of(scale).double()
     if pertoken_scale is not None:
         y = y * pertoken_scale.double().unsqueeze(-1)
     if bias is not None and bias.is_floating_point():
@@ -469,7 +469,7 @@ def npu_weight_quant_batchmatmul(
     y = y if bias is None else y + wide(bias)
     if quant_scale is None:
         return y.to(x.dtype)
-    y = y * wide(_scale_of(quant_scale))
+    y = y * wide(scale_of(quant_scale))
     y = y if quant_offset is None else y + wide(quant_offset)
     return torch.clamp(torch.round(y), -128, 127).to(torch.int8)
 

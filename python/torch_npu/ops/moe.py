@@ -23,7 +23,7 @@ def _whole_numbers(name, what, x) -> None:
     )
 
 
-@implements("npu_moe_token_permute", native=("npu_moe_token_permute_grad_v2",))
+@implements("npu_moe_token_permute")
 def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=False):
     name = "npu_moe_token_permute"
     _rank(name, "tokens", tokens, (2,))
@@ -50,7 +50,7 @@ def _inverse(order):
     )
 
 
-@implements("npu_moe_token_unpermute", native=("npu_moe_token_unpermute_grad",))
+@implements("npu_moe_token_unpermute")
 def npu_moe_token_unpermute(
     permuted_tokens, sorted_indices, probs=None, padded_mode=False, restore_shape=None
 ):
@@ -102,7 +102,7 @@ def npu_moe_token_permute_grad(
     return rows.unflatten(0, (-1, choices)).sum(1).to(tokens.dtype)
 
 
-@implements("npu_moe_token_permute_grad_v2", native=True)
+@implements("npu_moe_token_permute_grad_v2")
 def npu_moe_token_permute_grad_v2(
     grad_permuted_tokens, sorted_indices, tokens_size_0, tokens_dtype, num_topK, padded_mode=False
 ):
@@ -135,7 +135,7 @@ def _unpermute_grads(name, grad, places, rows, dtype, permuted, probs, padded_mo
     return out.to(dtype), of_probs
 
 
-@implements("npu_moe_token_unpermute_grad", native=True)
+@implements("npu_moe_token_unpermute_grad")
 def npu_moe_token_unpermute_grad(
     permuted_tokens, grad_unpermuted_tokens, sorted_indices, probs=None, padded_mode=False,
     restore_shape=None,
@@ -202,16 +202,11 @@ def npu_moe_token_permute_with_routing_map(
     return tokens.index_select(0, pairs), tokens.new_empty(0) if chosen is None else chosen, places
 
 
-@implements("npu_moe_token_unpermute_with_routing_map")
-def npu_moe_token_unpermute_with_routing_map(
-    permuted_tokens,
-    sorted_indices,
-    restore_shape,
-    *,
-    probs=None,
-    routing_map=None,
-    drop_and_pad=False,
-):
+@implements("_npu_moe_token_unpermute_with_routing_map")
+def _npu_moe_token_unpermute_with_routing_map(
+    permuted_tokens, sorted_indices, restore_shape, *, probs=None, routing_map=None, drop_and_pad=False
+):  # fmt: skip
+    """(tokens, and what backward reads: order and tokens of the rows with drop_and_pad, weights of the rows)"""
     name = "npu_moe_token_unpermute_with_routing_map"
     _rank(name, "permuted_tokens", permuted_tokens, (2,))
     require(
@@ -219,19 +214,73 @@ def npu_moe_token_unpermute_with_routing_map(
         f"{name}: routing_map must be given with probs.",
     )
     places = sorted_indices.to(torch.int64)
-    rows = wide(permuted_tokens)
+    weights = None
     if drop_and_pad:
+        rows = wide(permuted_tokens)
         if probs is not None:
-            experts = routing_map.size(1)
-            weights = wide(probs).t().gather(1, places.view(experts, -1)).flatten()
-            rows = rows * weights.unsqueeze(-1)
+            weights = probs.t().gather(1, places.view(routing_map.size(1), -1)).flatten()
+            rows = rows * wide(weights).unsqueeze(-1)
         out = rows.new_zeros(restore_shape).index_add(0, places, rows)
-        return out.to(permuted_tokens.dtype)
-    gathered = rows.index_select(0, places)
+        token, order = torch.sort(places, stable=True)
+        saved = order.to(torch.int32), token.to(torch.int32)
+    else:
+        rows = _rows_at(permuted_tokens, _behind(places, permuted_tokens.size(0)))
+        if probs is not None:
+            chosen = _pairs(routing_map.bool(), places.size(0))
+            weights = probs.flatten().index_select(0, chosen)
+            rows = rows * wide(weights).unsqueeze(-1)
+        out = rows.view(restore_shape[0], -1, restore_shape[1]).sum(1)
+        saved = None, None
+    return out.to(permuted_tokens.dtype), *saved, None if weights is None else weights.detach()
+
+
+def _behind(places, rows: int):
+    """Places with -1, which stands for a dropped pair, moved behind the last row."""
+    return torch.where(places < 0, rows, places)
+
+
+@implements("npu_moe_token_unpermute_with_routing_map")
+def npu_moe_token_unpermute_with_routing_map(
+    permuted_tokens, sorted_indices, restore_shape, *, probs=None, routing_map=None, drop_and_pad=False
+):  # fmt: skip
+    return _npu_moe_token_unpermute_with_routing_map(
+        permuted_tokens, sorted_indices, restore_shape, probs=probs, routing_map=routing_map,
+        drop_and_pad=drop_and_pad,
+    )[0]  # fmt: skip
+
+
+@implements("npu_moe_token_unpermute_with_routing_map_grad")
+def npu_moe_token_unpermute_with_routing_map_grad(
+    unpermuted_tokens_grad, out_index, permuted_token_id, routing_map, permuted_tokens, probs,
+    drop_and_pad, restore_shape,
+):  # fmt: skip
+    """Without drop_and_pad both lists are the sorted_indices of the forward operator."""
+    name = "npu_moe_token_unpermute_with_routing_map_grad"
+    _rank(name, "unpermuted_tokens_grad", unpermuted_tokens_grad, (2,))
+    require(
+        probs is None or (routing_map is not None and permuted_tokens is not None),
+        f"{name}: routing_map and permuted_tokens must be given with probs.",
+    )
+    places, count = out_index.to(torch.int64), out_index.size(0)
+    rows = count if permuted_tokens is None else permuted_tokens.size(0)
+    grad, pairs = wide(unpermuted_tokens_grad), None
+    if drop_and_pad:
+        token = permuted_token_id.to(torch.int64)
+        if probs is not None:
+            pairs = token * probs.size(1) + places // max(count // max(probs.size(1), 1), 1)
+    else:
+        token = torch.arange(count, device=grad.device) // max(count // max(restore_shape[0], 1), 1)
+        places = _behind(places, rows)
+        if probs is not None:
+            pairs = _pairs(routing_map.bool(), count)
+    of_rows, of_probs = grad.index_select(0, token), grad.new_empty(0)
     if probs is not None:
-        chosen = _pairs(routing_map.bool(), places.size(0))
-        gathered = gathered * wide(probs).flatten().index_select(0, chosen).unsqueeze(-1)
-    return gathered.view(restore_shape[0], -1, restore_shape[1]).sum(1).to(permuted_tokens.dtype)
+        dots = (of_rows * _rows_at(permuted_tokens, places)).sum(-1)
+        of_probs = torch.zeros_like(wide(probs)).flatten().index_add(0, pairs, dots)
+        of_probs = of_probs.view_as(probs).to(probs.dtype)
+        of_rows = of_rows * wide(probs).flatten().index_select(0, pairs).unsqueeze(-1)
+    out = grad.new_zeros(rows + 1, grad.size(1)).index_copy(0, places.clamp(max=rows), of_rows)
+    return out[:rows].to(unpermuted_tokens_grad.dtype), of_probs
 
 
 def _top(values, k: int):
@@ -252,7 +301,7 @@ def _check_gate(name, x, k, finished=None) -> None:
     require(0 <= k <= experts, f"{name}: The k should be in [0, {experts}], but got {k}.")
 
 
-@implements("npu_moe_gating_top_k_softmax", native=True)
+@implements("npu_moe_gating_top_k_softmax")
 def npu_moe_gating_top_k_softmax(x, finished=None, k=1):
     _check_gate("npu_moe_gating_top_k_softmax", x, k, finished)
     y, experts = _top(torch.softmax(wide(x), -1), k)

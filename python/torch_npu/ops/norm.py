@@ -3,8 +3,12 @@
 
 import torch
 
+from torch_npu.ops import _lowp as lowp
 from torch_npu.ops import implements
-from torch_npu.ops._check import dtype_of, floating, require, wide
+from torch_npu.ops._check import INT4, dtype_of, elements, floating, require, shapes, wide
+from torch_npu.ops._groups import values_of
+from torch_npu.ops.quant import store_integers
+from torch_npu.ops.quant_mx import rounded_mx
 
 
 def _dims(x, gamma, name: str, argument: str = "gamma"):
@@ -34,15 +38,15 @@ def _statistic(rstd):
     return rstd.detach().float()
 
 
-@implements("npu_rms_norm", native=("npu_rms_norm_backward",))
+@implements("npu_rms_norm")
 def npu_rms_norm(input, gamma, epsilon=1e-6):
     y, rstd = _rms(input, gamma, epsilon, "npu_rms_norm")
     return y.to(input.dtype), _statistic(rstd)
 
 
-@implements("npu_rms_norm_backward", native=True)
-def npu_rms_norm_backward(dy, input, gamma, rstd):
-    dims = _dims(input, gamma, "npu_rms_norm_backward")
+def _rms_backward(dy, input, gamma, rstd, name):
+    """(dx in wide dtype, dgamma)"""
+    dims = _dims(input, gamma, name)
     x, g, r = wide(input), wide(dy) * wide(gamma), rstd.to(wide(input).dtype)
     dx = r * (g - x * r * r * (g * x).mean(dims, keepdim=True))
     dgamma = (
@@ -50,7 +54,13 @@ def npu_rms_norm_backward(dy, input, gamma, rstd):
         if x.dim() > gamma.dim()
         else wide(dy) * x * r
     )
-    return dx.to(input.dtype), dgamma.float()
+    return dx, dgamma if dgamma.dtype == torch.float64 else dgamma.float()
+
+
+@implements("npu_rms_norm_backward")
+def npu_rms_norm_backward(dy, input, gamma, rstd):
+    dx, dgamma = _rms_backward(dy, input, gamma, rstd, "npu_rms_norm_backward")
+    return dx.to(input.dtype), dgamma
 
 
 @implements("npu_gemma_rms_norm")
@@ -73,7 +83,7 @@ def _add_rms(x1, x2, gamma, epsilon, name):
     return y, _statistic(rstd), total
 
 
-@implements("npu_add_rms_norm", native=("npu_rms_norm_backward",))
+@implements("npu_add_rms_norm")
 def npu_add_rms_norm(x1, x2, gamma, epsilon=1e-6):
     y, rstd, total = _add_rms(x1, x2, gamma, epsilon, "npu_add_rms_norm")
     return y.to(x1.dtype), rstd, total
@@ -103,9 +113,13 @@ def _to_int8(y):
     return torch.clamp(torch.round(y), -128, 127).to(torch.int8)
 
 
-def _static(y, scale, zero_point, div_mode):
+def _scaled(y, scale, zero_point, div_mode):
     y = y / wide(scale) if div_mode else y * wide(scale)
-    return _to_int8(y if zero_point is None else y + wide(zero_point))
+    return y if zero_point is None else y + wide(zero_point)
+
+
+def _static(y, scale, zero_point, div_mode):
+    return _to_int8(_scaled(y, scale, zero_point, div_mode))
 
 
 @implements("npu_add_rms_norm_quant")
@@ -155,6 +169,120 @@ def npu_rms_norm_quant(x, gamma, beta, scale, offset, epsilon=1e-6, *, dst_dtype
     require(kind == torch.int8, f"{name}: dst_dtype is {kind}; allowed: int8.", "TYPE")
     y, _ = _rms(x, gamma, epsilon, name)
     return _static(y + wide(beta), scale, offset, div_mode=False)
+
+
+@implements("npu_rms_norm_quant_v2")
+def npu_rms_norm_quant_v2(
+    x, gamma, scale, *, offset=None, beta=None, epsilon=1e-6, div_mode=True, dst_dtype=None
+):
+    name = "npu_rms_norm_quant_v2"
+    columns = gamma.numel()
+    elements(name, (1, columns), scale=scale, offset=offset)
+    y, rstd = _rms(x, gamma, epsilon, name)
+    y = _scaled(y if beta is None else y + wide(beta), scale, offset, div_mode)
+    if dst_dtype in lowp.NUMBERS:
+        kind = lowp.kind_of(dst_dtype, name, "dst_dtype", (lowp.HIF8, *lowp.FP8))
+        return lowp.encode(y, kind), _statistic(rstd)
+    kind = dtype_of(dst_dtype, torch.int8, name, "dst_dtype")
+    require(
+        kind in (torch.int8, INT4),
+        f"{name}: dst_dtype is {dst_dtype}; allowed: int8, int4, fp8, hifloat8.",
+        "TYPE",
+    )
+    return store_integers(y, kind, name), _statistic(rstd)
+
+
+@implements("npu_rms_norm_dynamic_mx_quant")
+def npu_rms_norm_dynamic_mx_quant(
+    x, gamma, *, beta=None, epsilon=1e-6, scale_alg=0, round_mode="rint", dst_type=296
+):
+    name = "npu_rms_norm_dynamic_mx_quant"
+    y, rstd = _rms(x, gamma, epsilon, name)
+    y = y if beta is None else y + wide(beta)
+    y, scale = rounded_mx(name, y, x.dtype, dst_type, round_mode, scale_alg)
+    return y, scale, _statistic(rstd)
+
+
+@implements("npu_add_rms_norm_dynamic_mx_quant")
+def npu_add_rms_norm_dynamic_mx_quant(
+    x1, x2, gamma, *, beta=None, epsilon=1e-6, scale_alg=0, round_mode="rint", dst_type=296
+):
+    name = "npu_add_rms_norm_dynamic_mx_quant"
+    y, rstd, total = _add_rms(x1, x2, gamma, epsilon, name)
+    y = y if beta is None else y + wide(beta)
+    y, scale = rounded_mx(name, y, x1.dtype, dst_type, round_mode, scale_alg)
+    return y, total, scale, rstd
+
+
+@implements("_npu_rms_norm_backward_quant")
+def _npu_rms_norm_backward_quant(
+    dy, x, rstd, gamma, scale_x, *, offset_x=None, div_mode=True, quant_mode="static", dst_type=1
+):
+    name = "_npu_rms_norm_backward_quant"
+    require(
+        quant_mode == "static", f"{name}: quant_mode is {quant_mode}; allowed: static.", "VALUE"
+    )
+    kind = dtype_of(dst_type, torch.int8, name)
+    require(kind == torch.int8, f"{name}: dst_type is {dst_type}; allowed: int8.", "TYPE")
+    elements(name, (1,), scale_x=scale_x, offset_x=offset_x)
+    dx, dgamma = _rms_backward(dy, x, gamma, rstd, name)
+    return _static(dx, scale_x, offset_x, div_mode), dgamma
+
+
+@implements("batch_norm_gather_stats_update")
+def batch_norm_gather_stats_update(
+    input, mean, invstd, running_mean, running_var, momentum, eps, counts
+):
+    """`mean` and `invstd` are the sums and sums of squares that batch_norm_reduce gives on each rank."""
+    name = "batch_norm_gather_stats_update"
+    require(
+        mean.dim() == 2 and invstd.shape == mean.shape and counts.numel() == mean.size(0),
+        f"{name}: mean has shape {list(mean.shape)}, invstd {list(invstd.shape)} and counts "
+        f"{list(counts.shape)}; allowed: [ranks, channels] twice, [ranks].",
+    )
+    channels = [mean.size(1)]
+    shapes(name, running_mean=(running_mean, channels), running_var=(running_var, channels))
+    count = wide(counts).sum()
+    average = wide(mean).sum(0) / count
+    variance = wide(invstd).sum(0) / count - average * average
+    for running, new in (
+        (running_mean, average),
+        (running_var, variance * count / (count - 1)),
+    ):
+        if running is not None:
+            running.copy_(wide(running) * (1 - momentum) + new * momentum)
+    return average.float(), torch.rsqrt(variance + eps).float()
+
+
+@implements("npu_normalize_batch")
+def npu_normalize_batch(input, seq_len, normalize_type=0):
+    name = "npu_normalize_batch"
+    floating(name, input=input)
+    require(input.dim() == 3, f"{name}: input has {input.dim()} dimensions; allowed: 3.")
+    batch, features, frames = input.shape
+    require(
+        list(seq_len.shape) == [batch],
+        f"{name}: seq_len has shape {list(seq_len.shape)}; allowed: [{batch}].",
+    )
+    require(
+        normalize_type in (0, 1),
+        f"{name}: normalize_type is {normalize_type}; allowed: 0 (per feature), 1 (all features).",
+        "VALUE",
+    )
+    lengths = values_of(seq_len)
+    require(
+        lengths is None or all(0 <= n <= frames for n in lengths),
+        f"{name}: seq_len is {lengths}; allowed: 0 to {frames}.",
+        "VALUE",
+    )
+    x = wide(input)
+    real = (torch.arange(frames, device=x.device) < seq_len[:, None])[:, None, :]
+    dims = [2] if normalize_type == 0 else [1, 2]
+    count = (seq_len.to(x.dtype) * (1 if normalize_type == 0 else features)).view(-1, 1, 1)
+    mean = torch.where(real, x, 0).sum(dims, keepdim=True) / count
+    centred = torch.where(real, x - mean, 0)
+    deviation = torch.sqrt((centred * centred).sum(dims, keepdim=True) / (count - 1))
+    return ((x - mean) / (deviation + 1e-5)).to(input.dtype)
 
 
 @implements("npu_deep_norm")

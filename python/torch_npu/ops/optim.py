@@ -96,6 +96,33 @@ def npu_apply_adam_out(
     return _write(var, m, v, wide(var) - rate * ahead / (torch.sqrt(new_v) + epsilon), new_m, new_v)
 
 
+@implements("npu_bert_apply_adam")
+def npu_bert_apply_adam(
+    lr, beta1, beta2, epsilon, grad, max_grad_norm, global_grad_norm, weight_decay, step_size=None,
+    adam_mode=0,
+):  # fmt: skip
+    require(False, "npu_bert_apply_adam is not implemented for Tensor: give out=(var, m, v).")
+
+
+@implements("npu_bert_apply_adam.out")
+def npu_bert_apply_adam_out(
+    lr, beta1, beta2, epsilon, grad, max_grad_norm, global_grad_norm, weight_decay, step_size=None,
+    adam_mode=0, *, var, m, v,
+):  # fmt: skip
+    """Without bias correction. Mode 0 clips the gradient by the global norm; mode 1 (mbart) does not."""
+    name = "npu_bert_apply_adam"
+    require(adam_mode in (0, 1), f"{name}: adam_mode is {adam_mode}; allowed: 0, 1.", "VALUE")
+    _check_state(name, grad, var=var, m=m, v=v)
+    g = wide(grad)
+    if adam_mode == 0 and max_grad_norm > 0 and global_grad_norm > max_grad_norm:
+        g = g * (max_grad_norm / global_grad_norm)
+    new_m = wide(m) * beta1 + g * (1 - beta1)
+    new_v = wide(v) * beta2 + g * g * (1 - beta2)
+    step = new_m / (torch.sqrt(new_v) + epsilon)
+    rate = lr if adam_mode == 0 or step_size is None else step_size
+    return _write(var, m, v, wide(var) - rate * step - lr * weight_decay * wide(var), new_m, new_v)
+
+
 def _bool_meta(scaled_grads):
     require(
         False,

@@ -8,7 +8,7 @@ from torch_npu.ops import implements
 from torch_npu.ops._check import dtype_of, refuse_given, require, unsupported, wide
 from torch_npu.ops.detection import _suppress
 from torch_npu.ops.gradients import _through
-from torch_npu.ops.matmul import _scale_of
+from torch_npu.ops.matmul import scale_of
 
 
 def _batch_nms_meta(
@@ -235,6 +235,6 @@ def npu_quant_conv2d(
     x = F.pad(input.double(), (pads[1], pads[1], pads[0], pads[0]), value=float(offset_x))
     y = F.conv2d(x, weight.double(), None, strides, 0, dilations, groups)
     y = y if bias is None else y + bias.double().view(-1, 1, 1)
-    y = y * _scale_of(scale).double().view(-1, 1, 1)
+    y = y * scale_of(scale).double().view(-1, 1, 1)
     y = y if offset is None else y + offset.double().view(-1, 1, 1)
     return torch.round(y).clamp(-128, 127).to(target) if target == torch.int8 else y.to(target)

@@ -51,7 +51,7 @@ def _check(name, x, cos, sin, mode) -> None:
     )
 
 
-@implements("npu_rotary_mul", native=("npu_rotary_mul_backward",))
+@implements("npu_rotary_mul")
 def npu_rotary_mul(input, r1, r2, rotary_mode="half", rotate=None):
     _check("npu_rotary_mul", input, r1, r2, rotary_mode)
     if rotate is None:
@@ -60,7 +60,7 @@ def npu_rotary_mul(input, r1, r2, rotary_mode="half", rotate=None):
     return (input * r1.to(input.dtype) + turned * r2.to(input.dtype)).detach()
 
 
-@implements("npu_rotary_mul_backward", native=True)
+@implements("npu_rotary_mul_backward")
 def npu_rotary_mul_backward(grad, input, r1, r2, rotary_mode="half"):
     _check("npu_rotary_mul_backward", input, r1, r2, rotary_mode)
     plain, turned = _turned(input, rotary_mode)

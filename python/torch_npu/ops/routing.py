@@ -77,20 +77,19 @@ def _quantised(rows, experts, scale, offset, mode: int):
     return torch.clamp(torch.round(y / whole), -128, 127).to(torch.int8), factor.squeeze(-1).float()
 
 
-def _padded(routes, x, capacity: int, experts: int):
-    """(E, capacity, H) tokens of each expert, surplus dropped; places of pairs, -1 if dropped."""
+def _padded(routes, rows, capacity: int, experts: int):
+    """Sorted rows as (E, capacity, ...), zeros where an expert has fewer; places of pairs, -1 if dropped."""
     starts = torch.cumsum(routes.counts(), 0) - routes.counts()
-    at = torch.arange(routes.order.numel(), device=x.device)
+    at = torch.arange(routes.order.numel(), device=rows.device)
     expert = routes.key.clamp(max=experts - 1)
     rank = at - starts.index_select(0, expert)
     kept = (rank < capacity) & (routes.key < experts)
     slot = torch.where(kept, expert * capacity + rank, torch.full_like(at, experts * capacity))
-    tokens = x.index_select(0, routes.order // routes.choices)
-    out = x.new_zeros(experts * capacity + 1, x.size(1)).index_copy(0, slot, tokens)[:-1]
+    out = rows.new_zeros(experts * capacity + 1, *rows.shape[1:]).index_copy(0, slot, rows)[:-1]
     places = torch.full_like(slot, -1).scatter(
         0, routes.order, torch.where(kept, slot, torch.full_like(slot, -1))
     )
-    return out.view(experts, capacity, x.size(1)), places
+    return out.unflatten(0, (experts, capacity)), places
 
 
 @implements("npu_moe_init_routing_v2")
@@ -127,7 +126,8 @@ def npu_moe_init_routing_v2(
             f"{name}: drop_pad_mode 1 needs expert_capacity > 0 (is {expert_capacity}), all experts and "
             "quant_mode -1.",
         )
-        out, places = _padded(routes, x, expert_capacity, expert_num)
+        tokens = x.index_select(0, routes.order // routes.choices)
+        out, places = _padded(routes, tokens, expert_capacity, expert_num)
         return out, places.to(torch.int32), counts, x.new_empty(0, dtype=torch.float32)
     rows = routes.order.numel() if active_num <= 0 else min(active_num, routes.order.numel())
     sources = routes.order[:rows] // routes.choices
@@ -143,6 +143,76 @@ def npu_moe_init_routing_v2(
         index = torch.where(routes.inside, routes.places(), torch.full_like(routes.order, -1))
     row_scale = x.new_empty(0, dtype=torch.float32) if row_scale is None else row_scale
     return out, index.to(torch.int32), counts, row_scale
+
+
+def _check_quant(name, x, expert_idx, scale, offset, sizes, modes) -> None:
+    for what, t in (("x", x), ("expert_idx", expert_idx)):
+        require(
+            t.dim() == 2,
+            f"{name}: Input tensor '{what}' must be 2-dimensional, but got dimension {t.dim()}.",
+        )
+    require(
+        x.size(0) == expert_idx.size(0),
+        f"{name}: The number of rows in input 'x' ({x.size(0)}) must match the number of rows in 'expert_idx' "
+        f"({expert_idx.size(0)}).",
+    )
+    for what, value, allowed in modes:
+        require(
+            value in allowed,
+            f"{name}: Parameter '{what}' must be {', '.join(map(str, allowed[:-1]))} or {allowed[-1]}, but got: "
+            f"{value}.",
+            "VALUE",
+        )
+    experts, capacity, padded = sizes
+    require(experts > 0, f"{name}: expert_num is {experts}; it must be positive.", "VALUE")
+    require(
+        not padded or capacity > 0,
+        f"{name}: expert_capacity is {capacity}; with drop_pad_mode 1 it must be positive.",
+        "VALUE",
+    )
+    static = dict((what, value) for what, value, _ in modes)["quant_mode"] == 0
+    require(
+        not static or all(t is not None and t.numel() == 1 for t in (scale, offset)),
+        f"{name}: scale and offset of one number each must be given with quant_mode 0.",
+    )
+    require(
+        static or scale is None or scale.shape in ((1, x.size(1)), (experts, x.size(1))),
+        f"{name}: scale has shape {None if scale is None else list(scale.shape)}; allowed: {[experts, x.size(1)]}, "
+        f"{[1, x.size(1)]}.",
+    )
+
+
+@implements("npu_moe_init_routing_quant")
+def npu_moe_init_routing_quant(
+    x, expert_idx, *, scale=None, offset=None, active_num=1024, expert_capacity=0, expert_num=256,
+    drop_pad_mode=0, expert_tokens_num_mode=0, expert_tokens_before_capacity_flag=False, quant_mode=1,
+):  # fmt: skip
+    """(rows of int8, place of each pair, tokens of experts, the same before dropping, scale of each row)"""
+    name = "npu_moe_init_routing_quant"
+    modes = (
+        ("drop_pad_mode", drop_pad_mode, (0, 1)), ("quant_mode", quant_mode, (0, 1)),
+        ("expert_tokens_num_mode", expert_tokens_num_mode, (0, 1, 2)),
+    )  # fmt: skip
+    sizes = (expert_num, expert_capacity, drop_pad_mode == 1)
+    _check_quant(name, x, expert_idx, scale, offset, sizes, modes)
+    routes, pairs = _Routes(expert_idx, 0, expert_num), expert_idx.numel()
+    rows = pairs if drop_pad_mode == 1 or active_num <= 0 else min(active_num, pairs)
+    tokens = x.index_select(0, routes.order[:rows] // routes.choices)
+    out, row_scale = _quantised(tokens, routes.experts[:rows], scale, offset, quant_mode)
+    counts = before = None
+    if drop_pad_mode == 1:
+        out, places = _padded(routes, out, expert_capacity, expert_num)
+        if row_scale is not None:
+            row_scale = _padded(routes, row_scale, expert_capacity, expert_num)[0].flatten()
+        if expert_tokens_before_capacity_flag:
+            before = routes.counts().to(torch.int32)
+    else:
+        places = routes.places()
+        places = torch.where(routes.inside & (places < rows), places, -1)
+        if expert_tokens_num_mode:
+            counts = routes.counts()
+            counts = (counts.cumsum(0) if expert_tokens_num_mode == 1 else counts).to(torch.int32)
+    return out, places.to(expert_idx.dtype), counts, before, row_scale
 
 
 @implements("npu_moe_re_routing")

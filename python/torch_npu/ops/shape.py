@@ -241,3 +241,36 @@ def npu_top_k_top_p(logits, p=None, k=None):
         last = torch.arange(drop.size(-1), device=drop.device) == drop.size(-1) - 1
         ordered = ordered.masked_fill(drop & ~last, never)
     return torch.empty_like(ordered).scatter(-1, places, ordered)
+
+
+def _channels(x, start: int, count: int):
+    """`count` channels of x (N, C, ...) from one on; those that x lacks are 0."""
+    part = x.narrow(1, min(start, x.size(1)), max(0, min(count, x.size(1) - start)))
+    missing = part.new_zeros(x.size(0), count - part.size(1), *x.shape[2:])
+    return torch.cat((part, missing), 1)
+
+
+@implements("npu_stride_add")
+def npu_stride_add(input, other, offset1, offset2, c1_len):
+    """Offsets and the length count blocks of 16 channels."""
+    name = "npu_stride_add"
+    require(
+        input.dim() >= 2 and input.dim() == other.dim() and input.size(0) == other.size(0)
+        and input.shape[2:] == other.shape[2:],
+        f"{name}: the inputs have shapes {list(input.shape)} and {list(other.shape)}; they may differ in "
+        "their channels (dimension 1) only.",
+    )  # fmt: skip
+    require(
+        min(offset1, offset2, c1_len) >= 0,
+        f"{name}: offset1 is {offset1}, offset2 {offset2} and c1_len {c1_len}; none may be negative.",
+        "VALUE",
+    )
+    count = 16 * int(c1_len)
+    first = _channels(wide(input), 16 * int(offset1), count)
+    return (first + _channels(wide(other), 16 * int(offset2), count)).to(input.dtype)
+
+
+@implements("empty_with_swapped_memory")
+def empty_with_swapped_memory(size, *, dtype=None, device=None):
+    """A plain tensor of the device: its memory may be anywhere."""
+    return torch.empty(size, dtype=dtype, device="npu" if device is None else device)

@@ -85,7 +85,7 @@ class NpuFusedLamb(NpuFusedOptimizerBase):
         torch._foreach_add_(params, updates)
 
 
-_SCHEDULES: dict[str, Callable[[float], float]] = {
+_SCHEDULES: dict[str, Callable[[float, float], float]] = {
     "warmup_cosine": lambda x, warmup: 0.5 * (1.0 + math.cos(math.pi * x)),
     "warmup_constant": lambda x, warmup: 1.0,
     "warmup_linear": lambda x, warmup: max((x - 1.0) / (warmup - 1.0), 0.0),

@@ -7,6 +7,7 @@ from collections import defaultdict
 
 from .trace import COLLECTIVE, Trace, Work
 
+TOTAL = "Total Op Info"
 _MB = 1e6
 # Ascend's ways between chips. Ranks of one machine copy through memory: SDMA.
 _WAYS = ("RDMA", "HCCS", "PCIE", "SDMA", "SIO")
@@ -28,6 +29,11 @@ _NAMES = {
 
 def _plain(work: Work) -> str:
     return work.name.removeprefix(COLLECTIVE)
+
+
+def ascend_name(work: Work) -> str:
+    plain = _plain(work)
+    return _NAMES.get(plain, f"hcom_{plain}")
 
 
 def _times(works: list[Work]) -> dict:
@@ -100,10 +106,9 @@ def _calls(works: list[Work]) -> dict:
     counts: dict[str, int] = defaultdict(int)
     calls = {}
     for work in works:
-        plain = _plain(work)
-        name = _NAMES.get(plain, f"hcom_{plain}")
+        name = ascend_name(work)
         calls[f"{name}__{counts[name]}"] = _described([work])
         counts[name] += 1
     if works:
-        calls["Total Op Info"] = _described(works)
+        calls[TOTAL] = _described(works)
     return calls

@@ -73,8 +73,16 @@ def _number(config: dict, name: str, least: int) -> int:
 
 
 def _experimental(given: dict) -> _ExperimentalConfig:
+    if not isinstance(given, dict):
+        raise ConfigError(f"experimental_config: {given!r} is no JSON object")
     known = DEFAULTS["experimental_config"]
+    unknown = sorted(given.keys() - known.keys())
+    if unknown:
+        raise ConfigError(f"experimental_config: {unknown[0]!r} is none of {', '.join(known)}")
     options = {key: given.get(key, default) for key, default in known.items()}
+    limit = options["gc_detect_threshold"]
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, (int, float))):
+        raise ConfigError(f"gc_detect_threshold: {limit!r} is no number of milliseconds")
     options["profiler_level"] = _member(ProfilerLevel, options["profiler_level"], "profiler_level")
     options["aic_metrics"] = _member(AiCMetrics, options["aic_metrics"], "aic_metrics")
     types = options["export_type"]
@@ -165,9 +173,11 @@ class _Dynamic:
         """A file with a mistake in it does not end a program that trains."""
         try:
             act()
-        except (ConfigError, folder.FolderError, TypeError) as error:
+        except Exception as error:  # whatever the file holds
+            known = isinstance(error, (ConfigError, folder.FolderError))
+            why = error if known else f"{type(error).__name__}: {error}"
             warnings.warn(
-                f"torch_npu.profiler.dynamic_profile: {path}: {error}. No profile is made.",
+                f"torch_npu.profiler.dynamic_profile: {path}: {why}. No profile is made.",
                 stacklevel=4,
             )
 

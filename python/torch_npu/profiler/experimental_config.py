@@ -50,7 +50,7 @@ def supported_ai_core_metrics() -> set[AiCMetrics]:
 
 
 def supported_export_type() -> set[ExportType]:
-    return {ExportType.Text}
+    return set(ExportType)
 
 
 def _checked(name: str, value, kind: type, default):
@@ -126,7 +126,6 @@ class _ExperimentalConfig:
             "host_sys": bool(self.host_sys),
             "sys_io": self.sys_io,
             "sys_interconnection": self.sys_interconnection,
-            "export_type=Db": ExportType.Db in self.export_type,
         }
         absent = [name for name, is_asked in asked.items() if is_asked]
         if absent:

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 SUFFIX = "_ascend_pt"
 TRACE = Path("FRAMEWORK") / "torch_trace.json"
+_UNFINISHED = ".unfinished"
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
 
 
@@ -69,13 +72,40 @@ def rank() -> int:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else -1
 
 
-def write_json(path: Path, content) -> None:
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Another name to write a file to, which becomes `path` when it is whole. A program that is ended
+    while it writes, or a full disk, leaves no half file behind that name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    for left in path.parent.glob(f".{path.name}.*{_UNFINISHED}"):  # by a program that was ended
+        left.unlink(missing_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}{_UNFINISHED}")
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content, indent: int | None = 1) -> None:
+    with whole(path) as file:
+        file.write_text(json.dumps(content, indent=indent), encoding="utf-8")
 
 
 def info_name(rank_id: int) -> str:
     return "profiler_info.json" if rank_id < 0 else f"profiler_info_{rank_id}.json"
+
+
+def info_of(profile: Path) -> dict:
+    """What profiler_info.json says; empty where there is none that can be read."""
+    for path in sorted(profile.glob("profiler_info*.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(content, dict):
+            return content
+    return {}
 
 
 def profiles_in(path) -> list[Path]:

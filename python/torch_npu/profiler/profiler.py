@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity
 from torch_npu.npu import mstx
 
 from . import folder
-from .experimental_config import ProfilerLevel, _ExperimentalConfig
+from .experimental_config import ExportType, ProfilerLevel, _ExperimentalConfig
 
 
 def supported_activities() -> set:
@@ -122,15 +122,17 @@ class profile(torch.profiler.profile):
         super().start()
         self._is_started = True
         profile._running = self
-        mstx.show_domains(self.npu_config.mstx_domain_include, self.npu_config.mstx_domain_exclude)
+        mstx.begin_profile(self.npu_config.mstx_domain_include, self.npu_config.mstx_domain_exclude)
 
     def stop(self) -> None:
         if not self._is_started:
             raise RuntimeError("torch_npu.profiler: stop() of a profile that was not started.")
         self._is_started = False
         profile._running = None
-        mstx.show_domains([], [])
-        super().stop()
+        try:
+            super().stop()  # which may call on_trace_ready
+        finally:
+            mstx.end_profile()
 
     def step(self) -> None:
         if not self._is_started:
@@ -164,8 +166,8 @@ class profile(torch.profiler.profile):
     def write_folder(self, parent, worker_name: str | None = None):
         """Writes what was recorded, not analysed yet, to a new folder below `parent`; its path."""
         target = folder.new(parent, worker_name)
-        (target / folder.TRACE).parent.mkdir()
-        self.export_chrome_trace(str(target / folder.TRACE))
+        with folder.whole(target / folder.TRACE) as unfinished:
+            self.export_chrome_trace(str(unfinished))
         rank_id = folder.rank()
         folder.write_json(target / folder.info_name(rank_id), self._info(rank_id))
         if self.npu_metadata:
@@ -199,6 +201,7 @@ class profile(torch.profiler.profile):
             },
             "end_info": {"collectionTimeEnd": f"{time.time() * 1e6:.0f}"},
             "rank_id": rank_id,
+            "mstx_ranges": mstx.seen(),
             "torch_version": torch.__version__,
             "torch_npu_version": torch_npu.__version__,
         }
@@ -209,11 +212,44 @@ def analyse(
     max_process_number: int | None = None,
     export_type=None,
 ) -> None:
-    """Makes the tables of profiles that were written without: of one folder, or of all in it."""
-    from . import tables
+    """Makes the results of profiles that were written without: of one folder, or of all in it.
 
+    export_type: ExportType.Text, ExportType.Db or a list of both; None: what the profile was taken with.
+    """
+    from . import advice, database, tables
+    from .trace import Trace
+
+    wanted = _types(export_type) if export_type is not None else None
     for found in folder.profiles_in(profiler_path):
-        tables.write(found)
+        types = wanted or _asked_for(found)
+        trace = Trace(found / folder.TRACE)
+        if ExportType.Text in types:
+            tables.write(found, trace)
+        if ExportType.Db in types:
+            database.write(found, trace)
+        advice.write(found, trace)
+
+
+def _types(given) -> list[ExportType]:
+    """A type, or a list of them, as members of ExportType or as their values."""
+    listed = given if isinstance(given, (list, tuple, set)) else [given]
+    found = []
+    for one in listed:
+        try:
+            found.append(one if isinstance(one, ExportType) else ExportType(one))
+        except ValueError:
+            names = " or ".join(f"ExportType.{member.name}" for member in ExportType)
+            raise TypeError(
+                f"torch_npu.profiler.analyse: export_type={one!r} is not {names}."
+            ) from None
+    return found
+
+
+def _asked_for(profile_folder) -> list[ExportType]:
+    """As the program that was profiled asked."""
+    config = folder.info_of(profile_folder).get("config", {})
+    given = config.get("experimental_config", {}).get("_export_type") or ["text"]
+    return [member for member in ExportType if member.value in given] or [ExportType.Text]
 
 
 def tensorboard_trace_handler(

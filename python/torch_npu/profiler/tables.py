@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections import defaultdict
 from pathlib import Path
 
@@ -14,13 +13,10 @@ from .trace import Op, Trace, Work
 _MIB = 1024 * 1024
 
 
-def write(profile: Path) -> None:
-    """Fills ASCEND_PROFILER_OUTPUT of one profile."""
-    trace = Trace(profile / folder.TRACE)
+def write(profile: Path, trace: Trace) -> None:
+    """Text files of ASCEND_PROFILER_OUTPUT of one profile."""
     out = profile / folder.OUTPUT
-    out.mkdir(exist_ok=True)
-    with open(out / "trace_view.json", "w", encoding="utf-8") as file:
-        json.dump(trace.events, file)
+    folder.write_json(out / "trace_view.json", trace.events, indent=None)
     _csv(out / "operator_details.csv", OPERATORS, operator_rows(trace))
     _csv(out / "kernel_details.csv", kernel_columns(trace), kernel_rows(trace))
     _csv(out / "op_statistic.csv", STATISTIC, statistic_rows(trace))
@@ -32,7 +28,10 @@ def write(profile: Path) -> None:
 
 
 def _csv(path: Path, columns: list[str], rows: list[list]) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
+    with (
+        folder.whole(path) as unfinished,
+        open(unfinished, "w", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(rows)
@@ -57,7 +56,7 @@ OPERATORS = [
 ]
 
 
-def _shapes(op: Op | None, key: str = "Input Dims") -> str:
+def shapes_of(op: Op | None, key: str = "Input Dims") -> str:
     values = op.args.get(key) if op is not None else None
     if not values:
         return ""
@@ -65,6 +64,10 @@ def _shapes(op: Op | None, key: str = "Input Dims") -> str:
         ",".join(str(n) for n in value) if isinstance(value, list) else str(value)
         for value in values
     )
+
+
+def formats_of(shapes: str) -> str:
+    return ";".join("ND" for _ in shapes.split(";")) if shapes else "N/A"
 
 
 def operator_rows(trace: Trace) -> list[list]:
@@ -82,8 +85,8 @@ def operator_rows(trace: Trace) -> list[list]:
     return [
         [
             op.name,
-            _shapes(op),
-            op.args.get("Call stack", ""),
+            shapes_of(op),
+            ";\r\n".join(op.stack),
             _us(max(0.0, op.duration - op.children)),
             _us(op.duration),
             _us(own[i]),
@@ -130,7 +133,7 @@ def kernel_rows(trace: Trace) -> list[list]:
         if work.sort != "kernel":
             continue
         op = trace.launching_op.get(id(work))
-        shapes = _shapes(op)
+        shapes = shapes_of(op)
         row = [
             work.device,
             work.name,
@@ -141,8 +144,8 @@ def kernel_rows(trace: Trace) -> list[list]:
             _us(waited),
             0,
             shapes or "N/A",
-            _shapes(op, "Input type") or "N/A",
-            ";".join("ND" for _ in shapes.split(";")) if shapes else "N/A",
+            shapes_of(op, "Input type") or "N/A",
+            formats_of(shapes),
         ]
         if trace.steps:
             step = trace.step_of(work)

@@ -3,7 +3,6 @@
 
 import os
 import site
-import sys
 from collections import namedtuple
 
 import torch
@@ -135,4 +134,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -37,7 +37,9 @@ def _debug() -> Group:
         data_dump=Group(
             "DataDumpConfig", type=choice(None, "npy"), path=path(None), filter=function()
         ),
-        fx_summary=Group("FxSummaryConfig", type=choice(None, "csv"), skip_compile=switch(True)),
+        fx_summary=Group(
+            "FxSummaryConfig", type=choice(None, "csv"), skip_compile=switch(True), _path=path(None)
+        ),
         run_eagerly=switch(False),
         deadlock_check=switch(False),
         aclgraph=Group(
@@ -153,6 +155,12 @@ class CompilerConfig(Group):
                 "InferenceConfig", dynamic_gears_merge_policy=choice("zip", "zip", "product")
             ),
             ge_config=_engine(),
+            npugraphex_config=Group(
+                "NpuGraphExConfig",
+                capture_error_mode=choice("global", "global", "thread_local", "relaxed"),
+                force_recapture=switch(False),
+                disable_static_kernel_compile_cache=switch(False),
+            ),
             aclgraph_config=_Free("AclGraphConfig", use_custom_pool=Option(plain=True)),
         )
 

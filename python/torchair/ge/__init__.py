@@ -3,5 +3,8 @@
 
 from torchair.ge import attr
 from torchair.ge._custom_op import custom_op
+from torchair.ge._ge_graph import Cast, Clone, Const, DataType, Format, Tensor, TensorSpec
 
-__all__ = ["attr", "custom_op"]
+__all__ = [
+    "Cast", "Clone", "Const", "DataType", "Format", "Tensor", "TensorSpec", "attr", "custom_op",
+]  # fmt: skip

@@ -21,8 +21,9 @@ _PYTORCH = {
 }  # fmt: skip
 
 
-def custom_op(op_type: str, *args, inputs=None, attrs=None, outputs=None):
-    """Positional arguments, or `inputs` and `attrs` by name. `outputs` names the results."""
+def custom_op(op_type: str, *args, inputs=None, outputs=None, attrs=None, node_name=None):
+    """Positional arguments, or `inputs` and `attrs` by name. `outputs` names the results; (name, n)
+    is a list of n of them. `node_name` names a node of Ascend's graph, and does nothing here."""
     if not isinstance(op_type, str) or not re.fullmatch(r"[A-Za-z]\w*", op_type):
         raise ValueError(f"custom_op: op_type: expected a name, but got {op_type!r}")
     if args and (inputs or attrs):
@@ -31,13 +32,23 @@ def custom_op(op_type: str, *args, inputs=None, attrs=None, outputs=None):
     named = {**(inputs or {}), **(attrs or {})}
     named = {k: v.value if isinstance(v, Attr) else v for k, v in named.items()}
     results = operator(*(a.value if isinstance(a, Attr) else a for a in args), **named)
-    if outputs is not None:
-        made = len(results) if isinstance(results, (list, tuple)) else 1
-        if made != len(outputs):
-            raise ValueError(
-                f"custom_op: {op_type} gives {made} results, but outputs names {len(outputs)}"
-            )
-    return results
+    return results if outputs is None else _grouped(op_type, results, outputs)
+
+
+def _grouped(op_type: str, results, outputs):
+    """One value for each of `outputs`."""
+    flat = torch.utils._pytree.tree_leaves(results)
+    counts = [1 if isinstance(row, str) else row[1] for row in outputs]
+    if len(flat) != sum(counts):
+        raise ValueError(
+            f"custom_op: {op_type} gives {len(flat)} results, but outputs names {sum(counts)}"
+        )
+    left = iter(flat)
+    made = [
+        next(left) if isinstance(row, str) else [next(left) for _ in range(count)]
+        for row, count in zip(outputs, counts)
+    ]
+    return made[0] if len(made) == 1 else tuple(made)
 
 
 def find(op_type: str):

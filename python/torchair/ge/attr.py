@@ -44,14 +44,22 @@ class Str(Attr):
 
 
 class DataType(Attr):
-    """A torch.dtype."""
+    """A torch.dtype, or the ge.DataType of one."""
 
     def _checked(self, value, depth: int):
         import torch
 
-        if not isinstance(value, torch.dtype):
+        from torchair.ge._ge_graph import DataType, torch_type_of
+
+        if depth:
+            return super()._checked(value, depth)
+        if not isinstance(value, (torch.dtype, DataType)):
             self._refuse(value)
-        return value
+        return torch_type_of(value)
+
+
+class ListDataType(DataType):
+    many = 1
 
 
 class ListInt(Int):

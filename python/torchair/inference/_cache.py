@@ -7,26 +7,52 @@ user, nobody else can write it, and everything in it fits; otherwise it is made 
 
 import contextlib
 import hashlib
-import inspect
 import json
 import os
 import stat
 import warnings
+from collections.abc import Callable
 
 import torch
 
-from torchair import _trace
-from torchair._graph_json import BadFile
+from torchair import _containers, _trace
+from torchair._file_rules import BadFile
+from torchair.inference import _key
 
 CACHE_VERSION = "opennpu-1"
 
 
 def cache_compile(
-    func, *, config=None, backend=None, dynamic: bool = True, cache_dir=None, global_rank=None,
-    tp_rank=None, pp_rank=None, custom_decompositions=None, ge_cache: bool = False, **kwargs,
-):  # fmt: skip
+    func,
+    *,
+    config=None,
+    backend=None,
+    dynamic: bool = True,
+    cache_dir: str | None = None,
+    global_rank: int | None = None,
+    tp_rank: int | None = None,
+    pp_rank: int | None = None,
+    custom_decompositions: dict | None = None,
+    ge_cache: bool = False,
+    **kwargs,
+) -> Callable:
     """`func`, a method of a torch.nn.Module, compiled for inference. The graph is kept under
     `cache_dir` and found there by the next process: nothing is traced then."""
+    given = getattr(backend, "keywords", None) or {}
+    decompositions = {**given.get("decompositions", {}), **(custom_decompositions or {})}
+    return cached(
+        func, _config(config, backend), dynamic, cache_dir, (global_rank, tp_rank, pp_rank),
+        custom_decompositions=decompositions, ge_cache=ge_cache, **kwargs,
+    )  # fmt: skip
+
+
+def cached(
+    func, config, dynamic, cache_dir, ranks, *, package: str = "torchair",
+    custom_decompositions=None, ge_cache: bool = False, **kwargs,
+):  # fmt: skip
+    """cache_compile of `package`, whose register_replacement counts."""
+    if kwargs:
+        raise TypeError(f"cache_compile: unknown arguments {', '.join(kwargs)}")
     owner = getattr(func, "__self__", None)
     if not isinstance(owner, torch.nn.Module):
         raise ValueError(
@@ -37,17 +63,12 @@ def cache_compile(
         raise ValueError(
             f"cache_compile: {func.__name__!r} has no name of its own; define it with def"
         )
-    if custom_decompositions:
-        raise ValueError(
-            "cache_compile: custom_decompositions are not kept in a cache; leave them out"
-        )
-    if kwargs:
-        raise TypeError(f"cache_compile: unknown arguments {', '.join(kwargs)}")
-    config = _config(config, backend)
-    where = _path(
-        owner, func, config, dynamic, cache_dir, (global_rank, tp_rank, pp_rank), ge_cache
-    )
-    return CachedFunction(owner, func, config, bool(dynamic), where)
+    decompositions = dict(custom_decompositions or {})
+
+    def locate():
+        return _path(owner, func, config, decompositions, dynamic, cache_dir, ranks, ge_cache)
+
+    return CachedFunction(owner, func, config, decompositions, bool(dynamic), locate, package)
 
 
 def _config(config, backend):
@@ -68,33 +89,29 @@ def _config(config, backend):
     return config
 
 
-def _path(owner, func, config, dynamic, cache_dir, ranks, ge_cache) -> str:
+def _path(
+    owner, func, config, decompositions, dynamic, cache_dir, ranks, ge_cache
+) -> tuple[str | None, list]:
+    """The file of this configuration; None, with a warning, where it has no name of its own. And
+    the tensors that the method may reach (_key.read)."""
     local, process = config.as_dict()
-    text = f"{owner}{sorted(local.items())}{sorted(process.items())}{_baked_in(owner)}"
+    try:
+        given, held = _key.read(owner, func, decompositions)
+    except _key.Unkeyable as why:
+        warnings.warn(
+            f"cache_compile: {func.__name__} is not kept on disk: {why}, and another value of it "
+            "could not be told from this one.",
+            stacklevel=4,
+        )
+        return None, []
+    text = f"{owner}{sorted(local.items())}{sorted(process.items())}{given}"
     digest = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
     root = cache_dir or os.environ.get("TORCHAIR_CACHE_HOME") or ".torchair_cache"
     capture = config.mode.value != "max-autotune"
     kind = "_aclgraphcache" if capture else "_gecache" if ge_cache else ""
     label = f"{type(owner).__name__}_{'dynamic' if dynamic else 'static'}{kind}_{digest}"
-    return os.path.join(
-        os.path.abspath(root), label, *_rank(ranks), func.__name__, "compiled_module"
-    )
-
-
-def _baked_in(owner: torch.nn.Module) -> str:
-    """What a trace takes as given and a module's text does not show: its numbers and its code."""
-    parts, kinds = [], {}
-    for name, module in owner.named_modules():
-        plain = {
-            k: v for k, v in vars(module).items() if isinstance(v, (bool, int, float, str, tuple))
-        }
-        parts.append(f"{name}{sorted(plain.items(), key=lambda item: item[0])}")
-        kinds[type(module)] = None
-    for kind in kinds:
-        if not kind.__module__.startswith("torch."):
-            with contextlib.suppress(OSError, TypeError):
-                parts.append(inspect.getsource(kind))
-    return "".join(parts)
+    folder = os.path.join(os.path.abspath(root), label, *_rank(ranks), func.__name__)
+    return os.path.join(folder, "compiled_module"), held
 
 
 def _rank(ranks) -> list[str]:
@@ -115,65 +132,137 @@ def _rank(ranks) -> list[str]:
 class CachedFunction:
     """What cache_compile gives: called as the method it was made of."""
 
-    def __init__(self, owner, func, config, dynamic: bool, path: str):
+    def __init__(
+        self, owner, func, config, decompositions: dict, dynamic: bool, locate, package: str
+    ):
+        """`locate()` gives the file, or None, and the tensors that the method may reach. It is asked
+        at the first call: attributes of the module may be set after this was made."""
         self._owner, self._func, self._config = owner, func, config
-        self._dynamic, self._path = dynamic, path
-        self._bound = None
+        self._decompositions, self._package = decompositions, package
+        self._classes: dict[str, type] = {}  # of objects among arguments and results
+        self._dynamic, self._locate = dynamic, locate
+        self._held: list | None = None
+        self._path: str | None = None
+        self._first_state = ((), "torch.float32", "cpu")
+        self._bound: dict[tuple, _trace.Bound] = {}  # by _key.state()
         self.__name__ = func.__name__
         self.__wrapped__ = func
 
     def __call__(self, *args, **kwargs):
-        if torch.is_grad_enabled() and self._needs_grad(args, kwargs):
+        if torch.is_grad_enabled() and _needs_grad(args, kwargs):
             raise RuntimeError(
-                "cache_compile is for inference: a parameter or argument requires grad. Call it "
-                "under torch.no_grad()."
+                "cache_compile is for inference: an argument requires grad. Call it under "
+                "torch.no_grad()."
             )
-        if self._bound is None:
-            self._bound = self._load() or self._make(args, kwargs)
-        try:
-            return self._bound(args, kwargs)
-        except _trace.Mismatch as why:
-            warnings.warn(
-                f"cache_compile: {self.__name__}: {why}; it is traced again and {self._path} "
-                "is written anew.",
-                stacklevel=2,
-            )
-        _remove(self._path)
-        self._bound = self._make(args, kwargs)
-        return self._bound(args, kwargs)
+        if self._held is None:
+            self._path, self._held = self._locate()
+        with torch.no_grad():  # parameters may require grad
+            plain = _containers.spread((args, kwargs), self._classes)
+            results = self._called(*plain)
+            return _containers.gathered(results, self._classes)
 
-    def _needs_grad(self, args, kwargs) -> bool:
-        given = torch.utils._pytree.tree_leaves((args, kwargs))
-        return any(
-            isinstance(t, torch.Tensor) and t.requires_grad
-            for t in (*given, *self._owner.parameters())
-        )
+    def _called(self, args: tuple, kwargs: dict):
+        state = _key.state()
+        path = self._path_of(state)
+        bound = self._bound.get(state)
+        if bound is None:
+            bound = self._bound[state] = self._load(path) or self._make(path, args, kwargs)
+        try:
+            return self._run(bound, args, kwargs)
+        except _trace.Mismatch as why:
+            written = f" and {path} is written anew" if path else ""
+            warnings.warn(
+                f"cache_compile: {self.__name__}: {why}; it is traced again{written}.",
+                stacklevel=3,
+            )
+        _remove(path)
+        bound = self._bound[state] = self._make(path, args, kwargs)
+        return self._run(bound, args, kwargs)
+
+    def _run(self, bound, args, kwargs):
+        try:
+            return bound(args, kwargs)
+        except _trace.SharedMemory as why:
+            warnings.warn(
+                f"cache_compile: {self.__name__}: {why}. Such a call runs without the graph.",
+                stacklevel=4,
+            )
+        return self._plain(args, kwargs)
+
+    def _plain(self, *call):
+        """The method, with arguments and results that hold no objects."""
+        args, kwargs = _containers.gathered(call, self._classes)
+        before = _attributes(self._owner)
+        results = _containers.spread(self._func(*args, **kwargs), self._classes)
+        self._refuse_new_attributes(before)
+        if not _containers.same(_containers.spread((args, kwargs), self._classes), call):
+            raise RuntimeError(
+                f"cache_compile: {self.__name__} puts other values into an argument (a list, dict "
+                "or object), which a graph does not do again. Return them, or write into tensors."
+            )
+        return results
+
+    def _held_now(self) -> list:
+        found = []
+        for held in self._held:
+            try:
+                found.append(held.now(self._owner))
+            except (AttributeError, LookupError, TypeError):  # it is gone since
+                found.append(None)
+        return found
+
+    def _refuse_new_attributes(self, before: dict) -> None:
+        after = _attributes(self._owner)
+        for name, value in after.items():
+            old = before.get(name)
+            if value is old or (type(value) is type(old) and _equal(value, old)):
+                continue
+            told = f"cache_compile: {self.__name__} sets {name}, which a graph does not do again"
+            if isinstance(value, torch.Tensor) or isinstance(old, torch.Tensor):
+                raise RuntimeError(f"{told}. Write into a buffer with copy_, or return the tensor.")
+            warnings.warn(f"{told}: it keeps the value of the first call.", stacklevel=2)
+
+    def _path_of(self, state: tuple) -> str | None:
+        """Under autocast, for instance, the trace is another one."""
+        if self._path is None or state == self._first_state:
+            return self._path
+        folder, name = os.path.split(self._path)
+        tail = hashlib.md5(repr(state).encode(), usedforsecurity=False).hexdigest()[:8]
+        return os.path.join(f"{folder}_{tail}", name)
 
     def _bind(self, made: _trace.Trace):
         from torchair._compiler import Compiler
 
-        compiler = Compiler(self._config)
+        compiler = Compiler(self._config, package=self._package)
         return _trace.Bound(
-            made, self._owner, lambda g, x: compiler.compile(g, x, phase="inference")
+            made, self._owner, lambda g, x: compiler.compile(g, x, phase="inference"), self._held
         )
 
-    def _load(self):
+    def _load(self, path: str | None):
+        if path is None:
+            return None
         try:
-            return self._bind(_trace.from_json(_read(self._path)))
+            return self._bind(_trace.from_json(_read(path)))
         except FileNotFoundError:
             return None
         except BadFile as why:
             warnings.warn(
-                f"cache_compile: {self._path} is not used: {why}. It is written anew.", stacklevel=3
+                f"cache_compile: {path} is not used: {why}. It is written anew.", stacklevel=3
             )
-            _remove(self._path)
+            _remove(path)
             return None
 
-    def _make(self, args, kwargs):
-        made = _trace.trace(self._owner, self._func, args, kwargs, self._dynamic)
-        _refuse_random(made.module)
+    def _make(self, path: str | None, args, kwargs):
+        held = self._held_now()
+        others = (*self._owner.parameters(), *self._owner.buffers(), *held)
+        args, kwargs = _trace.apart((args, kwargs), others)
+        made = _trace.trace(
+            self._owner, lambda *a, **k: self._plain(a, k), args, kwargs, self._dynamic,
+            self._decompositions, held,
+        )  # fmt: skip
         try:
-            _write(self._path, made.to_json())
+            if path is not None:
+                _write(path, made.to_json())
         except (ValueError, OSError) as why:
             warnings.warn(
                 f"cache_compile: {self.__name__} is not kept on disk: {why}", stacklevel=3
@@ -181,13 +270,23 @@ class CachedFunction:
         return self._bind(made)
 
 
-def _refuse_random(module) -> None:
-    for node in module.graph.nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise RuntimeError(
-                f"cache_compile: {node.target} draws random numbers, which a cached graph does not "
-                "do. Call model.eval(), or use torch.compile."
-            )
+def _attributes(owner: torch.nn.Module) -> dict:
+    """Attributes of a module and its modules, apart from parameters and buffers."""
+    return {
+        f"{name}.{key}".lstrip("."): value
+        for name, module in owner.named_modules()
+        for key, value in vars(module).items()
+        if not key.startswith("_")
+    }
+
+
+def _equal(value, other) -> bool:
+    return isinstance(value, (bool, int, float, str, tuple)) and value == other
+
+
+def _needs_grad(args, kwargs) -> bool:
+    given = torch.utils._pytree.tree_leaves((args, kwargs))
+    return any(isinstance(t, torch.Tensor) and t.requires_grad for t in given)
 
 
 def _digest(content: dict) -> str:
@@ -229,9 +328,10 @@ def _write(path: str, trace: dict) -> None:
     os.replace(part, path)
 
 
-def _remove(path: str) -> None:
+def _remove(path: str | None) -> None:
     with contextlib.suppress(OSError):
-        os.unlink(path)
+        if path is not None:
+            os.unlink(path)
 
 
 def readable_cache(cache_bin, print_output: bool = True, file=None) -> str:

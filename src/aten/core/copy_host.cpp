@@ -13,6 +13,7 @@
 #include "aten/core/transfer.h"
 #include "driver/registry.h"
 #include "npu/kinds.h"
+#include "runtime/capabilities.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/pinned.h"
@@ -194,7 +195,7 @@ void copy_from_host(
     return;
   }
   const bool src_stays = non_blocking && is_pinned(src.data_ptr());
-  if (src_stays || !host_accessible(dst.device().index())) {
+  if (src_stays || !host_can_read(dst.device().index())) {
     copy_from_host_queued(dst, src, src_stays);
     return;
   }
@@ -217,7 +218,7 @@ void copy_to_host(
     copy_to_host_queued(dst, src);
     return;
   }
-  if (host_accessible(src.device().index())) {
+  if (host_can_read(src.device().index())) {
     const HostView view(src, HostView::kRead);
     dst.copy_(view.tensor());
     return;

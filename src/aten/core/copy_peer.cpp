@@ -7,6 +7,7 @@
 #include "runtime/error.h"
 #include "runtime/event.h"
 #include "runtime/host_work.h"
+#include "runtime/sanitizer/sanitizer.h"
 #include "runtime/stream.h"
 
 namespace npu {
@@ -25,6 +26,7 @@ void copy_bytes(const at::Tensor& dst, const at::Tensor& src) {
   const c10::DeviceIndex from = src.device().index();
   const c10::Stream to_stream = current_stream(to);
   const c10::Stream from_stream = current_stream(from);
+  sanitizer::raise_pending();
   note_host_work();
   // dst may still be in use by work on its own device's stream.
   order(to_stream, from_stream);

@@ -10,6 +10,7 @@
 #include "driver/registry.h"
 #include "driver/services.h"
 #include "npu/validate.h"
+#include "runtime/capabilities.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/stream.h"
@@ -57,7 +58,7 @@ class HostBytes {
       std::uint32_t access)
       : data_(data), bytes_(bytes), device_(device), access_(access) {
     const npu_memory_table& memory = active_driver().memory();
-    if (host_accessible(device)) {
+    if (host_can_read(device)) {
       if (needs_host_open(device)) {
         check_driver(
             memory.host_open(data, bytes, access), "open device memory");

@@ -20,16 +20,12 @@ bool fast_path_disabled() {
          at::globalContext().deterministicAlgorithms();
 }
 
-bool is_planned(const npu_op_caps& caps, std::uint32_t slot) {
-  return caps.plan_use != NPU_PLAN_NONE &&
-         npu_kind_of(slot)->plan_use != NPU_PLAN_NONE;
-}
-
 }  // namespace
 
 const npu_op_caps* Site::fast_caps() const {
   const npu_op_caps* const can = caps();
-  return can == nullptr || fast_path_disabled() || is_planned(*can, slot_)
+  return can == nullptr || fast_path_disabled() ||
+                 can->plan_use != NPU_PLAN_NONE
              ? nullptr
              : can;
 }
@@ -40,6 +36,10 @@ void Site::run_fast(
     const FastOperands& operands,
     const void* attrs,
     std::uint32_t attr_bytes) {
+  const std::uint64_t dtypes =
+      NPU_DTYPE_BIT(operands.tensors[operands.n_out].dtype);
+  const bool counted =
+      !dtypes_.takes(dtypes) && dtypes_.may_run(overload_, dtypes);
   const Driver& driver = active_driver();
   driver.ensure_warm(driver_device(device), slot_);
   npu_call frame{};
@@ -56,6 +56,9 @@ void Site::run_fast(
   frame.attr_bytes = attr_bytes;
   check_driver(queue_frame(frame, device), overload_);
   count(1);
+  if (C10_UNLIKELY(counted)) {
+    dtypes_.count(dtypes);
+  }
 }
 
 }  // namespace npu

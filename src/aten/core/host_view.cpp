@@ -8,8 +8,10 @@
 #include "aten/core/transfer.h"
 #include "driver/registry.h"
 #include "driver/services.h"
+#include "runtime/capabilities.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/sanitizer/sanitizer.h"
 #include "runtime/stream.h"
 
 namespace npu {
@@ -39,8 +41,9 @@ HostView::HostView(const at::Tensor& tensor, Access access)
       bytes_(span_bytes(tensor)),
       access_(access) {
   const c10::DeviceIndex device = tensor.device().index();
+  sanitizer::raise_pending();
   const npu_memory_table& memory = active_driver().memory();
-  if (bytes_ != 0 && !host_accessible(device)) {
+  if (bytes_ != 0 && !host_can_read(device)) {
     at::Tensor buffer = at::Tensor(
         at::detail::empty_cpu({static_cast<std::int64_t>(bytes_)}, at::kByte));
     if ((access & kRead) != 0) {

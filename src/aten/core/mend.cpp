@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "aten/core/queue.h"
+#include "aten/core/workspace.h"
 #include "driver/build_call.h"
 #include "driver/registry.h"
 #include "driver/verdict.h"
@@ -168,20 +169,26 @@ bool Mender::copy(const npu_tensor& to, const npu_tensor& from) {
     return true;
   }
   Call call(NPU_KIND_COPY, 0, "npu::mend");
-  if (!plan_copy(call, to, from)) {
+  return queue_planned(call, plan_copy(call, to, from), "copy an operand");
+}
+
+bool Mender::queue_planned(Call& call, npu_verdict verdict, const char* what) {
+  Workspace workspace;
+  if (verdict.answer != NPU_VERDICT_YES ||
+      workspace.take(call, verdict, device_) != NPU_REASON_NONE) {
     return false;
   }
-  check_driver(queue_frame(call, device_), "copy an operand");
+  check_driver(queue_frame(call, device_), what);
+  workspace.queued(device_);
   return true;
 }
 
-bool Mender::plan_copy(
+npu_verdict Mender::plan_copy(
     Call& call, const npu_tensor& to, const npu_tensor& from) const {
   npu_tensor source = from;
   source.flags &= ~NPU_TENSOR_ALIAS;
   build::copy(call, to, source);
-  return call.plan(active_driver(), driver_device(device_)).answer ==
-         NPU_VERDICT_YES;
+  return call.plan(active_driver(), driver_device(device_));
 }
 
 bool Mender::can_copy(const npu_tensor& to, const npu_tensor& from) const {
@@ -189,7 +196,7 @@ bool Mender::can_copy(const npu_tensor& to, const npu_tensor& from) const {
     return true;
   }
   Call call(NPU_KIND_COPY, 0, "npu::mend");
-  return plan_copy(call, to, from);
+  return plan_copy(call, to, from).answer == NPU_VERDICT_YES;
 }
 
 bool Mender::fill(const npu_tensor& to, const npu_scalar& value) {
@@ -199,11 +206,12 @@ bool Mender::fill(const npu_tensor& to, const npu_scalar& value) {
   Call call(NPU_KIND_FILL, 0, "npu::mend");
   npu_fill_attrs attrs{.value = value};
   build::fill(call, to, attrs);
-  if (call.plan(active_driver(), driver_device(device_)).answer !=
-      NPU_VERDICT_YES) {
+  if (!queue_planned(
+          call,
+          call.plan(active_driver(), driver_device(device_)),
+          "write a number to the device")) {
     return false;
   }
-  check_driver(queue_frame(call, device_), "write a number to the device");
   bytes_ += bytes_of(to);
   return true;
 }

@@ -45,8 +45,10 @@ class Mender {
   npu_tensor contiguous_like(const npu_tensor& tensor, npu_dtype dtype);
   bool copy(const npu_tensor& to, const npu_tensor& from);
   bool can_copy(const npu_tensor& to, const npu_tensor& from) const;
-  bool plan_copy(
+  npu_verdict plan_copy(
       Call& call, const npu_tensor& to, const npu_tensor& from) const;
+  // False when the plan did not say yes, or there is no memory for it.
+  bool queue_planned(Call& call, npu_verdict verdict, const char* what);
   bool fill(const npu_tensor& to, const npu_scalar& value);
   // Bytes of the caller's, in device memory.
   void* upload(const void* numbers, std::uint64_t bytes);

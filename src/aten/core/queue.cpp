@@ -4,6 +4,7 @@
 
 #include "driver/registry.h"
 #include "runtime/error.h"
+#include "runtime/sanitizer/sanitizer.h"
 #include "runtime/stream.h"
 
 namespace npu {
@@ -26,6 +27,7 @@ npu_status copy_bytes(const ByteWork& work, npu_stream stream) {
 
 void queue_bytes(
     const ByteWork& work, c10::DeviceIndex device, const char* what) {
+  sanitizer::raise_pending();
   const npu_stream stream = current_stream_handle(device);
   check_driver(copy_bytes(work, stream), what);
   if (Recorder* const watching = recorder();
@@ -37,6 +39,7 @@ void queue_bytes(
 }  // namespace
 
 npu_status queue_frame(Call& call, c10::DeviceIndex device) {
+  sanitizer::raise_pending();
   const npu_stream stream = current_stream_handle(device);
   const npu_status status = call.run(active_driver(), stream);
   if (Recorder* const watching = recorder();
@@ -47,6 +50,7 @@ npu_status queue_frame(Call& call, c10::DeviceIndex device) {
 }
 
 npu_status queue_frame(const npu_call& frame, c10::DeviceIndex device) {
+  sanitizer::raise_pending();
   const npu_stream stream = current_stream_handle(device);
   const npu_status status = active_driver().run(stream, frame);
   if (Recorder* const watching = recorder();

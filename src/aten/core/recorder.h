@@ -15,6 +15,8 @@
 
 namespace npu {
 
+class Generator;
+
 // Bytes moved or set through the driver's memory table: what copies of
 // contiguous tensors and numbers on their way to the device come down to.
 struct ByteWork {
@@ -41,6 +43,12 @@ class Recorder {
       npu_stream stream) = 0;
   virtual void on_bytes(
       const ByteWork& work, c10::DeviceIndex device, npu_stream stream) = 0;
+  // Words of a generator were reserved: a frame that has this `rng` draws them.
+  // To draw anew when the frame runs again, reserve as many again.
+  virtual void on_draw(
+      Generator& /*generator*/,
+      std::uint64_t /*words*/,
+      const npu_rng& /*rng*/) {}
   // Memory that recorded work uses and the runner has no more need of:
   // workspaces, copies of operands, numbers in pinned memory. To run the work
   // again, keep it; else it goes back when this returns.

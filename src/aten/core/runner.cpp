@@ -8,11 +8,13 @@
 #include <chrono>
 #include <vector>
 
-#include "aten/core/determinism.h"
+#include "aten/core/algorithms.h"
 #include "aten/core/queue.h"
+#include "aten/core/workspace.h"
 #include "compose/compose.h"
 #include "driver/registry.h"
 #include "runtime/allocator/allocator.h"
+#include "runtime/capabilities.h"
 #include "runtime/cpu_work.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -61,65 +63,6 @@ class Originals {
   std::array<npu_list, Call::kMaxLists> lists_;
 };
 
-// Memory a frame uses until the stream has passed it.
-class Workspace {
- public:
-  Workspace() = default;
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
-  ~Workspace() {
-    if (Recorder* const watching = recorder()) {
-      give(*watching, device_);
-      give(*watching, host_);
-    }
-  }
-
-  // NPU_REASON_NONE, or NPU_REASON_WORKSPACE when the driver cannot do with the
-  // memory there is. `verdict` becomes that of the smaller plan.
-  npu_reason take(Call& call, npu_verdict& verdict, c10::DeviceIndex index) {
-    if (verdict.workspace_bytes != 0) {
-      verdict = fit_workspace(
-          call,
-          active_driver(),
-          driver_device(index),
-          verdict,
-          [&](std::uint64_t bytes) { return try_allocate(bytes, index); });
-      if (verdict.answer != NPU_VERDICT_YES) {
-        return verdict.reason;
-      }
-    }
-    if (verdict.host_workspace_bytes != 0) {
-      host_ = pinned_allocator()->allocate(verdict.host_workspace_bytes);
-      call.set_host_workspace(host_.get(), verdict.host_workspace_bytes);
-    }
-    return NPU_REASON_NONE;
-  }
-  // Device memory goes back in the order of the stream as it is.
-  void queued(c10::DeviceIndex index) {
-    if (host_) {
-      record_pinned(host_.get(), host_.get_context(), current_stream(index));
-    }
-  }
-
- private:
-  void* try_allocate(std::uint64_t bytes, c10::DeviceIndex index) {
-    try {
-      device_ = allocate(bytes, index);
-    } catch (const c10::OutOfMemoryError&) {
-      return nullptr;
-    }
-    return device_.get();
-  }
-  static void give(Recorder& watching, c10::DataPtr& memory) {
-    if (memory) {
-      watching.on_temporary(std::move(memory));
-    }
-  }
-
-  c10::DataPtr device_;
-  c10::DataPtr host_;
-};
-
 // The parts of a decomposition.
 class PartRunner final : public compose::Runner {
  public:
@@ -150,6 +93,27 @@ class PartRunner final : public compose::Runner {
   // Goes back in the order of the stream.
   std::vector<c10::DataPtr> memory_;
 };
+
+// What a frame's dtypes are judged by; the second call of a pair is not.
+std::uint64_t judged_dtypes(const npu_call& frame) {
+  JudgedDtypes judged;
+  if ((frame.flags & NPU_CALL_COUNT) != 0) {
+    return 0;
+  }
+  const npu_tensor* const inputs = frame.tensors + frame.n_out;
+  for (std::uint32_t i = 0; i < frame.n_in; ++i) {
+    if ((inputs[i].flags & NPU_TENSOR_HOST_SCALAR) == 0) {
+      judged.see(inputs[i].dtype);
+    }
+  }
+  for (std::uint32_t i = 0; i < frame.n_lists; ++i) {
+    judged.see(frame.lists[i].dtype);
+  }
+  if (judged.bits() == 0 && frame.n_out != 0) {
+    judged.see(frame.tensors[0].dtype);  // uniform_, arange
+  }
+  return judged.bits();
+}
 
 class Stopwatch {
  public:
@@ -253,11 +217,11 @@ bool run_in_parts(const npu_call& frame, c10::DeviceIndex device) {
   return compose::run(parts, frame);
 }
 
-// Where CPU kernels are the device's own they are better than parts, unless the
-// user switched the kind off.
+// PyTorch's kernels are better than parts where they are the device's own,
+// unless the user switched the kind off.
 bool may_compose(std::uint32_t slot, npu_reason why) {
   return compose::has_decomposition(slot) &&
-         (why == NPU_REASON_DISABLED || !active_driver().device_is_cpu());
+         (why == NPU_REASON_DISABLED || !twin_is_native());
 }
 
 npu_reason Site::run_lower(
@@ -292,10 +256,20 @@ npu_reason Site::run_lower(
 
 npu_reason Site::run(
     Call& call, c10::DeviceIndex device, const RunOptions& options) {
+  const std::uint64_t dtypes = judged_dtypes(call.frame());
+  const bool counted =
+      !dtypes_.takes(dtypes) && dtypes_.may_run(overload_, dtypes);
   FrameRun frame(call, device);
-  const npu_reason why = frame.run(options);
-  if (C10_UNLIKELY(why != NPU_REASON_NONE)) {
-    return run_lower(call, device, options, why);
+  if (const npu_reason why = frame.run(options);
+      C10_UNLIKELY(why != NPU_REASON_NONE)) {
+    const npu_reason lower = run_lower(call, device, options, why);
+    if (counted && lower == NPU_REASON_NONE) {
+      dtypes_.count(dtypes);
+    }
+    return lower;
+  }
+  if (C10_UNLIKELY(counted)) {
+    dtypes_.count(dtypes);
   }
   if (C10_LIKELY(frame.mended() == 0)) {
     count(1);

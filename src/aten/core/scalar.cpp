@@ -8,12 +8,14 @@
 #include "aten/core/frame.h"
 #include "driver/registry.h"
 #include "runtime/error.h"
+#include "runtime/sanitizer/sanitizer.h"
 #include "runtime/stream.h"
 
 namespace npu {
 namespace {
 
 c10::Scalar local_scalar_dense(const at::Tensor& self) {
+  sanitizer::raise_pending();
   TORCH_CHECK(
       self.numel() == 1,
       "npu: item: expected one element, got ",

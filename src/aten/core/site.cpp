@@ -12,6 +12,7 @@
 #include "aten/core/runner.h"
 #include "aten/profile/profile.h"
 #include "driver/registry.h"
+#include "runtime/capabilities.h"
 #include "runtime/device.h"
 
 namespace npu {
@@ -41,9 +42,8 @@ constexpr npu_op_caps kNoCaps{};
 // then it goes to the CPU here too, and the user is told, unless the driver was
 // asked for every kernel (NPU_HOST_KERNELS=all).
 bool imitates_lack_of(const char* overload) {
-  const Driver& driver = active_driver();
-  return driver.device_is_cpu() && !driver.wants_every_kernel() &&
-         profile::judge(find_operator(overload)).falls_back;
+  return twin_is_native() && !active_driver().wants_every_kernel() &&
+         profile::support_of(find_operator(overload)).falls_back;
 }
 
 }  // namespace

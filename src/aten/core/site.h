@@ -7,8 +7,8 @@
 // - wants() says no for a kind the driver lacks, one that NPU_DISABLE_KIND
 //   names, a size the driver leaves to others, tensors of several devices (the
 //   CPU rung has the error for it), empty tensors, other layouts.
-// - run() is the only way a frame gets to a driver, lists and frames that draw
-//   random numbers included. It plans the call; a driver that asks for
+// - run() is how an operator's frame gets to a driver, lists and frames that
+//   draw random numbers included. It plans the call; a driver that asks for
 //   contiguous, cast or aligned operands gets copies of them, outputs through a
 //   temporary, and is asked again (rung 2). A kind it lacks is composed of
 //   others where a decomposition exists (rung 3). run() works on the frame: no
@@ -16,7 +16,11 @@
 //   fails.
 // - run_fast() is run() for a frame the caller knows to need none of that.
 //
-// A Recorder (recorder.h) sees every frame that gets to a driver.
+// queue_frame() (queue.h) gives a frame to the active driver and shows it to
+// the Recorder. Only run(), run_fast() and replays of recorded frames call it.
+// Two paths do not: a frame that run() sends to the embedded host driver
+// (embedded.cpp), and recorded frames while capture/1 records them
+// (graph/device_graph.cpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,6 +34,7 @@
 #include <memory>
 #include <vector>
 
+#include "aten/profile/dtypes.h"
 #include "driver/call.h"
 #include "driver/verdict.h"
 
@@ -158,6 +163,7 @@ class Site {
   mutable std::atomic<const npu_op_caps*> caps_{nullptr};
   std::array<std::atomic<std::uint64_t>, kRungs> calls_{};
   std::atomic<Steps*> steps_{nullptr};  // made at the first step down
+  DtypeJudge dtypes_;
 };
 
 // Every site that was ever reached.

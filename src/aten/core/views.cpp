@@ -117,7 +117,7 @@ bool has_contiguous_strides(const c10::TensorImpl& self) {
 
 // The sizes with -1 replaced, and their contiguous strides; false when they do
 // not hold `numel` elements.
-bool settle_sizes(DimVector& sizes, DimVector& strides, std::int64_t numel) {
+bool resolve_sizes(DimVector& sizes, DimVector& strides, std::int64_t numel) {
   std::int64_t known = 1;
   std::int64_t* open = nullptr;
   for (std::int64_t& size : sizes) {
@@ -149,7 +149,7 @@ at::Tensor view(const at::Tensor& self, IntArrayRef size) {
   if (impl != nullptr && impl->numel() != 0 && has_contiguous_strides(*impl)) {
     DimVector sizes(size);
     DimVector strides;
-    if (settle_sizes(sizes, strides, impl->numel())) {
+    if (resolve_sizes(sizes, strides, impl->numel())) {
       return view_of(*impl, sizes, strides, impl->storage_offset());
     }
   }

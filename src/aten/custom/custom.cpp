@@ -30,7 +30,11 @@ void refuse(const c10::OperatorHandle& handle, torch::jit::Stack* /*unused*/) {
   const std::size_t colons = whole.find("::");
   const Operator* const op =
       find(whole.substr(0, colons), whole.substr(colons + 2));
+  std::string reason;
   std::string nearest;
+  if (op != nullptr && *op->refused != '\0') {
+    reason = std::string(": ") + op->refused;
+  }
   if (op != nullptr && *op->nearest != '\0') {
     nearest =
         std::string(" The nearest that is: torch_npu.") + op->nearest + ".";
@@ -38,22 +42,13 @@ void refuse(const c10::OperatorHandle& handle, torch::jit::Stack* /*unused*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false,
       handle.operator_name(),
-      " is known but not implemented.",
+      " is known but not implemented",
+      reason,
+      ".",
       nearest,
       " What it computes: opennpu explain ",
       whole,
       ops_error(Code::kNotSupported));
-}
-
-// Static objects make the list, before anything is defined.
-Native* first_native = nullptr;
-
-void install_native(torch::Library& library, const std::string& overload) {
-  for (const Native* n = first_native; n != nullptr; n = n->next) {
-    if (overload == n->overload) {
-      n->install(library, n->overload);
-    }
-  }
 }
 
 // Registrations live as long as the process.
@@ -63,11 +58,6 @@ std::deque<torch::Library>& libraries() {
 }
 
 }  // namespace
-
-Native::Native(const char* name, Install function)
-    : overload(name), install(function), next(first_native) {
-  first_native = this;
-}
 
 const Operator* find(std::string_view ns, std::string_view name) {
   const auto key = std::make_pair(ns, name);
@@ -96,9 +86,9 @@ bool define(const Operator& op) {
     const c10::OperatorName name = name_of(op, overload);
     const std::string whole =
         op.name + (name.overload_name.empty() ? "" : "." + name.overload_name);
-    if (overload.implemented) {
-      install_native(library, whole);
-    } else {
+    if (overload.kernel != nullptr) {
+      overload.kernel->install(library, whole.c_str());
+    } else if (!overload.implemented) {
       library.impl(
           whole.c_str(),
           torch::dispatch(

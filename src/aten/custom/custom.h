@@ -13,9 +13,17 @@
 
 namespace npu::custom {
 
+// What the row of an overload says beside its schema: a kernel of the device
+// and a gradient (gradient.h). The composition in Python serves every device.
+struct Kernel {
+  void (*install)(torch::Library& library, const char* overload);
+  const char* needs;  // the operator that the gradient calls, or null
+};
+
 struct Overload {
   const char* schema;  // without namespace
   bool implemented;
+  const Kernel* kernel;  // null: the composition is all there is
 };
 
 struct Operator {
@@ -24,6 +32,7 @@ struct Operator {
   const char* doc;
   const char* module;   // of torch_npu.ops; empty: not implemented
   const char* nearest;  // an implemented operator that is alike, or empty
+  const char* refused;  // why it will not be implemented, or empty
   const Overload* overloads;
   std::size_t count;
 };
@@ -35,16 +44,5 @@ const Operator* find(std::string_view ns, std::string_view name);
 // Defines the overloads; those without an implementation refuse with ERR01007.
 // False, and nothing is changed, where the name is already defined by others.
 bool define(const Operator& op);
-
-// What C++ has for an overload, beside the composition in Python that serves
-// every device: a static object for each, registered when the overload is
-// defined.
-struct Native {
-  using Install = void (*)(torch::Library& library, const char* overload);
-  Native(const char* overload, Install install);
-  const char* overload;  // "npu_slice.out", namespace npu
-  Install install;
-  Native* next;
-};
 
 }  // namespace npu::custom

@@ -86,7 +86,7 @@ void set_tag(const at::Tensor& tensor, std::int64_t format) {
 }
 
 // What a request for `format` comes to for this many dimensions.
-std::int64_t settle(
+std::int64_t resolve(
     std::int64_t format,
     std::int64_t dims,
     bool allow_internal = allow_internal_format()) {
@@ -136,7 +136,7 @@ at::Tensor make_with_format(
     bool allow_internal) {
   at::detail::check_size_nonnegative(sizes);
   const auto dims = static_cast<std::int64_t>(sizes.size());
-  const std::int64_t format = settle(wanted, dims, allow_internal);
+  const std::int64_t format = resolve(wanted, dims, allow_internal);
   if (format::is_base(format)) {
     at::Tensor out = make_empty(sizes, dtype, device);
     if (format != format::default_of(dims)) {
@@ -156,7 +156,7 @@ at::Tensor make_with_format(
 }
 
 bool keeps_storage(const at::Tensor& tensor, std::int64_t wanted) {
-  const std::int64_t format = settle(wanted, tensor.dim());
+  const std::int64_t format = resolve(wanted, tensor.dim());
   if (format == format_of(tensor)) {
     return true;
   }
@@ -167,7 +167,7 @@ bool keeps_storage(const at::Tensor& tensor, std::int64_t wanted) {
 }
 
 at::Tensor cast_format(const at::Tensor& tensor, std::int64_t wanted) {
-  const std::int64_t format = settle(wanted, tensor.dim());
+  const std::int64_t format = resolve(wanted, tensor.dim());
   if (keeps_storage(tensor, wanted)) {
     if (format != format_of(tensor)) {
       set_tag(tensor, format);

@@ -4,17 +4,11 @@
 
 #include "aten/graph/maker.h"
 #include "driver/registry.h"
-#include "graph/chains.h"
-#include "graph/passes.h"
-#include "graph/tiles.h"
+#include "graph/pass.h"
 #include "runtime/device.h"
 
 namespace npu::graph {
 namespace {
-
-// Of one list: what an optimizer reads and writes of it stays in a processor's
-// last cache, and waking threads for each frame costs little beside it.
-constexpr std::uint64_t kTileBytes = 1024 * 1024;
 
 // The plan of a program that the driver takes as it is.
 std::optional<PlanHandle> plan_program(Call& call, std::int32_t device) {
@@ -55,7 +49,7 @@ void Recording::Maker::finish() {
   TORCH_INTERNAL_ASSERT(wrong.empty(), "graph: ", wrong);
   find_drops();
   find_starts_and_ends(returned);
-  if (r_.device_graphs_) {
+  if (on_.is_on("capture")) {
     find_segments();
   }
 }
@@ -123,6 +117,13 @@ void Recording::Maker::find_starts_and_ends(
     if (frame != nullptr && frame->numbers().source >= 0) {
       step_of[n]->numbered.push_back(n);
     }
+    if (frame != nullptr && frame->draw() >= 0) {
+      for (Step::DrawnNodes& drawn : step_of[n]->draws) {
+        if (drawn.draw == static_cast<std::uint32_t>(frame->draw())) {
+          drawn.nodes.push_back(n);
+        }
+      }
+    }
   }
   if (graph_.arena_bytes != 0 && step_of[graph_.arena_last] != nullptr) {
     step_of[graph_.arena_last]->ends_arena = true;
@@ -131,59 +132,47 @@ void Recording::Maker::find_starts_and_ends(
 
 // Over the nodes, while nothing is planned.
 void Recording::Maker::run_passes(const std::vector<BufferId>& returned) {
-  std::vector<bool> movable;
+  aligned_.resize(graph_.buffers.size());
+  PassContext context;
   for (BufferId id = 0; id < graph_.buffers.size(); ++id) {
-    movable.push_back(
+    context.movable.push_back(
         graph_.buffers[id].kind == Buffer::kLocal &&
         std::ranges::find(returned, id) == returned.end());
   }
-  aligned_.resize(graph_.buffers.size());
-  if (on_.copies) {
-    for (const Moved& moved : remove_copies(
-             graph_, movable, aligned_, is_host_memory(r_.arena_device_))) {
-      move_specs(moved.from, moved.to);
-      ++r_.counts_.copies_removed;
+  context.aligned = aligned_;
+  context.devices.assign(r_.devices_.begin(), r_.devices_.end());
+  context.one_device = std::ranges::none_of(r_.steps_, [&](const Step& step) {
+    return step.kind == Step::kFrames && step.device != r_.arena_device_;
+  });
+  context.caps = [](std::uint32_t slot, std::uint32_t code) {
+    return active_driver().caps(slot, code);
+  };
+  context.plan = plan_program;
+  for (const PassRun& run : graph::run_passes(graph_, context, on_)) {
+    for (std::size_t i = 0; i < run.pass->counters.size(); ++i) {
+      if (run.pass->counters[i] != nullptr) {
+        r_.counts_.passes.emplace_back(
+            run.pass->counters[i], run.stats.counts[i]);
+      }
     }
-  }
-  if (on_.dead) {
-    r_.counts_.dead_removed = remove_dead(graph_, movable);
-  }
-  if (on_.reuse) {
-    for (const Moved& moved : reuse_lists(
-             graph_, movable, aligned_, is_host_memory(r_.arena_device_))) {
+    for (const Moved& moved : run.stats.moved) {
       move_specs(moved.from, moved.to);
-      ++r_.counts_.reused;
     }
-  }
-  if (on_.chains) {
-    const std::vector<std::int32_t> devices(
-        r_.devices_.begin(), r_.devices_.end());
-    const Fused fused = fuse_chains(graph_, movable, devices, plan_program);
-    r_.counts_.fused = fused.frames;
-    r_.counts_.programs = fused.programs;
-  }
-  if (on_.tiles && is_host_memory(r_.arena_device_)) {
-    tile();
+    if (!run.stats.place.empty()) {
+      move_steps(run.stats.place);
+    }
   }
 }
 
-// Steps in a tiled run do nothing: the first of them does all of it. What it
-// needs is there by then, since nothing but frames is in a run.
-void Recording::Maker::tile() {
-  const auto is_elsewhere = [&](const Step& step) {
-    return step.kind == Step::kFrames && step.device != r_.arena_device_;
-  };
-  if (std::ranges::any_of(r_.steps_, is_elsewhere)) {
-    return;
-  }
-  const Tiling made = tile_lists(graph_, kTileBytes);
-  r_.counts_.tiled = made.runs;
+// Of nodes that a pass put together, the first step does all; the other steps
+// are empty. What it needs is there by then: only frames are among them.
+void Recording::Maker::move_steps(const std::vector<std::uint32_t>& place) {
   for (Step& step : r_.steps_) {
-    step.first = made.place[step.first];
-    step.last = made.place[step.last];
+    step.first = place[step.first];
+    step.last = place[step.last];
   }
   for (auto& [id, after] : gone_after_) {
-    after = made.place[std::min<std::size_t>(after, made.place.size() - 1)];
+    after = place[std::min<std::size_t>(after, place.size() - 1)];
   }
 }
 

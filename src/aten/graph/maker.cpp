@@ -2,8 +2,6 @@
 // Recording a run of a program: instruction by instruction.
 #include "aten/graph/maker.h"
 
-#include <ATen/core/enum_tag.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -40,13 +38,13 @@ Recording::Maker::Maker(
 
 std::vector<c10::IValue> Recording::Maker::run(
     std::vector<c10::IValue> inputs) {
-  const Program& program = r_.program_;
+  const TracedGraph& program = r_.program_;
   std::vector<c10::IValue> registers = std::move(inputs);
   registers.resize(program.n_registers());
-  const Program::Scope scope;
+  const TracedGraph::Scope scope;
   for (std::uint32_t i = 0; i < program.instructions().size(); ++i) {
     instruction(i, registers, scope);
-    Program::release(program.instructions()[i], registers);
+    TracedGraph::release(program.instructions()[i], registers);
     note_dead_inputs();
   }
   std::vector<c10::IValue> results;
@@ -60,7 +58,7 @@ std::vector<c10::IValue> Recording::Maker::run(
 void Recording::Maker::instruction(
     std::uint32_t index,
     std::vector<c10::IValue>& registers,
-    const Program::Scope& scope) {
+    const TracedGraph::Scope& scope) {
   const Instruction& instruction = r_.program_.instructions()[index];
   if (instruction.kind == Instruction::kItem) {
     item(instruction, index, registers, scope);
@@ -77,15 +75,13 @@ void Recording::Maker::instruction(
   for_each_register(instruction.arguments, [&](const Operand& operand) {
     only_npu = gather(registers[operand.index], arguments) && only_npu;
   });
-  const bool seeded =
-      instruction.kind == Instruction::kCall &&
-      instruction.target->op.hasTag(at::Tag::nondeterministic_seeded);
   std::vector<c10::IValue> given;
   for (const Operand& operand : instruction.arguments) {
     given.push_back(seen_value(operand, registers));
   }
-  numbers_ = only_npu || !on_.numbers ? NumberList{}
-                                      : number_list(instruction, registers);
+  numbers_ = only_npu || !on_.is_on("numbers")
+                 ? NumberList{}
+                 : number_list(instruction, registers);
   std::vector<double> values;
   for (const Register at : numbers_.registers) {
     values.push_back(*NumberList::read(registers[at], numbers_.dtype));
@@ -97,11 +93,11 @@ void Recording::Maker::instruction(
     r_.program_.execute(instruction, registers, scope);
   }
   const std::uint64_t host_works = host_work_of_thread() - host_work;
-  work_.unseen |= host_works != 0 || seeded ||
+  work_.unseen |= host_works != 0 || !work_.has_all_draws() ||
                   (!only_npu && (values.empty() || !bind_numbers(values)));
   if (!try_frames(instruction, index, registers, arguments) &&
-      !(host_works == 1 && on_.host_calls &&
-        try_host(instruction, index, registers, given))) {
+      !(host_works == 1 && on_.is_on("host_calls") &&
+        try_direct(instruction, index, registers, given))) {
     island(instruction, index, registers);
   }
 }
@@ -237,6 +233,7 @@ bool Recording::Maker::try_frames(
   made.device = work_.device;
   made.first = static_cast<std::uint32_t>(first);
   made.last = static_cast<std::uint32_t>(graph_.nodes.size());
+  take_draws(made);
   note_written(instruction, made);
   ++r_.counts_.frames;
   return true;
@@ -320,6 +317,21 @@ void Recording::Maker::note_written(
   }
 }
 
+// The draws of the instruction as the step's.
+void Recording::Maker::take_draws(Step& made) {
+  const auto first = static_cast<std::uint32_t>(r_.draws_.size());
+  for (const Draw& draw : work_.draws) {
+    made.draws.push_back({static_cast<std::uint32_t>(r_.draws_.size()), {}});
+    r_.draws_.push_back(draw);
+  }
+  for (std::uint32_t n = made.first; n < made.last; ++n) {
+    auto* const frame = std::get_if<FrameCopy>(&graph_.nodes[n]);
+    if (frame != nullptr && frame->draw() >= 0) {
+      frame->bind_draw_to(frame->draw() + static_cast<std::int32_t>(first));
+    }
+  }
+}
+
 // Inputs over the same memory have a version that somebody may look at.
 void Recording::Maker::mark_written(const Spec& spec, Register at, Step& made) {
   const bool is_input = static_cast<std::size_t>(at) < r_.input_buffers_.size();
@@ -343,7 +355,7 @@ void Recording::Maker::item(
     const Instruction& instruction,
     std::uint32_t index,
     std::vector<c10::IValue>& registers,
-    const Program::Scope& scope) {
+    const TracedGraph::Scope& scope) {
   const Spec list = r_.specs_[instruction.arguments[0].index];
   r_.program_.execute(instruction, registers, scope);
   const auto n = static_cast<std::int64_t>(list.items.size());

@@ -9,7 +9,7 @@
 
 #include "aten/core/recorder.h"
 #include "aten/graph/recording.h"
-#include "graph/switches.h"
+#include "graph/pass.h"
 
 namespace npu::graph {
 
@@ -19,12 +19,10 @@ inline constexpr BufferId kNoBuffer = ~BufferId{0};
 bool is_plain_npu(const at::Tensor& tensor);
 // Its geometry; the device is -1 where it is none of ours.
 Spec spec_of(const at::Tensor& tensor);
-// What the whole process has set and frames have inside.
-std::uint64_t process_settings();
 
 // What one instruction gave to the driver. Places of nodes are indices of
 // `raw` until they are resolved.
-class SeenWork final : public Recorder {
+class RecordedWork final : public Recorder {
  public:
   void clear();
   bool is_temporary(const void* pointer) const;
@@ -38,7 +36,14 @@ class SeenWork final : public Recorder {
       const ByteWork& work, c10::DeviceIndex at, npu_stream stream) override;
   void on_temporary(c10::DataPtr memory) override;
 
+  void on_draw(
+      Generator& generator, std::uint64_t words, const npu_rng& rng) override;
+  // Whether frames of `nodes` use the words of every draw.
+  bool has_all_draws() const;
+
   std::vector<Node> nodes;
+  // Frames name them by their index.
+  std::vector<Draw> draws;
   std::vector<std::pair<const void*, std::uint64_t>> raw;
   bool unseen = false;  // there was work that nodes do not hold
   c10::DeviceIndex device = 0;
@@ -47,6 +52,10 @@ class SeenWork final : public Recorder {
   Ref note(const void* pointer, std::uint64_t bytes);
   void see(c10::DeviceIndex at, npu_stream stream);
 
+  bool bind_draw(FrameCopy& frame);
+
+  std::vector<npu_rng> reserved_;  // by draw
+  std::vector<bool> drawn_;        // by draw: a frame uses it
   std::vector<c10::DataPtr> temporaries_;
   npu_stream stream_ = nullptr;
 };
@@ -73,7 +82,7 @@ class Recording::Maker {
   void instruction(
       std::uint32_t index,
       std::vector<c10::IValue>& registers,
-      const Program::Scope& scope);
+      const TracedGraph::Scope& scope);
   bool try_frames(
       const Instruction& instruction,
       std::uint32_t index,
@@ -87,12 +96,12 @@ class Recording::Maker {
   // Whether what was seen is one frame with these numbers: it then gets them
   // at every replay.
   bool bind_numbers(const std::vector<double>& values);
-  bool try_host(
+  bool try_direct(
       const Instruction& instruction,
       std::uint32_t index,
       const std::vector<c10::IValue>& registers,
       const std::vector<c10::IValue>& given);
-  void take_host_results(
+  void take_direct_results(
       const std::vector<c10::IValue>& results,
       Register first,
       Step& made,
@@ -102,7 +111,7 @@ class Recording::Maker {
       const Instruction& instruction,
       std::uint32_t index,
       std::vector<c10::IValue>& registers,
-      const Program::Scope& scope);
+      const TracedGraph::Scope& scope);
   void island(
       const Instruction& instruction,
       std::uint32_t index,
@@ -115,7 +124,7 @@ class Recording::Maker {
   void move_specs(BufferId from, BufferId to);
   void forget_buffers(std::size_t kept);
   void find_drops();
-  void tile();
+  void move_steps(const std::vector<std::uint32_t>& place);
   void find_segments();
   void note_dead_inputs();
   std::vector<std::uint64_t> held_at_nodes(
@@ -130,6 +139,7 @@ class Recording::Maker {
       const Instruction& instruction,
       const std::vector<c10::IValue>& registers,
       Owner owner);
+  void take_draws(Step& made);
   void note_written(const Instruction& instruction, Step& made);
   void mark_written(const Spec& spec, Register at, Step& made);
   void use(Register at, IslandNode& node);
@@ -138,7 +148,7 @@ class Recording::Maker {
   Recording& r_;
   Graph& graph_;
   const Switches on_ = Switches::read();
-  SeenWork work_;
+  RecordedWork work_;
   std::vector<Owner> owners_;     // by buffer
   std::vector<BufferId> shared_;  // buffers that must be tensors
   std::vector<bool> aligned_;     // by buffer: begins as the allocator's do

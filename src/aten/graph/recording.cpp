@@ -3,12 +3,15 @@
 #include "aten/graph/recording.h"
 
 #include <ATen/Context.h>
+#include <c10/core/impl/COW.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <utility>
 
+#include "aten/core/algorithms.h"
 #include "aten/graph/maker.h"
 
 namespace npu::graph {
@@ -28,6 +31,29 @@ std::uint8_t alignment_of(const at::Tensor& tensor) {
 // What frames may touch of a tensor's storage; nothing where they never do.
 std::size_t bytes_of(const at::Tensor& tensor) {
   return is_plain_npu(tensor) ? tensor.storage().nbytes() : 0;
+}
+
+struct Range {
+  const std::byte* begin = nullptr;
+  const std::byte* end = nullptr;
+};
+
+// Nothing for a lazy clone, which gets memory of its own when it is first used.
+Range range_of(const c10::Storage& storage) {
+  if (c10::impl::cow::is_cow_data_ptr(storage.data_ptr())) {
+    return {};
+  }
+  const auto* const begin = static_cast<const std::byte*>(storage.data());
+  return {begin, begin + storage.nbytes()};
+}
+
+using Ranges = c10::SmallVector<Range, 64>;
+
+bool any_meet(Ranges& ranges) {
+  std::ranges::sort(ranges, std::less<>(), &Range::begin);
+  const auto found = std::ranges::adjacent_find(
+      ranges, [](const Range& a, const Range& b) { return a.end > b.begin; });
+  return found != ranges.end();
 }
 
 InputKey key_of(
@@ -53,6 +79,37 @@ InputKey key_of(
 
 }  // namespace
 
+bool storages_overlap(const std::vector<c10::IValue>& inputs) {
+  c10::SmallVector<const c10::StorageImpl*, 64> storages;
+  Ranges ranges;
+  for (const c10::IValue& input : inputs) {
+    if (!input.isTensor() || !input.toTensor().defined()) {
+      continue;
+    }
+    const c10::Storage& storage = input.toTensor().storage();
+    const c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
+    if (std::ranges::find(storages, impl) == storages.end()) {
+      storages.push_back(impl);
+      ranges.push_back(range_of(storage));
+    }
+  }
+  return any_meet(ranges);
+}
+
+bool overlaps_another(
+    const std::vector<c10::IValue>& inputs, std::size_t place) {
+  const c10::Storage& mine = inputs[place].toTensor().storage();
+  const Range range = range_of(mine);
+  return std::ranges::any_of(inputs, [&](const c10::IValue& input) {
+    if (!input.isTensor() || !input.toTensor().defined() ||
+        input.toTensor().storage().is_alias_of(mine)) {
+      return false;
+    }
+    const Range other = range_of(input.toTensor().storage());
+    return range.begin < other.end && other.begin < range.end;
+  });
+}
+
 Spec spec_of(const at::Tensor& tensor) {
   Spec made;
   made.kind = Spec::kTensor;
@@ -75,11 +132,9 @@ bool is_plain_npu(const at::Tensor& tensor) {
 
 std::uint64_t process_settings() {
   const at::Context& context = at::globalContext();
-  return (context.deterministicAlgorithms() ? 1u : 0u) |
-         (context.deterministicFillUninitializedMemory() ? 2u : 0u) |
-         (context.deterministicAlgorithmsWarnOnly() ? 4u : 0u) |
-         (context.benchmarkCuDNN() ? 8u : 0u) |
-         (context.userEnabledMkldnn() ? 16u : 0u);
+  return algorithm_settings() << 2 |
+         (context.deterministicFillUninitializedMemory() ? 1u : 0u) |
+         (context.userEnabledMkldnn() ? 2u : 0u);
 }
 
 bool Spec::describes(const at::Tensor& tensor) const {
@@ -103,19 +158,20 @@ bool InputKey::matches(const c10::IValue& value) const {
 }
 
 Recording::Recording(
-    const Program& program,
+    const TracedGraph& program,
     const std::vector<c10::IValue>& inputs,
-    bool device_graphs)
+    bool keeps_memory)
     : program_(program),
       settings_(process_settings()),
-      device_graphs_(device_graphs && program.outputs().empty()) {
+      keeps_memory_(keeps_memory && program.outputs().empty()) {
   for (const c10::IValue& value : inputs) {
     key_.push_back(key_of(value, inputs));
   }
 }
 
-bool Recording::matches(const std::vector<c10::IValue>& inputs) const {
-  if (settings_ != process_settings()) {
+bool Recording::matches(
+    const std::vector<c10::IValue>& inputs, std::uint64_t settings) const {
+  if (settings_ != settings) {
     return false;
   }
   for (std::size_t i = 0; i < key_.size(); ++i) {
@@ -128,7 +184,7 @@ bool Recording::matches(const std::vector<c10::IValue>& inputs) const {
 
 // The same storages in the same places, and no others.
 bool Recording::share_alike(const std::vector<c10::IValue>& inputs) const {
-  c10::SmallVector<const c10::StorageImpl*, 64> firsts;
+  Ranges firsts;
   for (std::size_t i = 0; i < key_.size(); ++i) {
     if (!key_[i].tensor) {
       continue;
@@ -136,13 +192,12 @@ bool Recording::share_alike(const std::vector<c10::IValue>& inputs) const {
     const c10::Storage& mine = inputs[i].toTensor().storage();
     const BufferId first = key_[i].spec.buffer;
     if (first == i) {
-      firsts.push_back(mine.unsafeGetStorageImpl());
+      firsts.push_back(range_of(mine));
     } else if (!inputs[first].toTensor().storage().is_alias_of(mine)) {
       return false;
     }
   }
-  std::ranges::sort(firsts);
-  return std::ranges::adjacent_find(firsts) == firsts.end();
+  return !any_meet(firsts);
 }
 
 std::vector<c10::IValue> Recording::record(std::vector<c10::IValue> inputs) {

@@ -4,11 +4,11 @@
 //
 // An instruction is a *frame* instruction when all it did was seen by the
 // Recorder and every pointer leads to memory whose owner is known. A *view*
-// did nothing and its results show memory that is known. Everything else is an
-// *island* and is called again at every replay: what the CPU read, random
-// numbers, operators with numbers that come from the graph, tensors of other
-// devices. A *host call* (host_call.h) is an island that the CPU computed on
-// memory it can always see: its kernel is called without what is around it.
+// launches no work; its results alias known buffers. Everything else is an
+// *island* and is called again at every replay: operators that the CPU
+// computed, operators with numbers that come from the graph, tensors of other
+// devices. A *direct call* (direct_call.h) is such an operator whose kernel is
+// called without the dispatcher.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,12 +19,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "aten/graph/host_call.h"
-#include "aten/graph/program.h"
+#include "aten/graph/direct_call.h"
+#include "aten/graph/traced_graph.h"
 #include "graph/device_graph.h"
 #include "graph/graph.h"
+#include "runtime/generator.h"
 
 namespace npu::graph {
 
@@ -51,6 +53,24 @@ struct Spec {
   bool has_geometry(const at::Tensor& tensor) const;
 };
 
+// Random numbers that frames draw: every run of them reserves as many words
+// anew, in the order of the graph, so that the numbers are those of eager mode.
+struct Draw {
+  c10::intrusive_ptr<Generator> generator;
+  std::uint64_t words = 0;
+};
+
+// What the whole process has set and frames have inside.
+std::uint64_t process_settings();
+
+// Whether two storages among these inputs hold the same memory, in part or as a
+// whole: a slice that came through DLPack, for instance. A recording tells
+// memory apart by storages, so it serves no such inputs.
+bool storages_overlap(const std::vector<c10::IValue>& inputs);
+// The same between one of them and the others.
+bool overlaps_another(
+    const std::vector<c10::IValue>& inputs, std::size_t place);
+
 // What has to be equal for a recording to serve a call.
 struct InputKey {
   bool tensor = false;
@@ -61,7 +81,7 @@ struct InputKey {
 };
 
 struct Step {
-  enum Kind : std::uint8_t { kFrames, kIsland, kNumbers, kHost };
+  enum Kind : std::uint8_t { kFrames, kIsland, kNumbers, kDirect };
   Kind kind = kIsland;
   c10::DeviceIndex device = 0;
   std::uint32_t instruction = 0;
@@ -75,8 +95,15 @@ struct Step {
   std::vector<BufferId> fresh;      // ... and the buffers that are its storages
   std::vector<Register> drops;      // values nobody reads after
   std::vector<std::uint32_t> numbered;  // nodes that get numbers before
+  // Draws to be made before, also those whose frames a pass removed, and the
+  // nodes that use them.
+  struct DrawnNodes {
+    std::uint32_t draw;
+    std::vector<std::uint32_t> nodes;
+  };
+  std::vector<DrawnNodes> draws;
   bool ends_arena = false;
-  std::unique_ptr<HostCall> call;  // of kHost
+  std::unique_ptr<DirectCall> call;  // of kDirect
 };
 
 // CPU tensors of one element whose values go with a frame, one per entry.
@@ -89,22 +116,31 @@ struct NumberList {
       const c10::IValue& value, c10::ScalarType dtype);
 };
 
-// Steps in a row that are one graph of the device.
+// Steps in a row that the driver can run as one graph of the device.
 struct Segment {
+  // A graph with the addresses and the stream it was recorded for.
+  struct Exec {
+    npu_stream stream = nullptr;
+    c10::DataPtr words;  // seed and offset of each draw
+    std::unique_ptr<DeviceGraph> graph;
+  };
   std::size_t first = 0;  // steps
   std::size_t last = 0;
-  std::unique_ptr<DeviceGraph> graph;  // null after the driver failed to record
+  std::vector<Exec> execs;   // the one used last is first
+  bool failed = false;       // the driver failed to record it
+  std::uint32_t misses = 0;  // recordings since an exec was used again
+  std::uint32_t pause = 0;   // runs that go frame by frame
 };
 
 class Recording {
  public:
-  // `device_graphs`: frames go into graphs of the device where the driver has
-  // them. The recording then keeps its memory from replay to replay; for
-  // programs whose inputs stay where they are and that give nothing back.
+  // `keeps_memory`: where the driver has graphs, its memory stays the same from
+  // replay to replay; for graphs whose inputs stay where they are and that give
+  // nothing back.
   Recording(
-      const Program& program,
+      const TracedGraph& program,
       const std::vector<c10::IValue>& inputs,
-      bool device_graphs = false);
+      bool keeps_memory = false);
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
@@ -112,7 +148,9 @@ class Recording {
   // recording is then of no use.
   std::vector<c10::IValue> record(std::vector<c10::IValue> inputs);
 
-  bool matches(const std::vector<c10::IValue>& inputs) const;
+  // `settings`: process_settings() now.
+  bool matches(
+      const std::vector<c10::IValue>& inputs, std::uint64_t settings) const;
 
   // One at a time: frames are bound in place. False, and nothing was done, when
   // another thread is inside.
@@ -124,20 +162,16 @@ class Recording {
     std::uint32_t islands = 0;
     std::uint32_t views = 0;
     std::uint32_t host_calls = 0;
-    std::uint32_t copies_removed = 0;
-    std::uint32_t dead_removed = 0;
-    std::uint32_t reused = 0;
-    std::uint32_t tiled = 0;
     std::uint32_t device_graphs = 0;
-    std::uint32_t fused = 0;     // frames that became parts of programs
-    std::uint32_t programs = 0;  // ... and these
+    // Of passes, by name: a pass that did not run has none.
+    std::vector<std::pair<const char*, std::uint32_t>> passes;
     std::uint64_t arena_bytes = 0;
     std::uint64_t unshared_bytes = 0;
   };
   const Counts& counts() const noexcept {
     return counts_;
   }
-  // Replays that found results of other sizes and went on without the rest.
+  // Replays that were abandoned because results had other sizes.
   std::uint64_t left() const noexcept {
     return left_;
   }
@@ -148,7 +182,7 @@ class Recording {
 
   bool share_alike(const std::vector<c10::IValue>& inputs) const;
 
-  const Program& program_;
+  const TracedGraph& program_;
   std::vector<InputKey> key_;
   std::uint64_t settings_ = 0;  // of the process, baked into frames
   Graph graph_;
@@ -156,12 +190,13 @@ class Recording {
   std::vector<Spec> specs_;              // by register
   std::vector<BufferId> input_buffers_;  // by input; kNoBuffer
   std::vector<NumberList> numbers_;
+  std::vector<Draw> draws_;
   std::vector<Register> same_;             // inputs that other registers are
   std::vector<c10::DeviceIndex> devices_;  // by buffer
-  HostStorages host_;
-  // With graphs of the device: the memory they were recorded with, which has to
-  // be there longer than they are.
-  const bool device_graphs_;
+  std::unique_ptr<DirectCalls> direct_;    // null: there are none
+  // The memory that graphs of the device were recorded with: destroyed after
+  // them.
+  const bool keeps_memory_;
   std::shared_ptr<c10::DataPtr> kept_arena_;
   std::vector<c10::Storage> kept_;    // by buffer
   std::vector<c10::Storage> inputs_;  // by input buffer

@@ -11,12 +11,23 @@
 #include "driver/registry.h"
 #include "npu/kinds.h"
 #include "runtime/allocator/allocator.h"
+#include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/pinned.h"
 #include "runtime/storage.h"
 #include "runtime/stream.h"
 
 namespace npu::graph {
 namespace {
+
+// Graphs of the device that a segment keeps, for as many sets of addresses.
+constexpr std::size_t kMostExecs = 4;
+// Where so many runs in a row had new addresses, some go frame by frame:
+// recording costs more than it saves.
+constexpr std::uint32_t kMostMisses = 8;
+constexpr std::uint32_t kPause = 64;
+// Of a draw: seed and offset.
+constexpr std::size_t kWordBytes = 2 * sizeof(std::uint64_t);
 
 // The driver does not take a frame any more, and nothing of its step ran.
 struct Declined {};
@@ -83,6 +94,18 @@ class Recording::Replay final : public Launcher {
   }
 
   void frame(const npu_call& frame) override {
+    if (frame.host_workspace_bytes == 0) {
+      run_frame(frame);
+      return;
+    }
+    const c10::DataPtr memory =
+        pinned_allocator()->allocate(frame.host_workspace_bytes);
+    npu_call call = frame;
+    call.host_workspace = memory.get();
+    run_frame(call);
+    record_pinned(memory.get(), memory.get_context(), current_stream(device_));
+  }
+  void run_frame(const npu_call& frame) {
     const npu_status status = queue_frame(frame, device_);
     // Operations of a program are those of several steps: none may be left out.
     if (status == NPU_E_UNSUPPORTED && is_program(frame) &&
@@ -110,7 +133,7 @@ class Recording::Replay final : public Launcher {
   void finish_step(const Step& step) {
     for (const BufferId id : step.ends) {
       storages_[id] = c10::Storage();
-      made_[id] = c10::Storage();
+      cpu_results_[id] = c10::Storage();
     }
     for (const Register at : step.drops) {
       registers_[at] = c10::IValue();
@@ -121,37 +144,176 @@ class Recording::Replay final : public Launcher {
   }
 
   // The steps as a graph of the device, recorded again where memory is
-  // elsewhere now. False, and nothing ran, when the driver cannot record them.
+  // elsewhere now. False, and nothing ran, when it has to go frame by frame.
   bool launch(Segment& segment) {
-    if (segment.graph == nullptr) {
+    if (segment.failed || segment.pause != 0) {
+      segment.pause -= segment.pause != 0 ? 1 : 0;
       return false;
     }
-    const std::span steps(
+    const std::span<const Step> steps(
         r_.steps_.data() + segment.first, segment.last - segment.first);
     for (const Step& step : steps) {
-      std::ranges::for_each(
-          step.starts, [&](BufferId id) { take_storage(id); });
-    }
-    if (!segment.graph->is_at(bases_)) {
-      const npu_status status = segment.graph->record(
-          r_.graph_, steps.front().first, steps.back().last, bases_);
-      if (status != NPU_OK) {
-        segment.graph.reset();
-        TORCH_WARN_ONCE(
-            "npu: graph: the driver did not record frames into a graph of the "
-            "device (status ",
-            status,
-            "); they are run one by one.");
-        return false;
-      }
-      ++r_.counts_.device_graphs;
+      take_starts(step);
     }
     const c10::DeviceIndex device = steps.front().device;
-    check_driver(
-        segment.graph->launch(current_stream_handle(device)),
-        "launch of a graph");
+    const npu_stream stream = current_stream_handle(device);
+    const auto found =
+        std::ranges::find_if(segment.execs, [&](const Segment::Exec& exec) {
+          return exec.stream == stream && exec.graph->is_at(bases_);
+        });
+    if (found != segment.execs.end()) {
+      std::rotate(segment.execs.begin(), found, found + 1);
+      segment.misses = 0;
+    } else if (!record(segment, steps, stream)) {
+      return false;
+    }
+    const Segment::Exec& exec = segment.execs.front();
+    give_words(exec, steps);
+    check_driver(exec.graph->launch(stream), "launch of a graph");
     std::ranges::for_each(steps, [&](const Step& s) { note_written(s); });
     return true;
+  }
+
+  // The segment for the addresses of this run, as its first exec. False, once
+  // and for all, when the driver cannot record it.
+  bool record(
+      Segment& segment, std::span<const Step> steps, npu_stream stream) {
+    const c10::DeviceIndex device = steps.front().device;
+    const std::size_t most = r_.keeps_memory_ ? 1 : kMostExecs;
+    const auto last = std::ranges::find(
+        segment.execs.rbegin(),
+        segment.execs.rend(),
+        stream,
+        &Segment::Exec::stream);
+    if (segment.execs.size() < most || last == segment.execs.rend()) {
+      if (segment.execs.size() >= most) {
+        segment.execs.pop_back();
+      }
+      Segment::Exec made;
+      made.stream = stream;
+      made.graph = DeviceGraph::make(active_driver(), driver_device(device));
+      if (const std::size_t n = count_draws(steps)) {
+        made.words = allocate(n * kWordBytes, device);
+      }
+      segment.execs.insert(segment.execs.begin(), std::move(made));
+    } else {
+      std::rotate(segment.execs.begin(), last.base() - 1, last.base());
+    }
+    Segment::Exec& exec = segment.execs.front();
+    point_at_words(exec, steps);
+    const npu_status status = exec.graph->record(
+        r_.graph_,
+        steps.front().first,
+        steps.back().last,
+        bases_,
+        [&](std::uint64_t bytes) {
+          return pinned_until_passed(bytes, device);
+        });
+    if (status != NPU_OK) {
+      segment.failed = true;
+      segment.execs.clear();
+      TORCH_WARN_ONCE(
+          "npu: graph: the driver did not record frames into a graph of the "
+          "device (status ",
+          status,
+          "); they are run one by one.");
+      return false;
+    }
+    ++r_.counts_.device_graphs;
+    if (!r_.keeps_memory_ && ++segment.misses >= kMostMisses) {
+      segment.pause = kPause;
+      --segment.misses;
+    }
+    return true;
+  }
+
+  // Given back to the cache when the stream has passed what was queued on it.
+  static std::shared_ptr<void> pinned_until_passed(
+      std::uint64_t bytes, c10::DeviceIndex device) {
+    auto* const memory = new c10::DataPtr(pinned_allocator()->allocate(bytes));
+    return {memory->get(), [memory, stream = current_stream(device)](void*) {
+              record_pinned(memory->get(), memory->get_context(), stream);
+              delete memory;
+            }};
+  }
+
+  // ---- random numbers ----
+
+  static std::size_t count_draws(std::span<const Step> steps) {
+    std::size_t n = 0;
+    for (const Step& step : steps) {
+      n += step.draws.size();
+    }
+    return n;
+  }
+
+  void set_rng(const Step::DrawnNodes& drawn, const npu_rng& rng) {
+    for (const std::uint32_t n : drawn.nodes) {
+      std::get<FrameCopy>(r_.graph_.nodes[n]).set_rng(rng);
+    }
+  }
+
+  // Frames of a graph of the device read seed and offset where each launch puts
+  // them.
+  void point_at_words(const Segment::Exec& exec, std::span<const Step> steps) {
+    auto* at = static_cast<const std::uint64_t*>(exec.words.get());
+    for (const Step& step : steps) {
+      for (const Step::DrawnNodes& drawn : step.draws) {
+        npu_rng rng{};
+        rng.seed_ptr = at;
+        rng.offset_ptr = at + 1;
+        set_rng(drawn, rng);
+        at += 2;
+      }
+    }
+  }
+
+  void give_words(const Segment::Exec& exec, std::span<const Step> steps) {
+    const std::size_t n = count_draws(steps);
+    if (n == 0) {
+      return;
+    }
+    const c10::DataPtr memory = pinned_allocator()->allocate(n * kWordBytes);
+    auto* at = static_cast<std::uint64_t*>(memory.get());
+    for (const Step& step : steps) {
+      for (const Step::DrawnNodes& drawn : step.draws) {
+        const npu_rng rng = reserve(drawn.draw);
+        *at++ = rng.seed;
+        *at++ = rng.offset;
+      }
+    }
+    check_driver(
+        active_driver().memory().copy_to_device(
+            exec.stream, exec.words.get(), memory.get(), n * kWordBytes),
+        "random state of a graph");
+    record_pinned(
+        memory.get(),
+        memory.get_context(),
+        current_stream(steps.front().device));
+  }
+
+  npu_rng reserve(std::uint32_t draw) {
+    return r_.draws_[draw].generator->reserve(r_.draws_[draw].words);
+  }
+
+  void draw_numbers(const Step& step) {
+    drawn_.clear();
+    for (const Step::DrawnNodes& drawn : step.draws) {
+      const npu_rng rng = reserve(drawn.draw);
+      drawn_.emplace_back(r_.draws_[drawn.draw].generator.get(), rng);
+      set_rng(drawn, rng);
+    }
+  }
+
+  // Of a step that will run again: it draws the same numbers then.
+  void take_back_numbers() {
+    for (auto drawn = drawn_.rbegin(); drawn != drawn_.rend(); ++drawn) {
+      drawn->first->set_offset(drawn->second.offset);
+    }
+  }
+
+  bool keeps() const {
+    return r_.keeps_memory_ && !r_.segments_.empty();
   }
 
   // The arena, and where the inputs are.
@@ -159,19 +321,19 @@ class Recording::Replay final : public Launcher {
     const std::vector<Buffer>& buffers = r_.graph_.buffers;
     bases_.assign(buffers.size(), nullptr);
     storages_.resize(buffers.size());
-    made_.resize(buffers.size());
+    cpu_results_.resize(buffers.size());
     versions_.resize(r_.input_buffers_.size());
     if (r_.graph_.arena_bytes != 0) {
       arena_ = r_.kept_arena_ != nullptr
                    ? r_.kept_arena_
                    : std::make_shared<c10::DataPtr>(
                          allocate(r_.graph_.arena_bytes, r_.arena_device_));
-      r_.kept_arena_ = r_.segments_.empty() ? nullptr : arena_;
+      r_.kept_arena_ = keeps() ? arena_ : nullptr;
       auto* const start = static_cast<std::byte*>(arena_->get());
       for (BufferId id = 0; id < buffers.size(); ++id) {
         if (buffers[id].kind == Buffer::kLocal) {
           bases_[id] = start + buffers[id].offset;
-          r_.host_.point(id, bases_[id]);
+          show(id, bases_[id]);
         }
       }
     }
@@ -180,7 +342,7 @@ class Recording::Replay final : public Launcher {
       if (id != kNoBuffer) {
         const at::Tensor& tensor = registers_[i].toTensor();
         hold(id, tensor.storage());
-        if (!r_.segments_.empty()) {
+        if (keeps()) {
           r_.inputs_.resize(buffers.size());
           r_.inputs_[id] = tensor.storage();
         }
@@ -189,14 +351,24 @@ class Recording::Replay final : public Launcher {
     }
   }
 
+  void take_starts(const Step& step) {
+    for (const BufferId id : step.starts) {
+      if (!storages_[id]) {
+        take_storage(id);
+      }
+    }
+  }
+
   // Memory of its own; in the arena for what leaves the recording.
   void take_storage(BufferId id) {
     const Buffer& buffer = r_.graph_.buffers[id];
-    if (made_[id]) {
-      hold(id, to_device(std::move(made_[id]), r_.devices_[id]));
+    if (cpu_results_[id]) {
+      hold(
+          id,
+          r_.direct_->to_device(std::move(cpu_results_[id]), r_.devices_[id]));
       return;
     }
-    if (!r_.segments_.empty() && buffer.kind == Buffer::kBound) {
+    if (keeps() && buffer.kind == Buffer::kBound) {
       r_.kept_.resize(r_.graph_.buffers.size());
       if (!r_.kept_[id]) {
         r_.kept_[id] = make_storage(buffer.bytes, r_.devices_[id]);
@@ -211,10 +383,16 @@ class Recording::Replay final : public Launcher {
             : c10::Storage(make_storage(buffer.bytes, r_.devices_[id])));
   }
 
+  void show(BufferId id, void* data) {
+    if (r_.direct_ != nullptr) {
+      r_.direct_->point(id, data);
+    }
+  }
+
   void hold(BufferId id, const c10::Storage& storage) {
     storages_[id] = storage;
     bases_[id] = storage.mutable_data();
-    r_.host_.point(id, bases_[id]);
+    show(id, bases_[id]);
   }
 
   // False: go on without the recording, from instruction left_at_.
@@ -233,13 +411,13 @@ class Recording::Replay final : public Launcher {
       r_.program_.execute(instruction, registers_, scope_);
       return take_results(step, instruction);
     }
-    std::ranges::for_each(step.starts, [&](BufferId id) { take_storage(id); });
-    if (step.kind == Step::kHost) {
+    take_starts(step);
+    if (step.kind == Step::kDirect) {
       step.call->run(stack_, registers_, step.device);
       note_written(step);
       const bool taken = step.call->writes_results() ||
                          !instruction.target->written.empty() ||
-                         take_host_results(step, instruction);
+                         take_direct_results(step, instruction);
       stack_.clear();
       return taken;
     }
@@ -249,9 +427,11 @@ class Recording::Replay final : public Launcher {
     }
     device_ = step.device;
     queued_ = false;
+    draw_numbers(step);
     try {
       run_nodes(r_.graph_, step.first, step.last, bases_, *this);
     } catch (const Declined&) {
+      take_back_numbers();
       left_at_ = step.instruction;
       return false;
     }
@@ -286,7 +466,7 @@ class Recording::Replay final : public Launcher {
   }
 
   // Results that a CPU kernel made, in memory of the device's pool.
-  bool take_host_results(const Step& step, const Instruction& instruction) {
+  bool take_direct_results(const Step& step, const Instruction& instruction) {
     bool same = true;
     for (std::size_t k = 0; k < step.results.size(); ++k) {
       c10::IValue& place =
@@ -304,15 +484,15 @@ class Recording::Replay final : public Launcher {
         continue;
       }
       same = same && spec.has_geometry(tensor);
-      made_[spec.buffer] = tensor.storage();
+      cpu_results_[spec.buffer] = tensor.storage();
       bases_[spec.buffer] = tensor.storage().mutable_data();
-      r_.host_.point(spec.buffer, bases_[spec.buffer]);
+      show(spec.buffer, bases_[spec.buffer]);
     }
-    return same || give_host_results(step, instruction);
+    return same || give_direct_results(step, instruction);
   }
 
   // They are not what was recorded: the program goes on with them.
-  bool give_host_results(const Step& step, const Instruction& instruction) {
+  bool give_direct_results(const Step& step, const Instruction& instruction) {
     std::map<const c10::StorageImpl*, c10::Storage> moved;
     for (std::size_t k = 0; k < step.results.size(); ++k) {
       const std::int32_t from = step.call->result_of(k);
@@ -323,7 +503,7 @@ class Recording::Replay final : public Launcher {
       const c10::StorageImpl* const key = cpu.storage().unsafeGetStorageImpl();
       c10::Storage& storage = moved[key];
       if (!storage) {
-        storage = to_device(cpu.storage(), step.device);
+        storage = r_.direct_->to_device(cpu.storage(), step.device);
       }
       Spec spec = spec_of(cpu);
       registers_[instruction.result + static_cast<Register>(k)] =
@@ -374,15 +554,15 @@ class Recording::Replay final : public Launcher {
     if (spec.kind == Spec::kList) {
       c10::impl::GenericList list(c10::TensorType::get());
       for (const Spec& item : spec.items) {
-        list.push_back(made(item));
+        list.push_back(tensor_of(item));
       }
       registers_[at] = list;
       return;
     }
-    registers_[at] = made(spec);
+    registers_[at] = tensor_of(spec);
   }
 
-  c10::IValue made(const Spec& spec) {
+  c10::IValue tensor_of(const Spec& spec) {
     if (spec.kind == Spec::kSame) {
       return same_.at(spec.same);
     }
@@ -432,15 +612,16 @@ class Recording::Replay final : public Launcher {
   }
 
   Recording& r_;
-  const Program::Scope scope_;
+  const TracedGraph::Scope scope_;
   std::vector<c10::IValue> registers_;
   std::map<Register, c10::IValue> same_;
   std::vector<void*> bases_;                    // by buffer
   std::vector<c10::Storage> storages_;          // by buffer
-  std::vector<c10::Storage> made_;              // by buffer: the CPU's
+  std::vector<c10::Storage> cpu_results_;       // by buffer: the CPU's
   torch::jit::Stack stack_;                     // of host calls
   std::vector<c10::VariableVersion> versions_;  // by input
   std::shared_ptr<c10::DataPtr> arena_;
+  std::vector<std::pair<Generator*, npu_rng>> drawn_;  // of a step
   c10::DeviceIndex device_ = 0;
   std::uint32_t left_at_ = 0;
   bool queued_ = false;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "aten/core/recorder.h"
+#include "runtime/error.h"
 
 namespace npu::graph {
 namespace {
@@ -31,19 +32,21 @@ bool are_plain(const std::vector<c10::IValue>& inputs) {
 }  // namespace
 
 Replayer::Replayer(
-    std::shared_ptr<const Program> program,
+    std::shared_ptr<const TracedGraph> program,
     std::size_t limit,
-    bool device_graphs)
+    bool keeps_memory)
     : program_(std::move(program)),
       limit_(limit),
-      device_graphs_(device_graphs) {}
+      keeps_memory_(keeps_memory) {}
 
 std::shared_ptr<Recording> Replayer::find(
     const std::vector<c10::IValue>& inputs) {
+  const std::uint64_t settings = process_settings();
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = std::ranges::find_if(
-      recordings_,
-      [&](const auto& recording) { return recording->matches(inputs); });
+  const auto found =
+      std::ranges::find_if(recordings_, [&](const auto& recording) {
+        return recording->matches(inputs, settings);
+      });
   if (found == recordings_.end()) {
     return nullptr;
   }
@@ -65,8 +68,7 @@ void Replayer::keep(std::shared_ptr<Recording> recording) {
 std::vector<c10::IValue> Replayer::run(std::vector<c10::IValue> inputs) {
   if (limit_ == 0 || inputs.size() != program_->n_inputs() || is_watched() ||
       !are_plain(inputs)) {
-    ++eager_;
-    return program_->run(std::move(inputs));
+    return run_program(std::move(inputs));
   }
   if (const std::shared_ptr<Recording> recording = find(inputs)) {
     std::vector<c10::IValue> results;
@@ -74,15 +76,45 @@ std::vector<c10::IValue> Replayer::run(std::vector<c10::IValue> inputs) {
       ++replayed_;
       return results;
     }
-    ++eager_;  // another thread is inside
-    return program_->run(std::move(inputs));
+    return run_program(std::move(inputs));  // another thread is inside
+  }
+  if (storages_overlap(inputs)) {
+    return run_program(std::move(inputs));
   }
   auto recording =
-      std::make_shared<Recording>(*program_, inputs, device_graphs_);
+      std::make_shared<Recording>(*program_, inputs, keeps_memory_);
   std::vector<c10::IValue> results = recording->record(std::move(inputs));
   ++recorded_;
   keep(std::move(recording));
   return results;
+}
+
+std::vector<c10::IValue> Replayer::run_program(
+    std::vector<c10::IValue> inputs) {
+  check_writes(inputs);
+  ++eager_;
+  return program_->run(std::move(inputs));
+}
+
+// A captured graph has the program's own order of writes. One that was traced
+// writes its inputs when all else is computed.
+void Replayer::check_writes(const std::vector<c10::IValue>& inputs) const {
+  if (keeps_memory_ || inputs.size() != program_->n_inputs() ||
+      !are_plain(inputs) || !storages_overlap(inputs)) {
+    return;
+  }
+  for (const Register written : program_->written_inputs()) {
+    TORCH_CHECK(
+        !overlaps_another(inputs, static_cast<std::size_t>(written)),
+        "npu: compiled graph: a tensor that the graph writes shares memory "
+        "with "
+        "another argument through another storage, as slices that came through "
+        "DLPack do. PyTorch traces graphs for arguments that share none, so "
+        "the "
+        "results would be wrong. Pass a copy of one of them, or a view of the "
+        "other.",
+        ops_error(Code::kParam));
+  }
 }
 
 Replayer::Counts Replayer::counts() const {

@@ -9,19 +9,19 @@
 #include <mutex>
 #include <vector>
 
-#include "aten/graph/program.h"
 #include "aten/graph/recording.h"
+#include "aten/graph/traced_graph.h"
 
 namespace npu::graph {
 
 class Replayer {
  public:
   // Keeps at most `limit` recordings, the ones used last. 0: never records.
-  // `device_graphs`: as Recording has it.
+  // `keeps_memory`: as Recording has it.
   Replayer(
-      std::shared_ptr<const Program> program,
+      std::shared_ptr<const TracedGraph> program,
       std::size_t limit,
-      bool device_graphs = false);
+      bool keeps_memory = false);
 
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs);
 
@@ -38,10 +38,12 @@ class Replayer {
  private:
   std::shared_ptr<Recording> find(const std::vector<c10::IValue>& inputs);
   void keep(std::shared_ptr<Recording> recording);
+  std::vector<c10::IValue> run_program(std::vector<c10::IValue> inputs);
+  void check_writes(const std::vector<c10::IValue>& inputs) const;
 
-  const std::shared_ptr<const Program> program_;
+  const std::shared_ptr<const TracedGraph> program_;
   const std::size_t limit_;
-  const bool device_graphs_;
+  const bool keeps_memory_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<Recording>> recordings_;  // used last first
   std::atomic<std::uint64_t> recorded_{0};

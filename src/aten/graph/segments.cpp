@@ -5,7 +5,6 @@
 
 #include "aten/graph/maker.h"
 #include "driver/registry.h"
-#include "runtime/device.h"
 
 namespace npu::graph {
 namespace {
@@ -13,10 +12,16 @@ namespace {
 // Launching a graph of one frame is no cheaper than the frame.
 constexpr std::uint32_t kFewest = 2;
 
+// Memory that its steps have no more use for is given back after a segment.
+constexpr std::uint64_t kMostHeld = 64 * 1024 * 1024;
+
 }  // namespace
 
 void Recording::Maker::find_segments() {
   const Driver& driver = active_driver();
+  if (!DeviceGraph::is_offered(driver)) {
+    return;
+  }
   const auto fits = [&](const Step& step) {
     const std::span nodes(
         graph_.nodes.data() + step.first, step.last - step.first);
@@ -28,16 +33,19 @@ void Recording::Maker::find_segments() {
   const std::vector<Step>& steps = r_.steps_;
   for (std::size_t first = 0; first < steps.size();) {
     std::size_t last = first;
+    std::uint64_t held = 0;
     while (last < steps.size() && fits(steps[last]) &&
-           steps[last].device == steps[first].device) {
+           steps[last].device == steps[first].device &&
+           (r_.keeps_memory_ || held < kMostHeld)) {
+      for (const BufferId id : steps[last].ends) {
+        held += graph_.buffers[id].bytes;
+      }
       ++last;
     }
     if (last > first && steps[last - 1].last - steps[first].first >= kFewest) {
-      auto made = DeviceGraph::make(driver, driver_device(steps[first].device));
-      if (made == nullptr) {
-        return;
-      }
-      r_.segments_.push_back({first, last, std::move(made)});
+      Segment& made = r_.segments_.emplace_back();
+      made.first = first;
+      made.last = last;
     }
     first = std::max(last, first + 1);
   }

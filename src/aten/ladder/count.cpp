@@ -28,7 +28,7 @@ void count_call(
     std::uint64_t bytes,
     std::uint64_t start) {
   note_cpu_work(entry.label.c_str(), reason);
-  Counters& counters = entry.counters;
+  twin::Counters& counters = entry.counters;
   const std::uint64_t before = counters.calls.fetch_add(1, kRelaxed);
   counters.bytes.fetch_add(bytes, kRelaxed);
   if (start != 0) {

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 
-#include "aten/ladder/entry.h"
+#include "aten/twin/entry.h"
 
 namespace npu::ladder {
+
+using twin::Entry;
 
 // The clock when a call begins; 0 for one whose time is not taken.
 std::uint64_t start_of_call(const Entry& entry);

@@ -10,7 +10,7 @@
 namespace npu {
 
 void NativeSite::run_boxed(npu_reason why, torch::jit::Stack* stack) {
-  ladder::run_on_cpu(entry(), c10::DispatchKey::CPU, stack, why);
+  ladder::run_boxed(entry(), c10::DispatchKey::PrivateUse1, stack, why);
 }
 
 void NativeSite::raise_with_parameter_line(const c10::Error& error) {
@@ -21,10 +21,10 @@ void NativeSite::raise_with_parameter_line(const c10::Error& error) {
       {__func__, __FILE__, __LINE__}, error.msg() + ops_error(Code::kParam));
 }
 
-ladder::Entry& NativeSite::entry() {
-  ladder::Entry* found = entry_.load(std::memory_order_acquire);
+twin::Entry& NativeSite::entry() {
+  twin::Entry* found = entry_.load(std::memory_order_acquire);
   if (C10_UNLIKELY(found == nullptr)) {
-    found = &ladder::entry_for(find_operator(overload()));
+    found = &twin::entry_for(find_operator(overload()));
     entry_.store(found, std::memory_order_release);
   }
   return *found;

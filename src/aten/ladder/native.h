@@ -20,7 +20,7 @@
 //
 // wants() and run() are Site's (aten/core/site.h). cpu() runs torch's exported
 // function on the same bytes, without boxing. It takes the overload's own C++
-// signature; cast the pointer where overloaded. CpuOp (ladder.h) serves
+// signature; cast the pointer where overloaded. TwinOp (ladder.h) serves
 // operators that export no function.
 // A call whose outputs would be empty is not run: return before. Most adapters
 // are generated like that (docs/adding-an-operator.md); one written by hand is
@@ -41,7 +41,7 @@ class NativeSite : public Site {
 
   template <class R, class... Args>
   R cpu(npu_reason why, R (*fn)(Args...), std::type_identity_t<Args>... args) {
-    return ladder::run_unboxed<R, Args...>(
+    return ladder::Unboxed<R(Args...)>::run_operator(
         entry(), why, fn, std::forward<Args>(args)...);
   }
 
@@ -69,14 +69,14 @@ class NativeSite : public Site {
     }
   }
 
-  ladder::Entry& entry();
+  twin::Entry& entry();
 
  private:
   void run_boxed(npu_reason why, torch::jit::Stack* stack);
   // Only inside a handler: errors of other types go on as they are.
   [[noreturn]] static void raise_with_parameter_line(const c10::Error& error);
 
-  std::atomic<ladder::Entry*> entry_{nullptr};
+  std::atomic<twin::Entry*> entry_{nullptr};
 };
 
 }  // namespace npu

@@ -3,20 +3,18 @@
 #include "aten/ladder/report.h"
 
 #include <algorithm>
+#include <mutex>
+#include <unordered_map>
 
 #include "aten/core/site.h"
-#include "aten/ladder/entry.h"
 #include "aten/ladder/ticks.h"
-#include "driver/registry.h"
+#include "aten/profile/policy.h"
+#include "aten/twin/entry.h"
 #include "driver/status.h"
+#include "runtime/capabilities.h"
 
 namespace npu::ladder {
 namespace {
-
-bool device_is_cpu() {
-  const Driver* const driver = active_driver_or_null();
-  return driver != nullptr && driver->device_is_cpu();
-}
 
 // "dtype not supported; strides not supported".
 std::string reasons_text(std::uint32_t reasons) {
@@ -48,16 +46,48 @@ void add_steps(std::vector<Row>& rows) {
   });
 }
 
+// Few, so they are kept apart from the counters of every operator.
+class Refused {
+ public:
+  void note(const twin::Entry& entry) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++calls_[&entry];
+  }
+  std::uint64_t of(const twin::Entry& entry) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = calls_.find(&entry);
+    return found == calls_.end() ? 0 : found->second;
+  }
+  void clear() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    calls_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const twin::Entry*, std::uint64_t> calls_;
+};
+
+Refused& refused() {
+  static auto* const all = new Refused;
+  return *all;
+}
+
 }  // namespace
+
+void note_refused(const twin::Entry& entry) {
+  refused().note(entry);
+}
 
 std::vector<Row> report_rows() {
   std::vector<Row> rows;
   const double seconds = seconds_per_tick();
-  const bool host = device_is_cpu();
-  for_each_entry([&](Entry& entry) {
+  const bool native = twin_is_native();
+  twin::for_each_entry([&](twin::Entry& entry) {
     Row row;
     row.calls = entry.counters.calls.load();
-    if (row.calls == 0) {
+    row.refused = refused().of(entry);
+    if (row.calls == 0 && row.refused == 0) {
       return;
     }
     row.wide = entry.counters.wide.load();
@@ -68,11 +98,15 @@ std::vector<Row> report_rows() {
     {
       const std::lock_guard<std::mutex> lock(entry.mutex);
       row.reported = entry.reported;
-      row.native = host && row.rung == 4 && !entry.falls_back;
+      row.native = native && row.rung == 4 && !entry.falls_back;
       row.call_site = entry.call_site;
     }
-    row.reason = row.native ? "PyTorch's CPU kernel is this device's own"
-                            : reason_text(entry.counters.reason.load());
+    row.reason =
+        row.calls == 0 ? "refused by " + std::string(profile::forbidden_by())
+        : row.native   ? std::string("PyTorch's ") +
+                           (platform() == Platform::kCpu ? "CPU" : "CUDA") +
+                           " kernel is this device's own"
+                     : reason_text(entry.counters.reason.load());
     rows.push_back(std::move(row));
   });
   add_steps(rows);
@@ -83,7 +117,8 @@ std::vector<Row> report_rows() {
 }
 
 void report_reset() {
-  for_each_entry([](Entry& entry) {
+  refused().clear();
+  twin::for_each_entry([](twin::Entry& entry) {
     entry.counters.calls = 0;
     entry.counters.wide = 0;
     entry.counters.bytes = 0;
@@ -91,7 +126,7 @@ void report_reset() {
     const std::lock_guard<std::mutex> lock(entry.mutex);
     entry.call_site.clear();
     // So that the next call leaves its call site.
-    entry.settled.store(false);
+    entry.policy_checked.store(false);
   });
   for_each_site([](Site& site) { site.reset(); });
 }

@@ -6,6 +6,10 @@
 #include <string>
 #include <vector>
 
+namespace npu::twin {
+struct Entry;
+}  // namespace npu::twin
+
 namespace npu::ladder {
 
 struct Row {
@@ -17,12 +21,17 @@ struct Row {
   bool native = false;
   std::string reason;
   std::uint64_t calls = 0;
-  std::uint64_t wide = 0;  // of them, computed in a wider dtype
+  std::uint64_t wide = 0;     // of them, computed in a wider dtype
+  std::uint64_t refused = 0;  // more calls, which raised by the user's policy
   // Rung 2: copied. Rung 4 and 5: of all operands and results.
   std::uint64_t bytes = 0;
   double seconds = 0;  // on the calling thread, arguments and results included
-  std::string call_site;  // "train.py:31 in step"; empty when not from Python
+  // "/home/me/train.py:31 in step"; empty when not from Python.
+  std::string call_site;
 };
+
+// A call that the user's policy refused: it is none of the calls of a row.
+void note_refused(const twin::Entry& entry);
 
 // Most time first.
 std::vector<Row> report_rows();

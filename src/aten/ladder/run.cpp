@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rungs 4 and 5, step by step.
+// Rungs 4 and 5, boxed, step by step.
 #include "aten/ladder/run.h"
 
 #include <optional>
 
 #include "aten/ladder/ladder.h"
-#include "aten/ladder/settle.h"
 #include "aten/ladder/unboxed.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -21,13 +20,13 @@ bool is_npu(const at::Tensor& tensor) {
 // for, else here.
 c10::Device target_device(const Entry& entry, const c10::IValue* args) {
   std::optional<c10::Device> asked;
-  for (const Arg& arg : entry.args) {
+  for (const twin::Arg& arg : entry.args) {
     const c10::IValue& value = args[arg.index];
     if (value.isTensor()) {
       if (C10_LIKELY(is_npu(value.toTensor()))) {
         return value.toTensor().device();
       }
-    } else if (value.isList() && arg.kind != ArgKind::kTensor) {
+    } else if (value.isList() && arg.kind != twin::ArgKind::kTensor) {
       for (const c10::IValue& item : value.toListRef()) {
         if (item.isTensor() && is_npu(item.toTensor())) {
           return item.toTensor().device();
@@ -73,22 +72,48 @@ void refuse_random(const Entry& entry, const c10::IValue* args) {
 
 }  // namespace
 
-void run_on_cpu(
+const twin::Reach& choose_reach(
+    const Entry& entry, c10::DispatchKey npu_key, c10::Device device) {
+  const twin::Reaches& reaches = twin::reaches_of(device);
+  const twin::Twin& own = *reaches.own.twin;
+  return &own == reaches.host.twin || (own.refusal(entry) == nullptr &&
+                                       entry.has_kernel(own.key_of(npu_key)))
+             ? reaches.own
+             : reaches.host;
+}
+
+bool has_kernel(const Entry& entry, c10::DispatchKey npu_key) {
+  if (entry.has_kernel(twin::cpu_twin().key_of(npu_key))) {
+    return true;
+  }
+  const twin::Twin* const other = twin::other_twin();
+  return other != nullptr && entry.has_kernel(other->key_of(npu_key));
+}
+
+bool needs_copies(const Entry& entry, const torch::jit::Stack& stack) {
+  const c10::IValue* const args = stack.data() + stack.size() - entry.n_args;
+  return choose_reach(
+             entry, c10::DispatchKey::PrivateUse1, target_device(entry, args))
+      .copies;
+}
+
+void run_boxed(
     Entry& entry,
-    c10::DispatchKey cpu_key,
+    c10::DispatchKey npu_key,
     torch::jit::Stack* stack,
     npu_reason reason) {
-  settle(entry);
+  check_policy(entry);
   c10::IValue* const args = stack->data() + stack->size() - entry.n_args;
   if (C10_UNLIKELY(entry.seeded)) {
     refuse_random(entry, args);
   }
-  CpuRun run(entry, target_device(entry, args), reason);
+  const c10::Device device = target_device(entry, args);
+  TwinRun run(entry, device, reason, choose_reach(entry, npu_key, device));
   run.call.convert_arguments(args);
   run.ready();
   try {
-    const CpuScope scope(run);
-    entry.call_kernel(cpu_key, stack);
+    const TwinScope scope(run.call);
+    entry.call_kernel(run.call.twin().key_of(npu_key), stack);
   } catch (...) {
     // As on the CPU, an out= tensor stays as the kernel left it.
     run.call.write_back();
@@ -100,20 +125,21 @@ void run_on_cpu(
   run.finish();
 }
 
-void call_on_cpu(
+void run_below(
     const c10::OperatorHandle& op,
     torch::jit::Stack* stack,
     npu_reason reason) {
-  run_on_cpu(entry_for(op), c10::DispatchKey::CPU, stack, reason);
+  run_boxed(twin::entry_for(op), c10::DispatchKey::PrivateUse1, stack, reason);
 }
 
-CpuOp::CpuOp(const char* name, const char* overload, const char* label)
-    : entry_(&make_entry(
+TwinOp::TwinOp(const char* name, const char* overload, const char* label)
+    : entry_(&twin::make_entry(
           c10::Dispatcher::singleton().findSchemaOrThrow(name, overload),
           label)) {}
 
-void CpuOp::run(torch::jit::Stack* stack) const {
-  run_on_cpu(*entry_, c10::DispatchKey::CPU, stack, NPU_REASON_NO_KERNEL);
+void TwinOp::run(torch::jit::Stack* stack) const {
+  run_boxed(
+      *entry_, c10::DispatchKey::PrivateUse1, stack, NPU_REASON_NO_KERNEL);
 }
 
 }  // namespace npu::ladder

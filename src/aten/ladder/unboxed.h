@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rung 4 without boxing: PyTorch's exported CPU function, called directly.
+// Rung 4 without boxing: PyTorch's exported CPU function, called directly, or
+// the kernel that the dispatcher has for another twin's key.
 //
 // Note [Per signature]: these templates depend on a function's signature, not
 // on the operator, so that a thousand operators make a few hundred instances.
@@ -10,6 +11,8 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <atomic>
@@ -19,65 +22,92 @@
 #include <utility>
 #include <vector>
 
-#include "aten/ladder/call.h"
-#include "aten/ladder/shim.h"
+#include "aten/ladder/run.h"
 #include "aten/ladder/unboxed_rows.h"
-#include "aten/ladder/wrapper_pool.h"
+#include "aten/twin/call.h"
+#include "aten/twin/wrapper_pool.h"
 
 namespace npu::ladder {
 
-// One call on the CPU, the parts that no signature matters for.
-class CpuRun {
+using twin::Arg;
+using twin::Entry;
+using twin::TensorImplPtr;
+using twin::TwinCall;
+
+// One call on a twin, the parts that no signature matters for.
+class TwinRun {
  public:
-  // Judges the operator by the user's policy, waits for the current stream.
-  CpuRun(Entry& entry, c10::Device device, npu_reason reason);
+  // Applies the user's policy, waits for the current stream where the twin's
+  // kernels know no streams. `reach`: one of reaches_of(device).
+  TwinRun(
+      Entry& operator_entry,
+      c10::Device device,
+      npu_reason reason,
+      const twin::Reach& reach);
 
   // Once every argument is converted.
   void ready() {
+    if (C10_UNLIKELY(!entry.dtypes.takes(call.judged_dtypes()))) {
+      judge_dtypes();
+    }
     if (C10_UNLIKELY(slow_ || call.wide() != nullptr)) {
       ready_slowly();
     }
-  }
-  // Whose memory CPU kernels get: the device's, -1 for PyTorch's own.
-  c10::DeviceIndex shim_device() const {
-    return copies_ || call.for_host() ? c10::DeviceIndex{-1}
-                                      : call.device().index();
-  }
-  bool opens() const {
-    return opens_;
   }
   // Gives everything back and counts the call.
   void finish();
 
  private:
+  void judge_dtypes();
   void ready_slowly();
   void show_kernel() const;
 
-  Entry& entry_;
   const npu_reason reason_;
   const bool copies_;
-  const bool opens_;
   const bool slow_;
   const std::uint64_t start_;
+  bool counts_dtypes_ = false;
   std::uint64_t kernel_begin_;  // set and used by slow calls only
 
  public:
-  CpuCall call;
+  Entry& entry;
+  TwinCall call;
 };
 
-// While a CPU kernel runs.
-class CpuScope {
- public:
-  explicit CpuScope(const CpuRun& run)
-      : below_(kExcluded), shim_(run.shim_device(), run.opens()) {}
-
+// Below autograd as every backend kernel, and nothing casts temporaries.
+class BelowAutograd {
  private:
-  // Below autograd as every backend kernel, and nothing casts temporaries.
   static constexpr c10::DispatchKeySet kExcluded =
       c10::autograd_dispatch_keyset_with_ADInplaceOrView |
       c10::autocast_dispatch_keyset;
-  const c10::impl::ExcludeDispatchKeyGuard below_;
-  const ShimScope shim_;
+  const c10::impl::ExcludeDispatchKeyGuard guard_{kExcluded};
+};
+
+// While a kernel of any twin runs.
+class TwinScope {
+ public:
+  explicit TwinScope(const TwinCall& call)
+      : twin_(call.twin()), outer_(twin_.enter(call.device(), call.shim())) {}
+  ~TwinScope() {
+    twin_.leave(outer_);
+  }
+  TwinScope(const TwinScope&) = delete;
+  TwinScope& operator=(const TwinScope&) = delete;
+
+ private:
+  const BelowAutograd below_;
+  const twin::Twin& twin_;
+  const twin::Twin::Outer outer_;
+};
+
+// The same for a CPU function, without a virtual call.
+class CpuScope {
+ public:
+  explicit CpuScope(const TwinCall& call) : shim_(call.shim()) {}
+
+ private:
+  const BelowAutograd below_;
+  const twin::ShimScope shim_;
 };
 
 // The device of the first npu tensor; the current one when there is none.
@@ -134,7 +164,7 @@ class DeviceFinder {
 template <class T>
 class Held {
  public:
-  Held(CpuCall&, const Arg*&, std::remove_reference_t<T>& value)
+  Held(TwinCall&, const Arg*&, std::remove_reference_t<T>& value)
       : value_(value) {}
   T get() {
     return static_cast<T>(value_);
@@ -147,7 +177,7 @@ class Held {
 template <>
 class Held<std::optional<at::ScalarType>> {
  public:
-  Held(CpuCall& call, const Arg*&, std::optional<at::ScalarType> value)
+  Held(TwinCall& call, const Arg*&, std::optional<at::ScalarType> value)
       : value_(
             C10_LIKELY(call.wide() == nullptr) ? value
                                                : call.wide()->stand_in(value)) {
@@ -163,7 +193,7 @@ class Held<std::optional<at::ScalarType>> {
 template <>
 class Held<const at::Tensor&> {
  public:
-  Held(CpuCall& call, const Arg*& arg, const at::Tensor& value)
+  Held(TwinCall& call, const Arg*& arg, const at::Tensor& value)
       : cpu_(TensorImplPtr::reclaim(call.convert(value, *arg++))) {}
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
@@ -182,7 +212,7 @@ class Held<const at::Tensor&> {
 template <>
 class Held<at::Tensor&> {
  public:
-  Held(CpuCall& call, const Arg*& arg, at::Tensor& value)
+  Held(TwinCall& call, const Arg*& arg, at::Tensor& value)
       : cpu_(TensorImplPtr::reclaim_copy(call.convert(value, *arg++))) {}
   at::Tensor& get() {
     return cpu_;
@@ -195,7 +225,8 @@ class Held<at::Tensor&> {
 template <>
 class Held<const std::optional<at::Tensor>&> {
  public:
-  Held(CpuCall& call, const Arg*& arg, const std::optional<at::Tensor>& value) {
+  Held(
+      TwinCall& call, const Arg*& arg, const std::optional<at::Tensor>& value) {
     if (value) {
       cpu_.emplace(TensorImplPtr::reclaim_copy(call.convert(*value, *arg)));
     }
@@ -212,7 +243,7 @@ class Held<const std::optional<at::Tensor>&> {
 class HeldList {
  public:
   template <class List>
-  HeldList(CpuCall& call, const Arg& arg, const List& list) {
+  HeldList(TwinCall& call, const Arg& arg, const List& list) {
     cpu_.reserve(list.size());
     for (const at::Tensor& item : list) {
       cpu_.emplace_back(TensorImplPtr::reclaim_copy(call.convert(item, arg)));
@@ -226,7 +257,7 @@ class HeldList {
 template <>
 class Held<at::TensorList> : HeldList {
  public:
-  Held(CpuCall& call, const Arg*& arg, at::TensorList value)
+  Held(TwinCall& call, const Arg*& arg, at::TensorList value)
       : HeldList(call, *arg++, value) {}
   at::TensorList get() {
     return cpu_;
@@ -236,7 +267,7 @@ class Held<at::TensorList> : HeldList {
 template <>
 class Held<const at::ITensorListRef&> : HeldList {
  public:
-  Held(CpuCall& call, const Arg*& arg, const at::ITensorListRef& value)
+  Held(TwinCall& call, const Arg*& arg, const at::ITensorListRef& value)
       : HeldList(call, *arg++, value), list_(cpu_) {}
   const at::ITensorListRef& get() {
     return list_;
@@ -250,12 +281,12 @@ template <>
 class Held<const c10::List<std::optional<at::Tensor>>&> {
  public:
   using List = c10::List<std::optional<at::Tensor>>;
-  Held(CpuCall& call, const Arg*& arg, const List& value) {
+  Held(TwinCall& call, const Arg*& arg, const List& value) {
     cpu_.reserve(value.size());
     for (std::size_t i = 0; i < value.size(); ++i) {
       const std::optional<at::Tensor> item = value.get(i);
       cpu_.push_back(
-          item ? std::optional(call.to_cpu(*item, *arg)) : std::nullopt);
+          item ? std::optional(call.to_twin(*item, *arg)) : std::nullopt);
     }
     ++arg;
   }
@@ -269,7 +300,7 @@ class Held<const c10::List<std::optional<at::Tensor>>&> {
 
 // Results by value: tensors become npu tensors, numbers stay.
 template <class T>
-void adopt(CpuCall& call, T& value) {
+void adopt(TwinCall& call, T& value) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
     value = call.to_npu(std::move(value));
   } else if constexpr (std::is_same_v<T, std::vector<at::Tensor>>) {
@@ -279,7 +310,7 @@ void adopt(CpuCall& call, T& value) {
   }
 }
 template <class... T>
-void adopt(CpuCall& call, std::tuple<T...>& values) {
+void adopt(TwinCall& call, std::tuple<T...>& values) {
   std::apply([&](T&... value) { (adopt(call, value), ...); }, values);
 }
 
@@ -314,21 +345,39 @@ struct HeldAll;
 template <std::size_t... kPosition, class... Args>
 struct HeldAll<std::index_sequence<kPosition...>, Args...>
     : HeldAt<kPosition, Args>... {
-  HeldAll(CpuCall& call, const Arg* arg, Args&... args)
+  HeldAll(TwinCall& call, const Arg* arg, Args&... args)
       : HeldAt<kPosition, Args>{Held<Args>(call, arg, args)}... {}
   template <class R>
   R call(R (*fn)(Args...)) {
     return fn(HeldAt<kPosition, Args>::held.get()...);
   }
+  template <class R>
+  R call(const c10::OperatorHandle& op, c10::DispatchKey key) {
+    return op.typed<R(Args...)>().redispatch(
+        c10::DispatchKeySet(key), HeldAt<kPosition, Args>::held.get()...);
+  }
 };
 
+template <class T>
+inline constexpr bool can_box =
+    std::is_constructible_v<c10::IValue, std::remove_reference_t<T>&>;
+
+// Without `fn`: the kernel of the twin's key, which has the same signature.
 template <class R, class... Args>
-R call_held(CpuRun& run, const Arg* arg, R (*fn)(Args...), Args&... args) {
+R call_held(TwinRun& run, const Arg* arg, R (*fn)(Args...), Args&... args) {
   HeldAll<std::index_sequence_for<Args...>, Args...> held(
       run.call, arg, args...);
   run.ready();
-  const CpuScope scope(run);
   try {
+    if constexpr ((can_box<Args> && ...)) {
+      if (C10_UNLIKELY(fn == nullptr)) {
+        const TwinScope scope(run.call);
+        return held.template call<R>(
+            run.entry.op,
+            run.call.twin().key_of(c10::DispatchKey::PrivateUse1));
+      }
+    }
+    const CpuScope scope(run.call);
     return held.call(fn);
   } catch (...) {
     // As on the CPU, an out= tensor stays as the kernel left it.
@@ -344,7 +393,20 @@ template <class Signature>
 struct Unboxed;
 template <class R, class... Args>
 struct Unboxed<R(Args...)> {
+  // Calls `fn`, which may be any host function of this signature.
   static R run(Entry& entry, npu_reason reason, R (*fn)(Args...), Args... args);
+  // The operator's own kernel: `fn`, or that of another twin.
+  static R run_operator(
+      Entry& entry, npu_reason reason, R (*fn)(Args...), Args... args);
+
+ private:
+  static R run_on(
+      Entry& entry,
+      npu_reason reason,
+      c10::Device device,
+      const twin::Reach& reach,
+      R (*fn)(Args...),
+      Args&... args);
 };
 
 template <class R, class... Args>
@@ -352,12 +414,42 @@ R Unboxed<R(Args...)>::run(
     Entry& entry, npu_reason reason, R (*fn)(Args...), Args... args) {
   DeviceFinder finder;
   (finder.see(args), ...);
-  CpuRun run(entry, finder.device(), reason);
+  const c10::Device device = finder.device();
+  return run_on(
+      entry, reason, device, twin::reaches_of(device).host, fn, args...);
+}
+
+template <class R, class... Args>
+R Unboxed<R(Args...)>::run_operator(
+    Entry& entry, npu_reason reason, R (*fn)(Args...), Args... args) {
+  DeviceFinder finder;
+  (finder.see(args), ...);
+  const c10::Device device = finder.device();
+  if constexpr ((can_box<Args> && ...)) {
+    if (C10_UNLIKELY(!twin::uses_cpu_functions())) {
+      const twin::Reach& reach =
+          choose_reach(entry, c10::DispatchKey::PrivateUse1, device);
+      return run_on(entry, reason, device, reach, nullptr, args...);
+    }
+  }
+  return run_on(
+      entry, reason, device, twin::reaches_of(device).host, fn, args...);
+}
+
+template <class R, class... Args>
+R Unboxed<R(Args...)>::run_on(
+    Entry& entry,
+    npu_reason reason,
+    c10::Device device,
+    const twin::Reach& reach,
+    R (*fn)(Args...),
+    Args&... args) {
+  TwinRun run(entry, device, reason, reach);
   const Arg* const rows = entry.args.data();
-  if (C10_UNLIKELY(entry.wide != nullptr)) {
-    WideSight sight(*entry.wide);
-    (sight.next(args), ...);
-    run.call.widen(sight);
+  if (C10_UNLIKELY(entry.wide != nullptr) && reach.twin->widens()) {
+    twin::WideInputs inputs(*entry.wide);
+    (inputs.next(args), ...);
+    run.call.widen(inputs);
   }
   if constexpr (std::is_void_v<R>) {
     call_held<R, Args...>(run, rows, fn, args...);
@@ -419,7 +511,7 @@ class UnboxedKernel<R(Args...)> final : public UnboxedKernelBase {
   UnboxedKernel(const c10::OperatorHandle& op, R (*fn)(Args...))
       : UnboxedKernelBase(op), fn_(fn) {}
   R operator()(Args... args) {
-    return run_unboxed<R, Args...>(
+    return Unboxed<R(Args...)>::run_operator(
         entry(), NPU_REASON_NO_KERNEL, fn_, std::forward<Args>(args)...);
   }
 

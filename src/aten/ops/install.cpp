@@ -2,14 +2,19 @@
 // Everything this plugin registers with PyTorch's dispatcher at load time.
 #include "aten/ops/install.h"
 
+#include <vector>
+
 #include "aten/ladder/ladder.h"
+#include "aten/ops/composed.h"
 #include "aten/ops/register.h"
 
 namespace npu {
 
 void install_operators() {
   static const bool installed = [] {
-    ladder::install(native_rows());
+    std::vector<ladder::UnboxedRows> rows = native_rows();
+    rows.push_back(composed_rows());
+    ladder::install(rows);
     return true;
   }();
   (void)installed;

@@ -12,7 +12,7 @@
 
 #include "aten/profile/call_site.h"
 #include "aten/profile/facts.h"
-#include "driver/env.h"
+#include "aten/profile/policy.h"
 #include "runtime/error.h"
 
 namespace npu {
@@ -26,27 +26,6 @@ struct Gaps {
 Gaps& gaps() {
   static auto* const instance = new Gaps;
   return *instance;
-}
-
-bool strict() {
-  static const bool value = [] {
-    try {
-      return env::flag("NPU_PROFILE_STRICT", false);
-    } catch (const Error& error) {
-      TORCH_CHECK(false, error.what(), pta_error(Code::kValue));
-    }
-  }();
-  return value;
-}
-
-void count(const std::string& feature) {
-  Gaps& all = gaps();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  Gap& gap = all.rows[feature];
-  if (gap.calls++ == 0) {
-    gap.feature = feature;
-    gap.call_site = profile::current_call_site();
-  }
 }
 
 const char* name_of(c10::MemoryFormat format) {
@@ -85,6 +64,16 @@ bool sparse_works_there(std::string_view overload) {
 
 }  // namespace
 
+void count_gap(const std::string& feature) {
+  Gaps& all = gaps();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  Gap& gap = all.rows[feature];
+  if (gap.calls++ == 0) {
+    gap.feature = feature;
+    gap.call_site = profile::current_call_site();
+  }
+}
+
 void note_memory_format_slow(c10::MemoryFormat format) {
   static const bool refused = profile::refuses("channels_last");
   if (!refused) {
@@ -92,7 +81,7 @@ void note_memory_format_slow(c10::MemoryFormat format) {
   }
   const std::string feature = std::string("memory_format=") + name_of(format);
   TORCH_CHECK(
-      !strict(),
+      !profile::strict(),
       "npu: ",
       feature,
       " is not supported on ",
@@ -100,7 +89,7 @@ void note_memory_format_slow(c10::MemoryFormat format) {
       ", whose tensors are contiguous. Leave it out, or unset "
       "NPU_PROFILE_STRICT, which asks for that device's errors.",
       ops_error(Code::kNotSupported));
-  count(feature);
+  count_gap(feature);
 }
 
 void note_sparse(const std::string& overload) {
@@ -109,12 +98,12 @@ void note_sparse(const std::string& overload) {
     return;
   }
   TORCH_CHECK(
-      !strict(),
+      !profile::strict(),
       "CAUTION: The operator '",
       overload,
       "' is not currently supported on the NPU backend.",
       ops_error(Code::kNotSupported));
-  count("sparse " + overload);
+  count_gap("sparse " + overload);
 }
 
 std::vector<Gap> gap_rows() {

@@ -23,8 +23,11 @@ inline void note_memory_format(c10::MemoryFormat format) {
 // A sparse operator, like "aten::mm", is about to run on the CPU.
 void note_sparse(const std::string& overload);
 
+// Counts one use of "sparse aten::mm", where it was.
+void count_gap(const std::string& feature);
+
 struct Gap {
-  std::string feature;  // "memory_format=channels_last"
+  std::string feature;  // "memory_format=channels_last", "float64 aten::mm"
   std::uint64_t calls = 0;
   std::string call_site;
 };

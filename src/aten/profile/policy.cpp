@@ -54,6 +54,17 @@ const char* forbidden_by() {
   return switches().forbidden_by.load();
 }
 
+bool strict() {
+  static const bool value = [] {
+    try {
+      return env::flag("NPU_PROFILE_STRICT", false);
+    } catch (const Error& error) {
+      TORCH_CHECK(false, error.what(), pta_error(Code::kValue));
+    }
+  }();
+  return value;
+}
+
 std::string current_call_site() {
   const CallSiteFn provider = call_site.load();
   return provider == nullptr ? std::string() : provider();

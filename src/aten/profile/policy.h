@@ -13,4 +13,7 @@ void store_policy(Policy policy);
 // What an error names as the reason: "NPU_FALLBACK=error".
 const char* forbidden_by();
 
+// NPU_PROFILE_STRICT=1: what raises on the imitated device raises here.
+bool strict();
+
 }  // namespace npu::profile

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The profile file, and the rule that turns it into a judgement.
+// The profile file, and the rule that says how the imitated device supports an
+// operator.
 #include "aten/profile/profile.h"
 
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <mutex>
 #include <string_view>
@@ -12,11 +14,13 @@
 #include <unordered_set>
 #include <vector>
 
+#include "aten/profile/dtype_table.h"
 #include "aten/profile/facts.h"
 #include "aten/profile/operator_name.h"
 #include "aten/profile/policy.h"
 #include "driver/env.h"
 #include "driver/registry.h"
+#include "runtime/capabilities.h"
 #include "runtime/error.h"
 
 namespace npu::profile {
@@ -32,12 +36,6 @@ std::string default_profile() {
   return named.empty() ? kNoProfile : named;
 }
 
-// PyTorch's CPU kernels are this device's own.
-bool device_is_cpu() {
-  const Driver* const driver = active_driver_or_null();
-  return driver != nullptr && driver->device_is_cpu();
-}
-
 std::string& data_dir() {
   static auto* const dir = new std::string;
   return *dir;
@@ -47,11 +45,12 @@ class Profile {
  public:
   Profile() : name_(env::text("NPU_PROFILE").value_or(default_profile())) {
     if (name_ == kNoProfile) {
-      all_native_ = device_is_cpu();
+      all_native_ = twin_is_native();
       return;
     }
     const bool is_path = name_.find('/') != std::string::npos;
-    read(is_path ? name_ : data_dir() + "/profiles/" + name_ + ".txt");
+    // Shipped lists name operators of all versions of PyTorch.
+    read(is_path ? name_ : shipped(name_), "NPU_PROFILE", is_path);
   }
   bool lists(const std::string& overload) const {
     return all_native_ || overloads_.count(overload) != 0;
@@ -68,60 +67,146 @@ class Profile {
   const std::string& device_name() const {
     return device_name_;
   }
+  const DtypeTable& dtypes() const {
+    return dtypes_;
+  }
   bool refuses(std::string_view feature) const {
     return refused_.count(std::string(feature)) != 0;
   }
 
  private:
-  void read(const std::string& path) {
+  // Where a line was read.
+  struct Place {
+    const std::string& path;
+    std::size_t line;
+    bool only_known;
+    unsigned file;
+  };
+
+  static std::string shipped(const std::string& name) {
+    return data_dir() + "/profiles/" + name + ".txt";
+  }
+  // A name, or a path from the folder of the file that has the line.
+  static std::string included(const std::string& value, const Place& at) {
+    if (value.find('/') == std::string::npos) {
+      return shipped(value);
+    }
+    return value.front() == '/'
+               ? value
+               : at.path.substr(0, at.path.find_last_of('/') + 1) + value;
+  }
+
+  void read(
+      const std::string& path, const std::string& asked_by, bool only_known) {
     std::ifstream file(path);
     TORCH_CHECK(
         file,
-        "npu: NPU_PROFILE: '",
-        name_,
+        "npu: ",
+        asked_by,
+        ": '",
+        files_ == 0 ? name_ : path,
         "' is not a profile (no file ",
         path,
-        "). Use ascend910b, none, or the path of a file with one "
-        "overload per line.",
+        "). Use ascend910b, ascend910a, ascend310p, ascend910_93, none, or the "
+        "path of a file with one overload per line.",
         pta_error(Code::kValue));
+    Place place{path, 0, only_known, files_++};
     for (std::string line; std::getline(file, line);) {
+      ++place.line;
       line.erase(line.find_last_not_of(" \t\r") + 1);
       if (line.empty() || line.front() == '#') {
         continue;
       }
       if (line.front() == '@') {
-        read_fact(line);
+        read_fact(line, place);
       } else {
-        const bool qualified = line.find("::") != std::string::npos;
-        overloads_.insert(qualified ? line : "aten::" + line);
+        read_overload(line, place);
       }
     }
   }
-  // "@device NAME" and "@refuses FEATURE".
-  void read_fact(const std::string& line) {
+  void read_fact(const std::string& line, const Place& at) {
     const auto space = line.find(' ');
     const std::string key = line.substr(0, space);
-    const bool known = key == "@device" || key == "@refuses";
-    TORCH_CHECK(
-        known && space != std::string::npos,
-        "npu: NPU_PROFILE: '",
-        line,
-        "' is not a line of a profile. Use '@device NAME', "
-        "'@refuses FEATURE', or an overload.",
-        pta_error(Code::kValue));
+    if (DtypeTable::reads(key)) {
+      const std::string wrong = dtypes_.read(line, at.only_known, at.file);
+      check_line(wrong.empty(), line, at, wrong.c_str());
+      return;
+    }
+    const bool known =
+        key == "@device" || key == "@refuses" || key == "@include";
+    check_line(
+        known && space != std::string::npos, line, at, "no line of a profile");
     const std::string value = line.substr(space + 1);
     if (key == "@device") {
       device_name_ = value;
-    } else {
+    } else if (key == "@refuses") {
       refused_.insert(value);
+    } else {
+      check_line(
+          files_ <= kMostFiles,
+          line,
+          at,
+          "no line of a profile: the files include each other");
+      read(
+          included(value, at),
+          at.path + ":" + std::to_string(at.line) + ": @include",
+          at.only_known && value.find('/') != std::string::npos);
     }
   }
+  void read_overload(const std::string& line, const Place& at) {
+    const bool is_name = std::ranges::all_of(line, [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '_' || c == ':' || c == '.';
+    });
+    check_line(is_name, line, at, "no line of a profile");
+    const bool qualified = line.find("::") != std::string::npos;
+    const std::string name = qualified ? line : "aten::" + line;
+    // Operators of other libraries may be defined later.
+    const bool must_be_known = at.only_known && name.starts_with("aten::");
+    check_line(
+        !must_be_known || is_operator(name),
+        line,
+        at,
+        "no overload of PyTorch's; 'opennpu explain NAME' lists those of a "
+        "name");
+    overloads_.insert(name);
+  }
+  static void check_line(
+      bool good, const std::string& line, const Place& at, const char* wrong) {
+    TORCH_CHECK(
+        good,
+        "npu: NPU_PROFILE: ",
+        at.path,
+        ":",
+        at.line,
+        ": '",
+        line,
+        "' is ",
+        wrong,
+        ". A line is '@include PROFILE', '@device NAME', '@refuses FEATURE', "
+        "'@dtypes NAME = DTYPE...', '@lacks DTYPE...', "
+        "'@takes DTYPE...: OPERATOR...', '@takes_at_least DTYPE...: "
+        "OPERATOR...', an overload such as 'add.Tensor', or a comment that "
+        "begins with #.",
+        pta_error(Code::kValue));
+  }
+  static bool is_operator(const std::string& name) {
+    const auto dot = name.find('.');
+    return c10::Dispatcher::singleton()
+        .findSchema(
+            {name.substr(0, dot),
+             dot == std::string::npos ? "" : name.substr(dot + 1)})
+        .has_value();
+  }
+
+  static constexpr unsigned kMostFiles = 8;
 
   std::string name_;
+  unsigned files_ = 0;
   std::string device_name_;
   bool all_native_ = false;
   std::unordered_set<std::string> overloads_;
   std::unordered_set<std::string> refused_;
+  DtypeTable dtypes_;
 };
 
 const Profile& active() {
@@ -191,23 +276,69 @@ bool is_view(const c10::FunctionSchema& schema) {
       });
 }
 
+// The kernel of a structured operator is the one of its out= form. Where the
+// CPU has none (select_backward), the operator is composed of others, which are
+// judged on their own.
+bool computed_by_cpu_kernel(
+    const c10::OperatorHandle& op, const std::string& target) {
+  const std::size_t dot = target.find('.', target.find("::"));
+  const auto out = c10::Dispatcher::singleton().findSchema(
+      {target.substr(0, dot),
+       dot == std::string::npos ? "" : target.substr(dot + 1)});
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
+         (out && out->hasKernelForDispatchKey(c10::DispatchKey::CPU));
+}
+
+// The device has a kernel, and the CPU has none to fall back on. Operators of
+// other namespaces, such as a pack's, are not in any profile: their kernel for
+// the device is native.
+bool never_on_cpu(const c10::OperatorHandle& op, const std::string& name) {
+  using c10::DispatchKey;
+  static constexpr DispatchKey kOnCpu[] = {
+      DispatchKey::CPU,
+      DispatchKey::SparseCPU,
+      DispatchKey::SparseCsrCPU,
+      DispatchKey::QuantizedCPU,
+      DispatchKey::NestedTensorCPU};
+  return op.hasKernelForDispatchKey(DispatchKey::PrivateUse1) &&
+         (!name.starts_with("aten::") ||
+          std::ranges::none_of(kOnCpu, [&op](DispatchKey key) {
+            return op.hasKernelForDispatchKey(key);
+          }));
+}
+
 }  // namespace
 
-Judgement judge(const c10::OperatorHandle& op) {
+Support support_of(const c10::OperatorHandle& op) {
   using c10::DispatchKey;
   const std::string name = full_name(op.operator_name());
-  const bool structured = op.hasKernelForDispatchKey(
-      DispatchKey::CompositeExplicitAutogradNonFunctional);
-  if (structured) {
+  const auto has = [&op](DispatchKey key) {
+    return op.hasKernelForDispatchKey(key);
+  };
+  if (has(DispatchKey::CompositeExplicitAutogradNonFunctional)) {
     const std::string target = structured_target(op);
     const bool native = active().lists(name) || active().lists(target);
-    return {target, !native};
+    return {target, !native && computed_by_cpu_kernel(op, target)};
   }
-  const bool composite =
-      op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
-      op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) ||
-      is_view(op.schema());
+  const bool composite = has(DispatchKey::CompositeExplicitAutograd) ||
+                         has(DispatchKey::CompositeImplicitAutograd) ||
+                         is_view(op.schema());
   return {name, !composite && !active().lists(name)};
+}
+
+std::optional<Dtypes> dtypes_of(const std::string& overload) {
+  const DtypeTable& table = active().dtypes();
+  if (table.empty() || !overload.starts_with("aten::")) {
+    return std::nullopt;
+  }
+  const auto dot = overload.find('.');
+  const auto op = c10::Dispatcher::singleton().findSchema(
+      {overload.substr(0, dot),
+       dot == std::string::npos ? "" : overload.substr(dot + 1)});
+  if (!op || is_view(op->schema()) || support_of(*op).falls_back) {
+    return std::nullopt;
+  }
+  return table.find(overload);
 }
 
 void set_data_dir(const std::string& dir) {
@@ -252,9 +383,12 @@ std::vector<Explanation> explain(const std::string& name) {
     const auto op = c10::Dispatcher::singleton().findSchema(candidate);
     const std::string full = full_name(candidate);
     if (op && (wanted == base || wanted == full)) {
-      const Judgement judgement = judge(*op);
+      const Support support = support_of(*op);
       rows.push_back(
-          {full, judgement.reported, judgement.falls_back, active().name()});
+          {full,
+           support.reported,
+           support.falls_back && !never_on_cpu(*op, full),
+           active().name()});
     }
   }
   return rows;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // native_dropout and rrelu: random masks and slopes.
+#include <ATen/ops/dropout_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/leaky_relu.h>
+#include <ATen/ops/native_dropout.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/where.h>
 #include <torch/library.h>
@@ -68,6 +70,15 @@ Pair native_dropout(
   }
   static Site site("aten::native_dropout", NPU_KIND_DROPOUT, 0);
   return drop(site, input, p, keep_scale(1 - p), {});
+}
+
+// In place, with the mask that dropout draws. PyTorch's composite would draw
+// another one for the same seed.
+at::Tensor& dropout_(at::Tensor& self, double p, bool train) {
+  if (p > 0 && p < 1 && train) {
+    return self.copy_(std::get<0>(at::native_dropout(self, p, train)));
+  }
+  return at::compositeimplicitautograd::dropout_(self, p, train);
 }
 
 // Here p is the chance to be kept.
@@ -152,7 +163,11 @@ at::Tensor& rrelu_with_noise_(
 
 }  // namespace
 
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("dropout_", TORCH_FN(dropout_));
+}
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("dropout_", TORCH_FN(dropout_));
   m.impl("native_dropout", TORCH_FN(native_dropout));
   m.impl("_fused_dropout", TORCH_FN(fused_dropout));
   m.impl("rrelu_with_noise", TORCH_FN(rrelu_with_noise));

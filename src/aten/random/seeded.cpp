@@ -7,6 +7,7 @@
 #include "aten/core/copy.h"
 #include "aten/core/factories.h"
 #include "aten/core/frame.h"
+#include "aten/core/recorder.h"
 #include "runtime/generator.h"
 
 namespace npu {
@@ -65,8 +66,14 @@ npu_rng reserve_random(
     const std::optional<at::Generator>& given,
     c10::DeviceIndex device,
     std::int64_t words) {
-  return generator_for(given, device)
-      .reserve(static_cast<std::uint64_t>(words));
+  Generator& generator = generator_for(given, device);
+  const auto n = static_cast<std::uint64_t>(words);
+  const npu_rng rng = generator.reserve(n);
+  if (Recorder* const watching = recorder();
+      C10_UNLIKELY(watching != nullptr)) {
+    watching->on_draw(generator, n, rng);
+  }
+  return rng;
 }
 
 at::Tensor dense_or_temporary(const at::Tensor& tensor) {

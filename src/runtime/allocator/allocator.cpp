@@ -4,18 +4,17 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include <atomic>
 #include <vector>
 
 #include "driver/registry.h"
 #include "driver/services.h"
 #include "runtime/allocator/allocator_api.h"
-#include "runtime/allocator/block_freed.h"
 #include "runtime/allocator/global.h"
 #include "runtime/allocator/memory_pools.h"
 #include "runtime/allocator/oom.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/sanitizer/sanitizer.h"
 #include "runtime/stream.h"
 
 namespace npu {
@@ -39,14 +38,15 @@ void report_to_profiler(void* ptr, std::int64_t bytes, int device) {
       npu_device_at(device));
 }
 
-std::atomic<BlockFreed> block_freed{nullptr};
-
 // Any thread, any time, also for DataPtrs tagged CPU.
 void delete_block(void* ptr) {
   if (ptr == nullptr || memory::abandoned()) {
     return;
   }
   memory::CachingAllocator& allocator = memory::global_allocator();
+  if (sanitizer::finds_races()) {
+    sanitizer::on_freed(device_of_pointer(ptr), ptr);
+  }
   try {
     int device = -1;
     const std::size_t bytes = allocator.free(ptr, &device);
@@ -54,10 +54,6 @@ void delete_block(void* ptr) {
       log(NPU_LOG_ERROR,
           "npu: allocator: a pointer that is no live block was freed.");
       return;
-    }
-    if (const BlockFreed tell = block_freed.load(std::memory_order_relaxed))
-        [[unlikely]] {
-      tell(ptr, bytes);
     }
     if (c10::memoryProfilingEnabled()) [[unlikely]] {
       report_to_profiler(ptr, -static_cast<std::int64_t>(bytes), device);
@@ -212,14 +208,11 @@ c10::DeleterFnPtr block_deleter() noexcept {
   return &delete_block;
 }
 
-void set_block_freed(BlockFreed fn) noexcept {
-  block_freed.store(fn, std::memory_order_relaxed);
-}
-
 void* allocate_raw(std::size_t bytes, c10::DeviceIndex device) {
   if (bytes == 0) {
     return nullptr;
   }
+  sanitizer::raise_pending();
   memory::DevicePool& pool = memory::device_pool(device);
   const c10::StreamId stream = current_stream_id(device);
   void* ptr = nullptr;
@@ -228,6 +221,7 @@ void* allocate_raw(std::size_t bytes, c10::DeviceIndex device) {
   } catch (const memory::OutOfMemory& error) {
     memory::raise_out_of_memory(error);
   }
+  sanitizer::on_allocated(device, ptr, bytes, stream);
   if (c10::memoryProfilingEnabled()) [[unlikely]] {
     report_to_profiler(ptr, static_cast<std::int64_t>(bytes), device);
   }
@@ -260,6 +254,7 @@ void record_stream(const c10::DataPtr& ptr, c10::Stream stream) {
   // Memory that came from elsewhere (from_blob) has no block to hold back.
   memory::global_allocator().record_stream(
       ptr.get(), {stream.device_index(), stream.id()});
+  sanitizer::on_use_recorded(ptr.get(), stream);
 }
 
 }  // namespace npu

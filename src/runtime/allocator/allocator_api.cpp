@@ -4,8 +4,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <atomic>
-#include <mutex>
 #include <utility>
 
 #include "driver/registry.h"
@@ -14,22 +12,11 @@
 #include "runtime/allocator/oom.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/sanitizer/sanitizer.h"
 #include "runtime/stream.h"
 
 namespace npu::memory {
 namespace {
-
-struct Observers {
-  std::mutex mutex;
-  std::vector<OomObserver> list;
-};
-
-Observers& observers() {
-  static auto& all = *new Observers;
-  return all;
-}
-
-std::atomic<bool> g_recording{false};
 
 // The pool of a checked device, or null when it has none yet. Nothing of the
 // parent's may be read in a forked child: init() says so.
@@ -113,10 +100,6 @@ void set_settings(const std::string& text) {
   allocator.set_config(config);
 }
 
-bool caching_enabled() {
-  return global_allocator().config().caching;
-}
-
 void* caching_alloc(
     std::size_t bytes, c10::DeviceIndex device, StreamId stream) {
   if (bytes == 0) {
@@ -126,7 +109,9 @@ void* caching_alloc(
   DevicePool& pool = device_pool(device);
   stream_from_id(stream, device);  // refuses an id that is no stream
   try {
-    return pool.allocate(stream, bytes);
+    void* const made = pool.allocate(stream, bytes);
+    sanitizer::on_allocated(device, made, bytes, stream);
+    return made;
   } catch (const OutOfMemory& error) {
     raise_out_of_memory(error);
   }
@@ -135,6 +120,9 @@ void* caching_alloc(
 void caching_delete(void* ptr) {
   if (ptr == nullptr || abandoned()) {
     return;
+  }
+  if (sanitizer::finds_races()) {
+    sanitizer::on_freed(device_of_pointer(ptr), ptr);
   }
   TORCH_CHECK_VALUE(
       global_allocator().free(ptr) != 0,
@@ -177,17 +165,6 @@ void record_history(std::size_t max_entries, Record when, ContextFn gather) {
     init();
   }
   global_allocator().record_history(max_entries, when, gather);
-  g_recording.store(max_entries != 0);
-}
-
-bool recording_history() {
-  return g_recording.load();
-}
-
-void attach_oom_observer(OomObserver observer) {
-  Observers& all = observers();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  all.list.push_back(std::move(observer));
 }
 
 void raise_out_of_memory(const OutOfMemory& error) {
@@ -198,14 +175,6 @@ void raise_out_of_memory(const OutOfMemory& error) {
       numbers.allocated,
       numbers.reserved,
       c10::Device(kDeviceType, device));
-  std::vector<OomObserver> called;
-  {
-    const std::lock_guard<std::mutex> lock(observers().mutex);
-    called = observers().list;
-  }
-  for (const OomObserver& observer : called) {
-    observer(device, numbers.asked, numbers.capacity, numbers.free);
-  }
   TORCH_CHECK_WITH(OutOfMemoryError, false, error.what());
 }
 

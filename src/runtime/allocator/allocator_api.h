@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,8 +38,6 @@ void set_memory_fraction(double fraction, c10::DeviceIndex device);
 double memory_fraction(c10::DeviceIndex device);
 // The options of PYTORCH_NPU_ALLOC_CONF at run time; ValueError for bad ones.
 void set_settings(const std::string& text);
-// False with PYTORCH_NO_NPU_MEMORY_CACHING=1.
-bool caching_enabled();
 
 // caching_allocator_alloc / _delete: a block without a tensor. The second
 // throws ValueError for an address that is no live block's.
@@ -58,14 +55,5 @@ std::vector<std::vector<TraceEntry>> history(bool clear);
 // Keeps the last `max_entries` events of each device; 0 stops. `gather` runs
 // without locks on the allocating thread; it may be null.
 void record_history(std::size_t max_entries, Record when, ContextFn gather);
-bool recording_history();
-
-// Called, without locks, before an OutOfMemoryError is thrown.
-using OomObserver = std::function<void(
-    c10::DeviceIndex device,
-    std::size_t asked,
-    std::size_t capacity,
-    std::size_t free)>;
-void attach_oom_observer(OomObserver observer);
 
 }  // namespace npu::memory

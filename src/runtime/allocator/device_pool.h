@@ -116,7 +116,7 @@ class DevicePool {
   // Not a reason to leave it, but to ask where this thread's requests go.
   static constexpr unsigned kRouted = 16;
 
-  // device_pool.cpp: blocks, under lock_.
+  // Blocks, under lock_.
   StreamPools& pools_of(StreamId stream) {
     const bool direct = stream >= 0 && stream < kDirect;
     StreamPools* found = direct ? direct_[stream] : nullptr;
@@ -147,7 +147,7 @@ class DevicePool {
   Block* block_around(Segment* segment, void* ptr);
   bool may_split(const Pool& pool, const Block& block, std::size_t rounded);
 
-  // device_pool_slow.cpp: driver work, under driver_.
+  // Driver work, under driver_.
   void* allocate_slow(Request request);
   void* finish(Block* block, const Request& request);
   Block* grow(const Request& request, std::size_t bytes);
@@ -177,7 +177,7 @@ class DevicePool {
   void flush_private_bins();
   void forget_empty_pools();
   Block* take_from_lenders(Request request);
-  // device_pool_idle.cpp: under driver_.
+  // Idle memory, under driver_.
   void discard_before_growth();
   void discard_idle(std::uint64_t tick, std::size_t keep);
   std::vector<Block*> choose_idle(std::uint64_t tick, std::size_t keep);

@@ -5,6 +5,7 @@
 #include "driver/registry.h"
 #include "runtime/error.h"
 #include "runtime/external_stream.h"
+#include "runtime/sanitizer/sanitizer.h"
 #include "runtime/stream.h"
 
 namespace npu::memory {
@@ -31,6 +32,13 @@ npu_status DriverBackend::alloc(int device, std::size_t bytes, void** out) {
 }
 
 npu_status DriverBackend::free(int device, void* ptr) {
+  if (sanitizer::finds_races()) {
+    npu_pointer_info info{};
+    info.size = sizeof(info);
+    if (active_driver().memory().pointer_info(ptr, &info) == NPU_OK) {
+      sanitizer::on_idle_memory(device, info.base, info.bytes);
+    }
+  }
   return active_driver().memory().free(number(device), ptr);
 }
 
@@ -51,7 +59,7 @@ void DriverBackend::trim(int device) noexcept {
 }
 
 bool DriverBackend::discards() const noexcept {
-  return active_driver().memory().discard != nullptr;
+  return active_driver().can_discard();
 }
 
 npu_status DriverBackend::discard(

@@ -36,7 +36,7 @@ class HostBackend final : public Backend {
   }
   void trim(int) noexcept override {}
   bool discards() const noexcept override {
-    return driver_.memory().discard != nullptr;
+    return driver_.can_discard();
   }
   npu_status discard(StreamKey, void* ptr, std::size_t bytes) override {
     return driver_.memory().discard(stream_, ptr, bytes);

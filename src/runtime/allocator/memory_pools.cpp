@@ -7,7 +7,6 @@
 #include <atomic>
 
 #include "driver/registry.h"
-#include "driver/write_watch.h"
 #include "runtime/allocator/global.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -26,13 +25,13 @@ class FunctionSource final : public SegmentSource {
     if (*out == nullptr) {
       return NPU_E_OUT_OF_MEMORY;
     }
-    if (is_host_memory(stream)) {
+    if (needs_registering(stream)) {
       active_driver().memory().host_register(*out, bytes);
     }
     return NPU_OK;
   }
   npu_status free(StreamKey stream, void* ptr, std::size_t bytes) override {
-    if (is_host_memory(stream)) {
+    if (needs_registering(stream)) {
       active_driver().memory().host_unregister(ptr);
     }
     free_(ptr, bytes, stream.device, handle(stream));
@@ -43,7 +42,7 @@ class FunctionSource final : public SegmentSource {
   // Where the device's memory is the host's, the driver has to be told of
   // memory that is not its own: it copies no other. Not being able to take it
   // is no error, kernels can use it all the same.
-  static bool is_host_memory(StreamKey stream) {
+  static bool needs_registering(StreamKey stream) {
     const auto device = static_cast<c10::DeviceIndex>(stream.device);
     return device_properties(device).integrated != 0;
   }
@@ -99,7 +98,6 @@ void empty_pool(PoolId id) {
 }
 
 SegmentSource* make_source(AllocFn alloc, FreeFn free) {
-  distrust_write_watch("the program allocates device memory itself");
   return new FunctionSource(alloc, free);
 }
 

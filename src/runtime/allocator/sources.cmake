@@ -6,8 +6,6 @@ set(NPU_ALLOCATOR_CORE_SOURCES
   ${_dir}/caching_allocator.cpp
   ${_dir}/config.cpp
   ${_dir}/device_pool.cpp
-  ${_dir}/device_pool_idle.cpp
-  ${_dir}/device_pool_slow.cpp
   ${_dir}/device_trace.cpp
   ${_dir}/oom.cpp
   ${_dir}/pool.cpp

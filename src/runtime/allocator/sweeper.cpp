@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread behind Note [Idle memory] (device_pool_idle.cpp).
+// The thread behind Note [Idle memory] (device_pool.cpp).
 #include "runtime/allocator/sweeper.h"
 
 #include <pthread.h>

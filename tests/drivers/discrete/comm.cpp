@@ -3,8 +3,13 @@
 // as messages between worker threads, through memory that the ranks share.
 //
 //   NPU_DISCRETE_COMM_WITHOUT="broadcast reduce"   it declines these
-//   NPU_DISCRETE_COMM_WRONG=sum|early|abort        for the kit: drops a term,
-//                              does not wait for the stream, cannot be aborted
+//   NPU_DISCRETE_COMM_HALVES=1   it sums bfloat16 too, rounded at every hop
+//   NPU_DISCRETE_COMM_WRONG=sum|early|abort|hop    for the kit: drops a term,
+//                              does not wait for the stream, cannot be aborted,
+//                              says that what is rounded once is rounded per
+//                              hop
+//   NPU_DISCRETE_COMM_WRONG=fails   the third operation fails on the device,
+//                              which events and streams report
 #include "npu/comm.h"
 
 #include <algorithm>
@@ -387,7 +392,7 @@ const npu_comm_table table = {
     nullptr, group_begin, group_end,
     Noted<reduce_for_all<false>>::call, Noted<reduce>::call, Noted<broadcast>::call,
     Noted<all_gather>::call, Noted<reduce_for_all<true>>::call,
-    Noted<all_to_all>::call, Noted<send>::call, Noted<recv>::call};
+    Noted<all_to_all>::call, Noted<send>::call, Noted<recv>::call, 0};
 // clang-format on
 
 }  // namespace
@@ -395,7 +400,9 @@ const npu_comm_table table = {
 const void* comm_interface(const char* name) {
   const char* const asked = std::getenv("NPU_DISCRETE_COMM");
   const bool offered = asked != nullptr && std::strcmp(asked, "1") == 0;
-  return offered && std::strcmp(name, NPU_COMM_INTERFACE) == 0 ? &table
+  static npu_comm_table given = table;
+  given.dtypes_per_hop = wrong("hop") ? table.dtypes : dtypes_per_hop();
+  return offered && std::strcmp(name, NPU_COMM_INTERFACE) == 0 ? &given
                                                                : nullptr;
 }
 

@@ -3,6 +3,7 @@
 #include "comm_queue.h"
 
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -14,6 +15,28 @@ namespace {
 
 auto& all_mutex = *new std::mutex;
 auto& all = *new std::map<uintptr_t, CommPtr>;  // threads outlive main
+
+// With NPU_DISCRETE_COMM_WRONG=fails, under all_mutex.
+auto& failing = *new std::set<npu_stream>;   // an operation of theirs fails
+auto& reporting = *new std::set<npu_event>;  // the event behind it
+const npu_event_table* events = nullptr;     // those of the driver
+
+npu_status record_and_note(npu_event event, npu_stream stream) {
+  const npu_status status = events->record(event, stream);
+  const std::lock_guard lock(all_mutex);
+  if (failing.erase(stream) != 0) {
+    reporting.insert(event);
+  }
+  return status;
+}
+
+npu_status query_and_report(npu_event event) {
+  const npu_status status = events->query(event);
+  const std::lock_guard lock(all_mutex);
+  return status == NPU_OK && reporting.erase(event) != 0
+             ? fail(NPU_E_ASYNC, "comm/1: the link is broken.")
+             : status;
+}
 
 struct Waiting {
   CommPtr comm;
@@ -56,6 +79,10 @@ npu_status queue_all(Waiting item) {
     const std::lock_guard lock(item.comm->mutex);
     turn = item.comm->queued++;
   }
+  if (turn == 2 && wrong("fails")) {
+    const std::lock_guard lock(all_mutex);
+    failing.insert(item.stream);
+  }
   auto pieces = std::make_shared<std::vector<Item>>(std::move(item.pieces));
   Work work = [comm = item.comm, turn, pieces](std::string& failure) {
     run(comm, turn, *pieces, failure);
@@ -88,6 +115,17 @@ CommPtr find(npu_comm comm) {
 void drop(npu_comm comm) {
   const std::lock_guard lock(all_mutex);
   all.erase(reinterpret_cast<uintptr_t>(comm));
+}
+
+const npu_event_table* reporting_events(const npu_event_table* given) {
+  if (!wrong("fails")) {
+    return given;
+  }
+  static npu_event_table made = *given;
+  events = given;
+  made.record = record_and_note;
+  made.query = query_and_report;
+  return &made;
 }
 
 npu_status note(npu_status status) {

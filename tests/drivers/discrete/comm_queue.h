@@ -47,6 +47,10 @@ npu_status queue(const CommPtr& comm, npu_stream stream, Item piece);
 npu_status group_begin();
 npu_status group_end();
 
+// `events`; with NPU_DISCRETE_COMM_WRONG=fails the third operation of a
+// communicator fails, and the event recorded behind it reports that once.
+const npu_event_table* reporting_events(const npu_event_table* events);
+
 // Remembers an error for the end of the group that is open.
 npu_status note(npu_status status);
 // The same function; a group with an error in it queues nothing.

@@ -13,11 +13,17 @@ bool wrong(const char* what) {
   return asked != nullptr && std::strcmp(asked, what) == 0;
 }
 
+uint64_t dtypes_per_hop() {
+  const char* const asked = std::getenv("NPU_DISCRETE_COMM_HALVES");
+  const bool offered = asked != nullptr && std::strcmp(asked, "1") == 0;
+  return offered ? NPU_DTYPE_BIT(NPU_BF16) : 0;
+}
+
 npu_status check_reduction(npu_dtype dtype, npu_reduction reduction) {
   const bool bits =
       reduction == NPU_REDUCTION_AND || reduction == NPU_REDUCTION_OR;
-  return (kReduced & NPU_DTYPE_BIT(dtype)) != 0 && reduction < 64 &&
-                 (kReductions >> reduction & 1) != 0 &&
+  return ((kReduced | dtypes_per_hop()) & NPU_DTYPE_BIT(dtype)) != 0 &&
+                 reduction < 64 && (kReductions >> reduction & 1) != 0 &&
                  !(bits && (kFloats & NPU_DTYPE_BIT(dtype)) != 0)
              ? NPU_OK
              : fail(NPU_E_UNSUPPORTED, "does not reduce that.");
@@ -74,6 +80,42 @@ void reduce_as(
   }
 }
 
+// bfloat16, rounded after each term.
+struct Half {
+  uint16_t bits;
+
+  Half() = default;
+  explicit Half(float value) {
+    uint32_t all = 0;
+    std::memcpy(&all, &value, sizeof(all));
+    bits = uint16_t((all + 0x7fff + ((all >> 16) & 1)) >> 16);
+  }
+  operator float() const {
+    const uint32_t all = uint32_t(bits) << 16;
+    float value = 0;
+    std::memcpy(&value, &all, sizeof(value));
+    return value;
+  }
+};
+
+void reduce_halves(
+    npu_reduction reduction,
+    const std::vector<const char*>& parts,
+    char* out,
+    uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    Half value = reinterpret_cast<const Half*>(parts[0])[i];
+    for (size_t r = 1; r < parts.size(); ++r) {
+      value = Half(combined<float>(
+          reduction, value, reinterpret_cast<const Half*>(parts[r])[i]));
+    }
+    reinterpret_cast<Half*>(out)[i] =
+        reduction == NPU_REDUCTION_AVERAGE
+            ? Half(float(value) / float(parts.size()))
+            : value;
+  }
+}
+
 }  // namespace
 
 void reduce_parts(
@@ -87,6 +129,8 @@ void reduce_parts(
       return reduce_as<float>(reduction, parts, out, count);
     case NPU_F64:
       return reduce_as<double>(reduction, parts, out, count);
+    case NPU_BF16:
+      return reduce_halves(reduction, parts, out, count);
     case NPU_I32:
       return reduce_as<int32_t>(reduction, parts, out, count);
     case NPU_I64:

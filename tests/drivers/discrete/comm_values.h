@@ -18,6 +18,9 @@ inline constexpr uint64_t kReduced = kFloats | NPU_DTYPE_BIT(NPU_U8) |
 inline constexpr uint64_t kReductions =  // all but XOR
     (1u << NPU_REDUCTION_XOR) - 1;
 
+// Reduced too, rounded at every hop, with NPU_DISCRETE_COMM_HALVES=1.
+uint64_t dtypes_per_hop();
+
 // NPU_DISCRETE_COMM_WRONG asks for this fault.
 bool wrong(const char* what);
 

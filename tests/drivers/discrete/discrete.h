@@ -8,10 +8,14 @@
 //
 //   NPU_DISCRETE_DELAY_US=50   every queued item waits first: missing
 //                              synchronization shows every time
+//   NPU_DISCRETE_PLATFORM=cuda it claims this platform
 //   NPU_DISCRETE_PROFILER=1    it offers profiler/1
 //   NPU_DISCRETE_CAPTURE=1     it offers capture/1; "broken": no capture ends
 //                              well, "eager": what is recorded runs too
 //   NPU_DISCRETE_COMM=1        it offers comm/1
+//   NPU_DISCRETE_KERNELS=path  it has all kinds of that host driver, computed
+//   by
+//                              it on the worker threads
 #pragma once
 
 #include <atomic>

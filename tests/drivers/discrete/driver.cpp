@@ -251,28 +251,31 @@ const npu_device_table device_table = {
     properties, drain_device, memory_info, nullptr, nullptr};
 
 const npu_op_table op_table = {
-    sizeof(op_table), 0, find, caps, plan, run, nullptr, nullptr, nullptr};
+    sizeof(op_table), 0, find, caps, plan, run, nullptr, nullptr, nullptr,
+    nullptr};
 
-const npu_driver driver = {
+npu_driver driver = {
     sizeof(driver), NPU_ABI, "discrete", "OpenNPU tests", "0.1",
     NPU_TENSOR_CONTIGUOUS | NPU_TENSOR_DENSE | NPU_TENSOR_ALIAS, NPU_CALL_INDEX32 | NPU_CALL_CAPTURE,
     &device_table, &memory_table, &stream_table, &event_table, &op_table,
     optional_interface,
-    [] { alive = false; return npu_status{NPU_OK}; }};
+    [] { alive = false; return npu_status{NPU_OK}; },
+    0, 0, nullptr, nullptr}; // flags; no chip and no platform
 // clang-format on
 
 }  // namespace
 }  // namespace npu::discrete
 
 extern "C" NPU_EXPORT npu_status npu_driver_entry(
-    uint32_t, const npu_host_services* services, const npu_driver** out) {
+    uint32_t abi, const npu_host_services* services, const npu_driver** out) {
   using namespace npu::discrete;
   npu::discrete::services = services;
+  NPU_TRY(borrow_host_kernels(abi, services, &driver));
   if (const char* delay = std::getenv("NPU_DISCRETE_DELAY_US")) {
     delay_us = std::atoi(delay);
   }
   alive = true;
   pthread_atfork(nullptr, nullptr, [] { alive = alive && !opened; });
-  *out = &driver;
+  *out = with_platform(driver);
   return NPU_OK;
 }

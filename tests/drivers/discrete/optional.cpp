@@ -2,6 +2,10 @@
 // The optional interfaces of the discrete driver.
 #include "optional.h"
 
+#include <cstdlib>
+
+#include "comm_queue.h"
+
 namespace npu::discrete {
 
 const void* optional_interface(const char* name) {
@@ -22,6 +26,13 @@ npu_status refuse_capture(npu_stream stream) {
   const std::lock_guard lock(captured->mutex);
   captured->broken = true;
   return fail(NPU_E_INVALID, "the stream records: this cannot be recorded.");
+}
+
+const npu_driver* with_platform(const npu_driver& driver) {
+  static npu_driver given = driver;
+  given.platform = std::getenv("NPU_DISCRETE_PLATFORM");
+  given.event = reporting_events(driver.event);
+  return &given;
 }
 
 }  // namespace npu::discrete

@@ -40,7 +40,14 @@ npu_status refuse_capture(npu_stream stream);
 const void* profiler_interface(const char* name);
 const void* capture_interface(const char* name);
 const void* comm_interface(const char* name);
+// host_kernels.cpp: with NPU_DISCRETE_KERNELS=<path of libnpu_host.so>,
+// `driver` gets a table of all its kinds. NPU_E_INVALID when it cannot be used.
+npu_status borrow_host_kernels(
+    uint32_t abi, const npu_host_services* services, npu_driver* driver);
 // Whichever of them has it.
 const void* optional_interface(const char* name);
+
+// `driver`, of the platform that NPU_DISCRETE_PLATFORM names.
+const npu_driver* with_platform(const npu_driver& driver);
 
 }  // namespace npu::discrete

@@ -2,7 +2,7 @@
 // Body of cells_<isa>.cpp, which define NPU_ISA. Calls nothing that the linker
 // could share with code for another instruction set.
 #include "kernels/isa/cells.h"
-#include "kernels/random_math.h"
+#include "shared/random_math.h"
 
 #define NPU_CELL_FN [[gnu::always_inline]] inline
 

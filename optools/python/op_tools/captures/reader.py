@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from op_tools.captures import version1
 from op_tools.captures.values import (
     REQUIRES_GRAD,
     STAND_INS,
@@ -22,7 +23,7 @@ from op_tools.captures.values import (
     leaves,
 )
 from op_tools.core import _C, first_line
-from op_tools.core.capture_format import FORMAT, LOG, VERSION
+from op_tools.core.capture_format import FORMAT, LOG, READABLE, VERSION
 from op_tools.core.files import is_plain
 from op_tools.core.patterns import OperatorPattern
 from op_tools.core.printing import printable
@@ -144,10 +145,10 @@ class Capture:
                 self.problems.append(f"{self.log}: its first frame is missing")
             else:
                 raise CaptureError(f"{self.log} is no record log of op_tools")
-        elif self.head.get("version") != VERSION:
+        elif self.version not in READABLE:
             raise CaptureError(
-                f"{self.log} has version {self.head.get('version')} of the format; this op_tools "
-                f"reads version {VERSION}"
+                f"{self.log} has version {self.version} of the format; this op_tools "
+                f"reads versions {' and '.join(READABLE)}"
             )
 
     def _frames(self, kind: int, read: Callable[[object], object]) -> list:
@@ -158,6 +159,11 @@ class Capture:
             except _DAMAGE as error:
                 self.problems.append(f"{self.log}: a frame of kind {kind} cannot be read: {error}")
         return good
+
+    @property
+    def version(self) -> str:
+        """Of the format; a damaged log is read as the newest."""
+        return self.head.get("version", VERSION)
 
     @property
     def finished(self) -> bool:
@@ -218,7 +224,7 @@ class Capture:
         with builtins.open(path, "rb") as file:
             file.seek(offset)
             file.readinto(raw)
-        if _C.hash_bytes(raw) != name:
+        if (version1 if self.version == "1" else _C).hash_bytes(raw) != name:
             raise CaptureError(f"{path}: the bytes at {offset} are not those of blob {name}")
         return (
             torch.frombuffer(raw, dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)

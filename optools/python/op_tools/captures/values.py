@@ -146,9 +146,13 @@ class TensorRef:
 
     def elements(self) -> torch.Tensor:
         """The contents as they are stored, in one dimension."""
-        raw = self.capture.blob(self.hash, self.nbytes)
+        raw = self.contents()
         with _damage(self):
             return raw.view(self.dtype)
+
+    def contents(self) -> torch.Tensor:
+        """The same as bytes."""
+        return self.capture.blob(self.hash, self.nbytes)
 
     def _shaped(self, flat: torch.Tensor) -> torch.Tensor:
         if not self.flags & _PACKED:

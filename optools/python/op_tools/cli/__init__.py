@@ -57,22 +57,51 @@ def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namesp
 
 
 def main(arguments: list[str] | None = None) -> int:
+    from op_tools.core import language
     from op_tools.core.printing import spelled_output
 
     with spelled_output():
-        return _main(list(sys.argv[1:] if arguments is None else arguments))
+        try:
+            return _main(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            language.choose(None)
+
+
+def _common(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """--version and --lang, which may stand anywhere before a `--`, and the words without them."""
+    from op_tools.core import __version__, language
+
+    split = words.index("--") if "--" in words else len(words)
+    common = argparse.ArgumentParser(prog="op-tools", add_help=False, allow_abbrev=False)
+    common.add_argument("--version", action="version", version=f"op-tools {__version__}")
+    common.add_argument("--lang", choices=language.LANGUAGES)
+    flags, rest = common.parse_known_args(words[:split])
+    return flags, rest + words[split:]
 
 
 def _main(words: list[str]) -> int:
     from op_tools.captures import CaptureError
+    from op_tools.cli import words as chinese
+    from op_tools.core import __version__, language
 
+    common, words = _common(words)
+    language.choose(common.lang)
+    in_chinese = language.spoken() == "zh"
     parser = argparse.ArgumentParser(
         prog="op-tools",
-        description=__doc__,
+        description=chinese.DESCRIPTION if in_chinese else __doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"op-tools {__version__}")
+    parser.add_argument(
+        "--lang",
+        choices=language.LANGUAGES,
+        help=chinese.LANG
+        if in_chinese
+        else "of help and reports (default: by LC_ALL, LC_MESSAGES, LANG)",
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, text in COMMANDS.items():
+    for name, text in (chinese.COMMANDS if in_chinese else COMMANDS).items():
         _module(name).add(commands.add_parser(name, help=text, description=text))
     flags = _parse(parser, words)
     try:

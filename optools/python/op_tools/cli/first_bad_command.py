@@ -3,11 +3,14 @@
 
     op-tools first-bad train.py --reference cpu -- --steps 1
     op-tools first-bad train.py --reference capture DIR
+    op-tools first-bad train.py --gradients
 
 What is compared: every call with a second run on the cpu, or with a capture made elsewhere, and
 with float64. Where no call is wrong by itself and the runs still print other numbers, parts of the
-operators run on the cpu until those are known that make the difference. Exit code: 0 nothing
-wrong, 1 found, 2 wrong use.
+operators run on the cpu until those are known that make the difference. Where the script prints a
+number that is not finite, the first call that made one is named. With --gradients the backward of
+every autograd function of the script is checked instead (OpGradCheck). Exit code: 0 nothing wrong, 1
+found, 2 wrong use, or no call was seen.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from op_tools.core.printing import many
 from op_tools.runs import first_bad, script_runs
 from op_tools.runs.bisecting import Bisection, bisect
 from op_tools.runs.script_runs import Outcome
+from op_tools.tools.grad_check import IMPRECISE, UNJUDGED, WRONG, OpGradCheck
 
 CAPTURE = "capture "
 FOLDER = os.path.join("op_tools_results", "first_bad")
@@ -39,6 +43,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         default="cpu",
         metavar="cpu|capture DIR",
         help="every operator on the cpu (the default), or a capture made elsewhere",
+    )
+    parser.add_argument(
+        "--gradients", action="store_true", help="check the script's autograd functions instead"
     )
     parser.add_argument("-o", "--out", help="the folder for captures and the reproducer")
     parser.add_argument(
@@ -61,6 +68,8 @@ def run(flags: argparse.Namespace) -> int:
     given = _reference(flags.reference)
     if not os.path.isfile(flags.script):
         raise ValueError(f"{flags.script} is no file")
+    if flags.gradients:
+        return _gradients(flags)
     if flags.out:
         os.makedirs(flags.out, exist_ok=True)
     folder = flags.out or new_folder(FOLDER)
@@ -69,6 +78,32 @@ def run(flags: argparse.Namespace) -> int:
             return _Hunt(flags, folder, given, judging.judged_by(worker)).run()
     except script_runs.RunError as error:
         raise ValueError(str(error)) from None
+
+
+def _gradients(flags: argparse.Namespace) -> int:
+    try:
+        outcome = script_runs.run(flags.script, flags.arguments, OpGradCheck.__name__)
+    except script_runs.RunError as error:
+        raise ValueError(str(error)) from None
+    if outcome.code != 0:
+        print(f"the script ended with code {outcome.code}: {outcome.last_words}")
+    rows = outcome.gradients
+    if not rows:
+        print("no gradient was checked: the script called no autograd function of its own")
+        return outcome.code or 2
+    bad = [row for row in rows if row["verdict"] in (WRONG, IMPRECISE)]
+    for row in [row for row in rows if row["verdict"] == UNJUDGED]:
+        print(f"not judged: {row['function']}: {row['what']}")
+    if not bad:
+        print(f"no gradient is wrong: {many(len(rows), 'gradient')} checked")
+        return outcome.code
+    first = bad[0]
+    print(f"first bad: {first['function']}, gradient of {first['gradient of']}: {first['verdict']}")
+    print(f"  {first['what']}")
+    tell_fields(("called at", first["called at"]))
+    for row in bad[1:]:
+        print(f"also: {row['function']}, gradient of {row['gradient of']}: {row['what']}")
+    return 1
 
 
 def _reference(text: str) -> Capture | None:
@@ -101,6 +136,9 @@ class _Hunt:
         if reference is None and not self.on_cpu:
             all_on_cpu = self._run("OpFallback+OpCapture", "reference")
             reference = captures.open(all_on_cpu.folder)
+        if len(mine) == 0:
+            print("no call was seen: the script ran no operator on the devices that are watched")
+            return device.code or 2
         result = first_bad.search(mine, reference, self.judge)
         self._tell_streams(result, reference)
         for record, why in result.died:
@@ -108,13 +146,30 @@ class _Hunt:
         found = result.found
         if found is None and not self.on_cpu:
             found = self._bisect(mine, device, all_on_cpu)
+        if found is None and not device.is_finite and self._tell_not_finite(mine):
+            return 1
         if found is None:
-            print(
-                f"no operator is wrong: {many(result.judged, 'call')} judged, captured in {mine.path}"
-            )
+            print(f"no operator is wrong: {self._how_judged(result)}, captured in {mine.path}")
+            if device.code and all_on_cpu is not None and all_on_cpu.code == device.code:
+                print(f"the script ends on the cpu as well: {all_on_cpu.last_words}")
             return 1 if device.code or result.died else 0
         self._tell(found, mine, result.calls)
         return 1
+
+    @staticmethod
+    def _how_judged(result) -> str:
+        if result.judged or result.matched < result.calls:
+            return f"{many(result.judged, 'call')} judged"
+        return f"{many(result.calls, 'call')} with the same bits as the reference's"
+
+    def _tell_not_finite(self, mine: Capture) -> bool:
+        found = first_bad.first_not_finite(mine)
+        if found is None:
+            return False
+        record, what = found
+        self._tell(first_bad.Found(record, f"makes {what} of finite operands; float64 makes it too",
+                                   None, None, ""), mine, len(mine), "not finite")  # fmt: skip
+        return True
 
     def _run(self, tools: str, name: str, **variables: str) -> Outcome:
         flags = self.flags
@@ -175,10 +230,10 @@ class _Hunt:
             )
 
     # ---- what was found ------------------------------------------------------------
-    def _tell(self, found, mine: Capture, calls: int) -> None:
+    def _tell(self, found, mine: Capture, calls: int, what: str = "bad") -> None:
         record, result = found.record, found.result
         print(
-            f"first bad: {record.op}, call {record.number} of {calls}, {record.phase}, "
+            f"first {what}: {record.op}, call {record.number} of {calls}, {record.phase}, "
             f"step {record.step}"
         )
         e = "" if found.e is None else f" (E {found.e:.4g})"

@@ -25,6 +25,7 @@ from op_tools.cli.run_op_from_data import add_flags, walking
 from op_tools.core import untrusted_worker, usable
 from op_tools.core.patterns import OperatorPattern
 from op_tools.core.printing import many
+from op_tools.core.progress import counted
 from op_tools.ditorch_compat.op_runner import default_device
 
 UNREADABLE = "(unreadable)"
@@ -78,7 +79,8 @@ def run(flags: argparse.Namespace) -> int:
     rows: dict[str, Row] = {}
     bad = []
     with untrusted_worker.worker("replay", {**vars(flags), "device": device}, flags) as worker:
-        for reply in itertools.islice(untrusted_worker.walk(worker), flags.limit):
+        replies = itertools.islice(untrusted_worker.walk(worker), flags.limit)
+        for reply in counted(replies, "replaying calls"):
             name, made = _came(reply)
             rows.setdefault(name, Row()).add(made)
             if made.is_bad:
@@ -121,12 +123,16 @@ def _came(reply: dict) -> tuple[str, Replay]:
 def _table(rows: dict[str, Row]) -> None:
     from prettytable import PrettyTable
 
+    from op_tools.core.language import columns
+
     def said(value: float | None) -> str:
         return "-" if value is None else f"{value:.3g}"
 
     last = ["E", "captured E", "not allclose", "largest difference"]
     table = PrettyTable(["operator", *OUTCOMES, *last])
     table.align["operator"] = "l"
+    if (width := columns()) is not None:
+        table.max_table_width = width
     order = sorted(rows.items(), key=lambda item: (-item[1].outcomes["error"], item[0]))
     for name, row in order:
         counts = [row.outcomes[outcome] for outcome in OUTCOMES]

@@ -51,13 +51,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(flags: argparse.Namespace) -> int:
     from op_tools import report
     from op_tools.captures import judging
+    from op_tools.core.language import language
     from op_tools.report.gathering import verdict_counts
 
     out = flags.out or os.path.join(flags.folder, "report.html")
     to = os.path.dirname(os.path.abspath(out))
     if os.path.isdir(flags.folder) and not os.path.isdir(to):
         raise ValueError(f"-o {out}: there is no folder {to}")
-    options = report.Options(flags.judge, flags.values * MIB, flags.reproducers, to, flags.against)
+    options = report.Options(
+        flags.judge, flags.values * MIB, flags.reproducers, to, flags.against, language()
+    )
     # The process is not started where nothing is judged.
     with untrusted_worker.worker("judge", {}, flags) as worker:
         options.judged_by = judging.judged_by(worker)

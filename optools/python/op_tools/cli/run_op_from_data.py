@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from op_tools import captures
-from op_tools.core import kind_and_line, options, quiet, untrusted_worker, usable
+from op_tools.core import __version__, kind_and_line, options, quiet, untrusted_worker, usable
 from op_tools.core.printing import spelled_output
 from op_tools.core.tables import dict_data_list_to_table
 from op_tools.ditorch_compat import ditorch_folders
@@ -53,6 +53,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="run_op_from_data", description="Runs captured calls again."
     )
+    parser.add_argument("--version", action="version", version=f"op_tools {__version__}")
     parser.add_argument("dir", help="walked recursively")
     parser.add_argument("--run_times", type=int, default=100, help="runs of each case (100)")
     parser.add_argument("--only_run_forward", action="store_true", help="no backward")

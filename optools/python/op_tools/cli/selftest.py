@@ -6,6 +6,7 @@ python -m op_tools.selftest
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import os
@@ -205,7 +206,11 @@ def run(name: str, test: Callable[[str], str], device: str) -> bool:
     return True
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
+    """`arguments`: of the command line; none by default, not the caller's."""
+    parser = argparse.ArgumentParser(prog="python -m op_tools.selftest", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"op_tools {__version__}")
+    parser.parse_args(arguments or [])
     print(f"op_tools {__version__}, torch {torch.__version__}, {', '.join(devices())}")
     results = [run(name, test, device) for device in devices() for name, test in CHECKS]
     print(f"{sum(results)} of {len(results)} passed")

@@ -11,12 +11,25 @@ from collections.abc import Iterator
 import torch
 
 try:
-    from op_tools import _C
+    from op_tools.core._build import torch_version as _built
 except ImportError as error:
     raise ImportError(
-        f"op_tools: its compiled part does not load into torch {torch.__version__} ({error}). "
-        "Install opennpu-tools built for this torch."
+        f"op_tools: imported from the source folder {os.path.dirname(os.path.dirname(__file__))}, which "
+        "has no compiled part. Install it (pip install ./optools) and start Python from another folder."
     ) from error
+
+
+def _series(version: str) -> str:
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+if _series(torch.__version__) != _series(_built):
+    raise ImportError(
+        f"op_tools: built for torch {_built}, found torch {torch.__version__}. Install torch "
+        f"{_series(_built)}, or opennpu-tools built for the torch you have."
+    )
+
+from op_tools import _C  # noqa: E402
 
 __version__ = "0.1.0"
 

@@ -11,7 +11,8 @@ import torch
 from op_tools.core import options
 
 LOG = "records.oplog"
-FORMAT, VERSION = "op_tools capture", "1"
+FORMAT, VERSION = "op_tools capture", "2"
+READABLE = ("1", VERSION)
 FOLDER = os.path.join("op_tools_results", "op_capture")
 
 

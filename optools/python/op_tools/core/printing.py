@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from op_tools.core import location
+from op_tools.core.language import columns
 
 
 def printable(text: str) -> str:
@@ -19,14 +21,36 @@ def printable(text: str) -> str:
 
 
 class _Spelling:
-    """A text stream that spells control characters but the end of a line."""
+    """A text stream that spells control characters but the end of a line. `columns`: lines that are
+    longer go on in the next one, under the line's beginning."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, columns: int | None = None) -> None:
+        self._stream, self._columns, self._rest = stream, columns, ""
 
     def write(self, text: str) -> int:
-        self._stream.write("\n".join(printable(line) for line in text.split("\n")))
+        lines = [printable(line) for line in text.split("\n")]
+        if self._columns is None:
+            self._stream.write("\n".join(lines))
+            return len(text)
+        lines[0] = self._rest + lines[0]
+        self._rest = lines.pop()
+        for line in lines:
+            self._stream.write("\n".join(self._folded(line)) + "\n")
         return len(text)
+
+    def _folded(self, line: str) -> list[str]:
+        if len(line) <= self._columns:
+            return [line]
+        indent = " " * min(len(line) - len(line.lstrip(" ")) + 4, self._columns // 2)
+        return textwrap.wrap(
+            line, self._columns, subsequent_indent=indent, replace_whitespace=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+
+    def flush(self) -> None:
+        rest, self._rest = self._rest, ""
+        self._stream.write(rest)
+        self._stream.flush()
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
@@ -34,12 +58,19 @@ class _Spelling:
 
 @contextlib.contextmanager
 def spelled_output() -> Iterator[None]:
-    """What is printed inside may come from files of others: no escape sequence gets through."""
+    """What is printed inside may come from files of others: no escape sequence gets through. A
+    terminal without a character gets its number."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.reconfigure(errors="backslashreplace")
     with (
-        contextlib.redirect_stdout(_Spelling(sys.stdout)),
+        contextlib.redirect_stdout(_Spelling(sys.stdout, columns())) as out,
         contextlib.redirect_stderr(_Spelling(sys.stderr)),
     ):
-        yield
+        try:
+            yield
+        finally:
+            out.flush()
 
 
 def describe_tensors(entries: list[dict], most: int = 6) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+from typing import Any
 
 import torch
 from torch import nn
@@ -157,7 +158,7 @@ class CompLayerAcc:
         watch.attach(output, backward, failed=self._give_up, without_inputs=True)
 
 
-def _in_place_of(given: object, dumped: object) -> object:
+def _in_place_of(given: Any, dumped: Any) -> Any:
     """The dumped tensors where the given ones are, and part of the same graph; what was not dumped
     stays as it is."""
     if isinstance(given, dict) and isinstance(dumped, dict):

@@ -6,6 +6,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
+from op_tools.captures import Record, leaves
+from op_tools.captures.differences import between, inputs_of, results_of
+from op_tools.captures.values import TensorRef
+from op_tools.core.progress import counted
 from op_tools.core.verdict import worse_e
 
 if TYPE_CHECKING:
@@ -14,6 +18,53 @@ if TYPE_CHECKING:
 
 def _key(call: Call, first: int) -> tuple:
     return call.op, call.phase, call.step - first, call.shapes
+
+
+def first_difference(mine: Gathering, other: Gathering) -> tuple[dict | None, int]:
+    """The first call whose results are not the same in both runs, and how many were compared. Calls
+    are matched as in compare(). A call whose contents were not captured on both sides is passed over."""
+    if mine.capture is None or other.capture is None:
+        return None, 0
+    here, there = _first_step(mine), _first_step(other)
+    theirs: dict[tuple, deque[Record]] = defaultdict(deque)
+    for record in other.capture:
+        theirs[_record_key(record, there)].append(record)
+    compared = 0
+    for record in counted(mine.capture, "comparing results", len(mine.capture)):
+        same = theirs.get(_record_key(record, here))
+        if not same:
+            continue
+        twin = same.popleft()
+        made, theirs_made = results_of(record), results_of(twin)
+        if not (_is_known(made) and _is_known(theirs_made)):
+            continue
+        compared += 1
+        found = between(made, theirs_made)
+        if found:
+            most = max(found, key=lambda difference: difference.relative)
+            given = between(inputs_of(record), inputs_of(twin))
+            return {
+                "number": record.number,
+                "place": most.place,
+                "text": most.text,
+                "inputs": f"{given[0].place}: {given[0].text}" if given else "",
+            }, compared
+    return None, compared
+
+
+def _record_key(record: Record, first: int) -> tuple:
+    return record.op, record.phase, record.step - first, shapes_of(record)
+
+
+def _is_known(places: dict) -> bool:
+    tensors = [leaf for leaf in places.values() if isinstance(leaf, TensorRef)]
+    return all(ref.hash is not None or not ref.numel for ref in tensors)
+
+
+def shapes_of(record: Record) -> str:
+    """Of the tensors a call was given."""
+    given = leaves([record.args, record.kwargs], "")
+    return " ".join(ref.describe() for _, ref in given)
 
 
 def _first_step(found: Gathering) -> int:

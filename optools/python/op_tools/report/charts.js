@@ -34,8 +34,8 @@ function tip(event, words) {
 
 function callTip(i) {
   const verdict = text("verdict", i);
-  const lines = [`${text("op", i)}  call ${calls.number[i]}`, `${microseconds(tookOf[i])}, ${text("phase", i)}, step ${calls.step[i]}`];
-  if (verdict) lines.push(`${verdict}, E ${errorText(i)}`);
+  const lines = [`${text("op", i)}  ${say("call {0}", calls.number[i])}`, `${microseconds(tookOf[i])}, ${say(text("phase", i))}, ${say("step {0}", calls.step[i])}`];
+  if (verdict) lines.push(`${say(verdict)}, E ${errorText(i)}`);
   if (text("module", i)) lines.push(text("module", i));
   return lines.join("\n");
 }
@@ -68,8 +68,8 @@ function drawScatter(isShown) {
   const ink = palette();
   const judged = errorOf.some((e) => e >= 0);
   document.getElementById("scatter-hint").textContent = judged
-    ? "E is the error in units of what rounding allows: up to 1 passes, above 3 is wrong. Click a point to see the call."
-    : "No verdicts here: `op-tools report DIR --judge` makes them, or save OpAutoCompare's results in the folder.";
+    ? say("E is the error in units of what rounding allows: up to 1 passes, above 3 is wrong. Click a point to see the call.")
+    : say("No verdicts here: `op-tools report DIR --judge` makes them, or save OpAutoCompare's results in the folder.");
   scatter.points = [];
   if (!judged) return;
   const range = scatterRange();
@@ -111,7 +111,7 @@ function drawScatter(isShown) {
   if (range.beyond) {
     pen.fillStyle = ink.soft;
     pen.textAlign = "left";
-    pen.fillText(NOT_FINITE, box.left + 4, box.top + 9);
+    pen.fillText(say(NOT_FINITE), box.left + 4, box.top + 9);
   }
 }
 
@@ -165,7 +165,7 @@ function power(p, base = 2) {
 // counts: [lowest power, counts, zeros, NaNs, infinities, looked at, all]
 function histogram(counts, caption) {
   const [low, bins, zeros, nans, infinities, looked, all] = counts;
-  const picture = svg("svg", { class: "histogram", viewBox: "0 0 400 84", preserveAspectRatio: "xMinYMin meet", role: "img", "aria-label": `Exponents of ${caption}` });
+  const picture = svg("svg", { class: "histogram", viewBox: "0 0 400 84", preserveAspectRatio: "xMinYMin meet", role: "img", "aria-label": say("Exponents of {0}", caption) });
   const most = Math.max(...bins, 1);
   const wide = Math.min(396 / Math.max(bins.length, 1), 24);
   bins.forEach((n, b) => {
@@ -181,13 +181,13 @@ function histogram(counts, caption) {
     const at = 2 + (p - low + 0.5) * wide;
     if (at <= 400 - LABEL / 2) picture.append(svg("text", { x: Math.max(at, LABEL / 3), y: 80, "text-anchor": "middle" }, power(p)));
   }
-  const parts = [`${looked} of ${all} elements`];
-  if (zeros) parts.push(`${zeros} zero`);
+  const parts = [say("{0} of {1} elements", looked, all)];
+  if (zeros) parts.push(`${zeros} ${say("zero")}`);
   if (nans) parts.push(`${nans} NaN`);
-  if (infinities) parts.push(`${infinities} infinite`);
+  if (infinities) parts.push(`${infinities} ${say("infinite")}`);
   const range = NORMAL[caption.match(/b?float\d+/)?.[0]];
   const small = range ? bins.reduce((sum, n, b) => sum + (low + b < range[0] ? n : 0), 0) : 0;
-  if (small) parts.push(`${small} subnormal`);
+  if (small) parts.push(`${small} ${say("subnormal")}`);
   return el("figure", {}, el("figcaption", {}, ...breakable(`${caption}: ${parts.join(", ")}`)), picture);
 }
 

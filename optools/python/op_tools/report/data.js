@@ -53,7 +53,7 @@ function number(value) {
 // An E as a text; what is not finite is a NaN or an infinity on one side only.
 function eText(value) {
   const x = decode(value);
-  return typeof x === "number" && !Number.isFinite(x) ? NOT_FINITE : number(x);
+  return typeof x === "number" && !Number.isFinite(x) ? say(NOT_FINITE) : number(x);
 }
 
 function errorText(i) {
@@ -108,15 +108,27 @@ function rate(amount, us) {
   return us > 0 ? quantity((amount * 1e6) / us) : "–";
 }
 
-// The worst E of several: infinity stands for a NaN or an infinity where there should be none.
-function worstText(e, bad) {
+// The worst E of several: infinity stands for a NaN or an infinity where there should be none. A red
+// one leads to the worst call and says why it is red.
+function worstText(e, bad, worst = -1) {
   if (e < 0) return "–";
   const words = eText(e);
-  return bad || e === Infinity ? el("span", { class: "error" }, words) : words;
+  if (!bad && e !== Infinity) return words;
+  if (worst < 0) return el("span", { class: "error" }, words);
+  const why = [`${say("call {0}", calls.number[worst])}: ${say(text("verdict", worst) || "error")}`, ...whyWrong(worst), elementSaid(worst)];
+  const said = why.filter(Boolean).join("\n");
+  return el("button", { type: "button", class: "op error", title: said, "aria-label": `${words}. ${said}`, onclick: () => goToCall(worst) }, words);
+}
+
+// Whether a call is a worse one than the worst so far.
+function isWorse(i, worst) {
+  if (worst < 0) return true;
+  const order = (n) => data.verdicts.indexOf(text("verdict", n));
+  return order(i) > order(worst) || (order(i) === order(worst) && errorOf[i] > errorOf[worst]);
 }
 
 function verdictMark(verdict) {
-  return verdict ? el("span", { class: verdict }, verdict) : "–";
+  return verdict ? el("span", { class: verdict }, say(verdict)) : "–";
 }
 
 // Calls summed by operator: [{op, calls, total, worst, bad, flops, bytes}], slowest first.
@@ -125,10 +137,11 @@ function byOperator() {
   for (let i = 0; i < count; i++) {
     const op = calls.op[i];
     let row = found.get(op);
-    if (!row) found.set(op, (row = { op: texts[op], calls: 0, total: 0, worst: -1, bad: 0, flops: 0, flopsTime: 0, bytes: 0 }));
+    if (!row) found.set(op, (row = { op: texts[op], calls: 0, total: 0, worst: -1, bad: 0, worstCall: -1, flops: 0, flopsTime: 0, bytes: 0 }));
     row.calls += 1;
     if (tookOf[i] > 0) row.total += tookOf[i];
     if (errorOf[i] > row.worst) row.worst = errorOf[i];
+    if (isWorse(i, row.worstCall)) row.worstCall = i;
     row.bytes += calls.bytes[i] || 0;
     if (calls.flops[i] && tookOf[i] > 0) [row.flops, row.flopsTime] = [row.flops + calls.flops[i], row.flopsTime + tookOf[i]];
     const verdict = text("verdict", i);

@@ -7,7 +7,7 @@ function resultsOf(i) {
 }
 
 function simpleTable(heads, rows, kind) {
-  const head = el("tr", {}, ...heads.map(([label, kind]) => el("th", { class: kind, scope: "col" }, label)));
+  const head = el("tr", {}, ...heads.map(([label, kind]) => el("th", { class: kind, scope: "col" }, say(label))));
   const body = rows.map((cells) => el("tr", {}, ...cells.map((content, n) => el("td", { class: heads[n][1] }, content))));
   return el("table", { class: kind || "" }, el("thead", {}, head), el("tbody", {}, ...body));
 }
@@ -31,17 +31,18 @@ function place(result) {
 function drawDetail() {
   const i = chosenIndex();
   if (i < 0) {
-    replace("detail", el("p", { class: "hint" }, "Choose a call: click a row, a point or a bar, or use the arrow keys in the table."));
+    replace("detail", el("p", { class: "hint" }, say("Choose a call: click a row, a point or a bar, or use the arrow keys in the table.")));
     return;
   }
   const facts = el("dl", {});
-  const fact = (name, ...content) => facts.append(el("dt", {}, name), el("dd", {}, ...content));
+  const fact = (name, ...content) => facts.append(el("dt", {}, say(name)), el("dd", {}, ...content));
   const verdict = text("verdict", i);
   if (verdict) fact("Verdict", verdictMark(verdict), ` E ${errorText(i)}`);
-  if (text("reason", i)) fact("Why", text("reason", i));
-  if (text("raised", i)) fact("Raised", el("span", { class: "error" }, text("raised", i)));
-  fact("When", `${text("phase", i)}, step ${calls.step[i]}, ${threadName(calls.thread[i])}, at ${microseconds(calls.start[i])}`);
-  fact("Took", microseconds(calls.took[i]) + (calls.device[i] === null ? "" : `, on the device ${microseconds(calls.device[i])}`));
+  const why = verdict === "pass" ? [text("reason", i)] : whyWrong(i).filter((line) => line !== text("raised", i));
+  if (why.some(Boolean)) fact("Why", ...why.filter(Boolean).map((line) => el("p", {}, ...breakable(line))));
+  if (text("raised", i)) fact("Raised", el("span", { class: "error" }, ...breakable(text("raised", i))));
+  fact("When", [say(text("phase", i)), say("step {0}", calls.step[i]), threadName(calls.thread[i]), say("at {0}", microseconds(fromFirst(calls.start[i])))].join(", "));
+  fact("Took", microseconds(calls.took[i]) + (calls.device[i] === null ? "" : `, ${say("on the device {0}", microseconds(calls.device[i]))}`));
   if (calls.flops[i]) fact("Computes", `${quantity(calls.flops[i])}FLOP${tookOf[i] > 0 ? `, ${rate(calls.flops[i], tookOf[i])}FLOP/s` : ""}`);
   if (calls.bytes[i]) fact("Moves", `${bytesText(calls.bytes[i])}${tookOf[i] > 0 ? `, ${rate(calls.bytes[i], tookOf[i])}B/s` : ""}`);
   if (data.against && data.against.took[i] !== null) {
@@ -52,15 +53,15 @@ function drawDetail() {
   if (text("site", i)) fact("Called at", el("span", { class: "code" }, ...breakable(text("site", i))));
   if (text("api", i)) fact("API", ...breakable(text("api", i)));
   const forward = indexOfNumber.get(calls.forward[i]);
-  if (forward !== undefined && forward !== i) fact("Forward", callButton(forward, `call ${calls.forward[i]} ${text("op", forward)}`));
+  if (forward !== undefined && forward !== i) fact("Forward", callButton(forward, `${say("call {0}", calls.forward[i])} ${text("op", forward)}`));
   if (text("signature", i)) fact("Call", el("span", { class: "code" }, ...breakable(text("signature", i))));
   const address = data.links[calls.number[i]];
   if (address) fact("Reproducer", el("a", { href: address }, pathOf(address)));
-  const parts = [el("h3", {}, ...breakable(`${text("op", i)}  call ${calls.number[i]}`)), facts];
+  const parts = [el("h3", {}, ...breakable(`${text("op", i)}  ${say("call {0}", calls.number[i])}`)), facts];
   const results = resultsOf(i);
-  if (results.length) parts.push(el("h3", {}, "Worst elements"), resultTable(results));
+  if (results.length) parts.push(el("h3", {}, say("Worst elements")), resultTable(results));
   const tensors = data.tensors[i] || [];
-  if (tensors.length) parts.push(el("h3", {}, "Exponents"));
+  if (tensors.length) parts.push(el("h3", {}, say("Exponents")));
   for (const [where, said, n] of tensors.slice(0, 24)) {
     parts.push(histogram(data.histograms[n], `${texts[where]} ${texts[said]}`));
   }
@@ -70,6 +71,6 @@ function drawDetail() {
 function resultTable(results) {
   const heads = [["Result", ""], ["E", "n"], ["At", ""], ["Got", "n"], ["Float64", "n"], ["Over 1", "n"]];
   return simpleTable(heads, results.map((r) => [
-    el("span", { class: r.verdict }, r.result), eText(r.e), place(r), number(r.got), number(r.expected), `${r.over ?? 0} of ${r.elements ?? 0}`,
+    el("span", { class: r.verdict }, r.result), eText(r.e), place(r), number(r.got), number(r.expected), say("{0} of {1}", r.over ?? 0, r.elements ?? 0),
   ]));
 }

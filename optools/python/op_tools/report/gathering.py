@@ -14,6 +14,7 @@ from op_tools.captures import Capture, CaptureError, Record, judging, reproducer
 from op_tools.core import results
 from op_tools.core.files import make_inside
 from op_tools.core.printing import many
+from op_tools.core.progress import counted
 from op_tools.core.results import number, plain
 from op_tools.core.verdict import ORDER, worse_e
 from op_tools.ditorch_compat import ditorch_folders
@@ -38,6 +39,7 @@ class Options:
     reproducers: int = 0
     to: str = "."  # the folder links are relative to
     against: str = ""  # the folder of another run
+    language: str = "en"  # of the page, until its reader chooses another
     judged_by: Callable[[Record], dict] = judging.judge
 
 
@@ -111,7 +113,7 @@ class Gathering:
         if self.capture is None:
             return
         first = None
-        for record in self.capture:
+        for record in counted(self.capture, "reading the capture", len(self.capture)):
             first = record.start_ns if first is None else first
             call = _call(record, first)
             if self.options.judge:
@@ -293,9 +295,7 @@ def _call(record: Record, first: int) -> Call:
         site=record.site,
         api=record.api,
         signature=record.signature(),
-        shapes=" ".join(
-            ref.describe() for _, ref in captures.leaves([record.args, record.kwargs], "")
-        ),
+        shapes=against.shapes_of(record),
         raised=record.raised or "",
         step=record.step,
         thread=record.thread,
@@ -375,6 +375,12 @@ def gather(folder: str, options: Options) -> dict:
         for name in ("took", "e"):
             compared[name] = [_short(value) for value in compared[name]]
         compared["operators"] = [[_short(v) for v in row] for row in compared["operators"]]
+        try:
+            first, number_compared = against.first_difference(found, other)
+        except CaptureError as error:  # captures of two versions, one without contents
+            first, number_compared = None, 0
+            data["notes"].append(str(error))
+        compared["first"], compared["compared"] = first, number_compared
         data["against"] = plain(compared)
     return data
 
@@ -431,6 +437,7 @@ def _packed(found: Gathering) -> dict:
         "head": {str(key): str(value) for key, value in head.items()},
         "finished": found.capture is None or found.capture.finished,
         "judged": any(call.verdict for call in calls),
+        "language": found.options.language,
     }
     return data
 

@@ -38,7 +38,8 @@ function change(parts) {
 function draw(before) {
   const changed = (...names) => !before || names.some((name) => before[name] !== state[name]);
   if (changed("theme")) setTheme();
-  if (changed("sort", "dir", "filter", "phase", "step", "verdict")) {
+  if (changed("lang")) drawWords();
+  if (changed("sort", "dir", "filter", "phase", "step", "verdict", "lang")) {
     for (const id of ["filter", "phase", "step", "verdict"]) {
       const input = document.getElementById(id);
       if (input.value !== state[id]) input.value = state[id];
@@ -48,13 +49,11 @@ function draw(before) {
     if (before) document.getElementById("calls").scrollTop = 0;
     drawExponents();
   }
-  if (changed("step")) {
-    setTimeline(state.step);
-    drawSteps();
-  }
+  if (changed("step")) setTimeline(state.step);
+  if (changed("step", "lang")) drawSteps();
   drawRows();
-  if (changed("call")) drawDetail();
-  if (changed("filter", "phase", "step", "verdict", "theme")) drawScatter(isShown);
+  if (changed("call", "lang")) drawDetail();
+  if (changed("filter", "phase", "step", "verdict", "theme", "lang")) drawScatter(isShown);
   drawTimeline(isShown, chosenIndex());
 }
 
@@ -62,12 +61,58 @@ function setTheme() {
   const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
   const theme = ["light", "dark"].includes(state.theme) ? state.theme : dark ? "dark" : "light";
   document.documentElement.dataset.theme = theme;
-  document.getElementById("theme").textContent = theme === "dark" ? "Light" : "Dark";
+  document.getElementById("theme").textContent = say(theme === "dark" ? "Light" : "Dark");
 }
 
-function options(id, label, values) {
-  replace(id, el("option", { value: "" }, label), ...values.map((value) => el("option", { value }, value)));
-  document.getElementById(id).addEventListener("change", (event) => change({ [id]: event.target.value }));
+// All that says something, in the language of the address, else in that of the report.
+function drawWords() {
+  language = state.lang in LANGUAGES ? state.lang : data.about.language in LANGUAGES ? data.about.language : "en";
+  const other = language === "zh" ? "en" : "zh";
+  const button = document.getElementById("language");
+  button.textContent = LANGUAGES[other];
+  button.lang = other;
+  translatePage();
+  setTheme();
+  drawChoices();
+  drawHint();
+  drawConclusion();
+  drawSummary();
+  drawOperators();
+  drawModules();
+  drawAgainst();
+  drawWorst();
+  drawLists();
+}
+
+// Leads to calls: those of a tile, or one.
+function goToCalls(parts) {
+  change(parts);
+  if (chosenIndex() >= 0 && "call" in parts) showPlace(Math.max(view.indexOf(chosenIndex()), 0));
+  goTo("calls");
+}
+
+function goToCall(i) {
+  goToCalls({ filter: "", phase: "", step: "", verdict: "", call: String(calls.number[i]) });
+}
+
+function drawChoices() {
+  const present = (column) => [...new Set(calls[column].map((n) => texts[n]))].filter(Boolean).sort();
+  const put = (id, values, said) => {
+    replace(id, el("option", { value: "" }, say("all")), ...values.map((value) => el("option", { value }, said(value))));
+    document.getElementById(id).value = state[id];
+  };
+  put("phase", present("phase"), (value) => say(value));
+  const unjudged = calls.verdict.some((n) => !texts[n]) && data.about.judged ? ["none"] : [];
+  put("verdict", [...present("verdict"), ...unjudged], (value) => say(value));
+  put("step", [...new Set(calls.step)].sort((a, b) => a - b).map(String), (value) => value);
+}
+
+function drawHint() {
+  const words = [];
+  for (const phase of ["forward", "backward", "optimizer"]) words.push(el("span", { class: `key ${phase}` }), say(phase));
+  words.push(el("span", { class: "key error" }), say("wrong"));
+  if (data.memory) words.push(el("span", { class: "key memory" }), say("memory made by operators"), el("span", { class: "key kept" }), say("memory there before"));
+  replace("timeline-hint", ...words, ` — ${say("drag or arrow keys to move, wheel or + and − to zoom, 0 for all")}`);
 }
 
 // A button a step, with its time and, where backward began from a number, that loss.
@@ -77,8 +122,8 @@ function drawSteps() {
     totals.set(calls.step[i], (totals.get(calls.step[i]) || 0) + Math.max(tookOf[i], 0));
   }
   const button = (value, ...label) => el("button", { type: "button", "aria-pressed": String(state.step === value), onclick: () => change({ step: value }) }, ...label);
-  const rows = data.steps.map(([step, label, , loss]) => button(String(step), `${label} · ${microseconds(totals.get(step))}`, ...lossWords(step, loss)));
-  replace("steps", button("", "All steps"), ...rows);
+  const rows = data.steps.map(([step, label, , loss]) => button(String(step), `${stepLabel(label)} · ${microseconds(totals.get(step))}`, ...lossWords(step, loss)));
+  replace("steps", button("", say("All steps")), ...rows);
 }
 
 function lossWords(step, loss) {
@@ -141,6 +186,8 @@ function listen() {
   const box = document.getElementById("calls");
   box.addEventListener("scroll", () => requestAnimationFrame(drawRows));
   box.addEventListener("keydown", moveChoice);
+  for (const id of ["phase", "step", "verdict"]) document.getElementById(id).addEventListener("change", (event) => change({ [id]: event.target.value }));
+  document.getElementById("language").addEventListener("click", () => change({ lang: language === "zh" ? "en" : "zh" }));
   document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());
   document.getElementById("filter").addEventListener("input", (event) => change({ filter: event.target.value }));
   document.getElementById("theme").addEventListener("click", () => {
@@ -165,6 +212,8 @@ function listen() {
   memory.addEventListener("pointermove", (event) => tip(event, memoryAt(event)));
   memory.addEventListener("pointerleave", (event) => tip(event, ""));
   window.addEventListener("resize", () => {
+    measureRows();
+    drawHead();
     drawRows();
     drawScatter(isShown);
     drawTimeline(isShown, chosenIndex());
@@ -178,22 +227,8 @@ function listen() {
 }
 
 function begin() {
-  const present = (column) => [...new Set(calls[column].map((n) => texts[n]))].filter(Boolean).sort();
-  options("phase", "all", present("phase"));
-  options("verdict", "all", present("verdict"));
-  options("step", "all", [...new Set(calls.step)].sort((a, b) => a - b).map(String));
-  const hint = document.getElementById("timeline-hint");
-  for (const phase of ["forward", "backward", "optimizer"]) hint.append(el("span", { class: `key ${phase}` }), phase);
-  hint.append(el("span", { class: "key error" }), "wrong");
-  if (data.memory) hint.append(el("span", { class: "key memory" }), "memory made by operators", el("span", { class: "key kept" }), "memory there before");
-  hint.append(" — drag or arrow keys to move, wheel or + and − to zoom, 0 for all");
-  drawSummary();
-  drawOperators();
-  drawModules();
-  drawAgainst();
-  drawWorst();
-  drawLists();
   Object.assign(state, readAddress());
+  measureRows();
   draw(null);
   if (chosenIndex() >= 0) showPlace(Math.max(view.indexOf(chosenIndex()), 0));
   drawRows();

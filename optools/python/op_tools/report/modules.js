@@ -6,7 +6,7 @@ const ROWS_AT_FIRST = 24;
 const DEEPEST = 40;
 
 function moduleNode(path, name, depth) {
-  return { path, name, depth, calls: 0, forward: 0, backward: 0, other: 0, worst: -1, bad: 0, flops: 0, below: new Map() };
+  return { path, name, depth, calls: 0, forward: 0, backward: 0, other: 0, worst: -1, bad: 0, worstCall: -1, flops: 0, below: new Map() };
 }
 
 function total(node) {
@@ -19,6 +19,7 @@ function addCall(node, i) {
   node[phase === "forward" || phase === "backward" ? phase : "other"] += Math.max(tookOf[i], 0);
   node.worst = Math.max(node.worst, errorOf[i]);
   node.flops += calls.flops[i] || 0;
+  if (isWorse(i, node.worstCall)) node.worstCall = i;
   if (isWrong(i)) node.bad += 1;
 }
 
@@ -61,7 +62,7 @@ function firstDepth(root) {
 function drawModules() {
   const root = moduleTree();
   if (root.below.size === 0 || (root.below.size === 1 && root.below.has(OUTSIDE))) {
-    replace("modules", el("p", { class: "hint" }, "No module paths here: OpCapture has them, OpTimeMeasure with `module_paths = True`."));
+    replace("modules", el("p", { class: "hint" }, say("No module paths here: OpCapture has them, OpTimeMeasure with `module_paths = True`.")));
     return;
   }
   const depth = firstDepth(root);
@@ -74,27 +75,27 @@ function drawModules() {
     }
   };
   walk(root);
-  const heads = [["Module", "path"], ["Forward", "n"], ["Backward", "n"], ["Share", "n"], ["Worst E", "n"]];
-  const head = el("tr", {}, ...heads.map(([label, kind]) => el("th", { class: kind, scope: "col" }, label)));
+  const heads = [["Module", "path"], ["Forward", "n roomy"], ["Backward", "n roomy"], ["Share", "n"], ["Worst E", "n"]];
+  const head = el("tr", {}, ...heads.map(([label, kind]) => el("th", { class: kind, scope: "col" }, say(label))));
   replace("modules", el("table", { role: "treegrid", class: "fixed" }, el("thead", {}, head), el("tbody", {}, ...rows)));
 }
 
 function moduleRow(node, isOpen, whole) {
   const turn = node.below.size
-    ? el("button", { type: "button", class: "turn", "aria-label": `${isOpen ? "Close" : "Open"} ${node.path}`, onclick: () => {
+    ? el("button", { type: "button", class: "turn", "aria-label": say(isOpen ? "Close {0}" : "Open {0}", node.path), onclick: () => {
         opened.set(node.path, !isOpen);
         drawModules();
       } }, isOpen ? "▾" : "▸")
     : el("span", { class: "turn" });
   const find = node.path === OUTSIDE ? "" : node.path;
-  const name = el("td", { class: "path", title: `${node.path}: ${node.calls} calls` }, turn,
-    el("button", { type: "button", class: "op", onclick: () => change({ filter: find }) }, ...breakable(node.name)));
+  const name = el("td", { class: "path", title: `${node.path}: ${say(node.calls === 1 ? "{0} call" : "{0} calls", node.calls)}` }, turn,
+    el("button", { type: "button", class: "op", onclick: () => change({ filter: find }) }, ...breakable(node.path === OUTSIDE ? say(OUTSIDE) : node.name)));
   name.style.paddingLeft = `${8 + node.depth * 16}px`;
   const attributes = { role: "row", "aria-level": node.depth + 1, "data-module": node.path };
   if (node.below.size) attributes["aria-expanded"] = String(isOpen);
   return el("tr", attributes, name,
-    el("td", { class: "n" }, node.forward ? microseconds(node.forward) : "–"),
-    el("td", { class: "n" }, node.backward ? microseconds(node.backward) : "–"),
+    el("td", { class: "n roomy" }, node.forward ? microseconds(node.forward) : "–"),
+    el("td", { class: "n roomy" }, node.backward ? microseconds(node.backward) : "–"),
     el("td", { class: "n" }, whole ? `${((100 * total(node)) / whole).toFixed(1)}%` : "–"),
-    el("td", { class: "n" }, worstText(node.worst, node.bad)));
+    el("td", { class: "n" }, worstText(node.worst, node.bad, node.worstCall)));
 }

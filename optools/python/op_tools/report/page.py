@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPTS = (
-    "data.js", "charts.js", "timeline.js", "table.js", "modules.js", "lists.js", "detail.js", "main.js",
+    "words.js", "data.js", "charts.js", "timeline.js", "table.js", "modules.js", "lists.js", "detail.js",
+    "conclusion.js", "main.js",
 )  # fmt: skip
 
 

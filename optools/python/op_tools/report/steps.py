@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from op_tools.captures import CaptureError, Record, TensorRef
@@ -62,9 +63,21 @@ class Losses:
             if record is None:
                 continue
             try:
-                step.loss, step.loss_call = float(ref.load().real.item()), record.number
+                step.loss, step.loss_call = _loss(record, ref), record.number
             except (CaptureError, RuntimeError, ValueError):
                 continue  # without contents, or contents that cannot be read
+
+
+def _loss(record: Record, ref: TensorRef) -> float:
+    """The number, without the scale that a GradScaler multiplied it by: backward begins from the
+    product of two tensors of one element each, the second a power of two above 1."""
+    if record.op.partition(".")[0] == "aten::mul":
+        factors = [leaf for leaf in record.args if isinstance(leaf, TensorRef) and leaf.numel == 1]
+        if len(factors) == 2 and not factors[1].is_number and not factors[1].requires_grad:
+            scale = float(factors[1].load().real.item())
+            if scale > 1 and math.frexp(scale)[0] == 0.5:
+                return float(factors[0].load().real.item())
+    return float(ref.load().real.item())
 
 
 def _number(record: Record) -> TensorRef | None:

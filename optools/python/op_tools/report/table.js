@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of calls: sorted, filtered, and only the rows in sight are in the page.
-const ROW = 28;
+const LINE = 19; // of a row's text
+const ROW_MOST = 6; // lines of a row: what is longer is in the tip and in the detail
 const COLUMNS = [
   ["number", "Call", "n", 58],
   ["op", "Operator", "", 0],
-  ["phase", "Phase", "spare", 88],
-  ["step", "Step", "n spare", 50],
-  ["took", "Time", "n", 74],
-  ["e", "E", "n", 66],
-  ["verdict", "Verdict", "", 66],
-  ["module", "Module", "tail", 146],
-  ["site", "Called at", "tail", 156],
+  ["phase", "Phase", "spare roomy", 88],
+  ["step", "Step", "n spare roomy", 50],
+  ["took", "Time", "n roomy", 74],
+  ["e", "E", "n", 78],
+  ["verdict", "Verdict", "", 76],
+  ["module", "Module", "roomy", 146],
+  ["site", "Called at", "roomy", 168],
 ];
-const state = { sort: "number", dir: "asc", filter: "", phase: "", step: "", verdict: "", call: "", theme: "" };
+const state = { sort: "number", dir: "asc", filter: "", phase: "", step: "", verdict: "", call: "", theme: "", lang: "" };
+let ROW = 28;
 let view = [];
 let isShown = new Uint8Array(count);
 let haystacks = null;
@@ -71,10 +73,48 @@ function refreshView() {
   });
 }
 
+function isNarrow() {
+  return window.matchMedia("(max-width: 640px)").matches;
+}
+
+// Rows are of one height, so that only those in sight have to be there: high enough for the longest
+// operator, module and file, in lines as wide as their columns. These three share what room there is.
+function measureRows() {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = getComputedStyle(document.body).font;
+  const longest = (name, wanted) => {
+    let most = 0;
+    for (const n of new Set(calls[name])) most = Math.max(most, pen.measureText(wanted(texts[n]).slice(0, 400)).width);
+    return most + 18;
+  };
+  const whole = (words) => words;
+  const want = { op: longest("op", whole), module: longest("module", whole), site: longest("site", shortSite) };
+  const flexible = columnsShown().filter(([name]) => name in want);
+  const fixed = columnsShown().filter(([name]) => !(name in want)).reduce((sum, column) => sum + column[3], 0);
+  const room = document.getElementById("calls").clientWidth - fixed - 2;
+  const wanted = flexible.reduce((sum, [name]) => sum + want[name], 0);
+  for (const column of flexible) {
+    if (column[0] !== "op") column[3] = Math.round(wanted <= room ? want[column[0]] : Math.max((room * want[column[0]]) / wanted, 110));
+  }
+  const left = flexible.reduce((sum, column) => sum - (column[0] === "op" ? 0 : column[3]), room);
+  // A line ends between words: it holds a little less than fits.
+  const lines = (name, wide) => (want[name] <= wide ? 1 : Math.ceil((want[name] * 1.2) / Math.max(wide - 14, 40)));
+  const high = isNarrow()
+    ? lines("op", left) + lines("site", left) + lines("module", left)
+    : Math.max(...flexible.map(([name, , , width]) => lines(name, name === "op" ? left : width)));
+  ROW = Math.max(28, Math.min(high, ROW_MOST) * LINE + 8);
+  document.documentElement.style.setProperty("--row", `${ROW}px`);
+}
+
+function columnsShown() {
+  const narrow = window.matchMedia("(max-width: 1000px)").matches;
+  return COLUMNS.filter(([, , kind]) => !(isNarrow() && kind.includes("roomy")) && !(narrow && kind.includes("spare")));
+}
+
 function drawHead() {
   const row = el("tr", {});
   for (const [name, label, kind, width] of COLUMNS) {
-    const cell = el("th", { class: kind, scope: "col" }, el("button", { type: "button", onclick: () => sortBy(name) }, label));
+    const cell = el("th", { class: kind, scope: "col" }, el("button", { type: "button", onclick: () => sortBy(name) }, say(label)));
     if (width) cell.style.width = `${width}px`;
     if (state.sort === name) cell.setAttribute("aria-sort", state.dir === "desc" ? "descending" : "ascending");
     row.append(cell);
@@ -94,18 +134,19 @@ function cell(name, i, kind) {
   else if (name === "e") content = errorText(i);
   else if (name === "verdict") content = verdictMark(text("verdict", i));
   else if (name === "number" || name === "step") content = String(calls[name][i]);
-  else if (name === "site") content = el("bdi", {}, shortSite(text(name, i)));
-  else if (name === "module") content = el("bdi", {}, text(name, i));
-  else content = text(name, i);
+  else if (name === "phase") content = say(text(name, i));
+  else content = el("span", {}, ...breakable(name === "site" ? shortSite(text(name, i)) : text(name, i)));
   const node = el("td", { class: kind }, content);
+  if (name === "op" && isNarrow()) {
+    for (const words of [shortSite(text("site", i)), text("module", i)]) if (words) node.append(el("small", {}, ...breakable(words)));
+  }
   if (name === "site" || name === "module" || name === "op") node.title = text(name, i);
   return node;
 }
 
 function gap(rows) {
   // As many columns as the page shows: more would take room from the others.
-  const narrow = window.matchMedia("(max-width: 1000px)").matches;
-  const shown = COLUMNS.filter(([, , kind]) => !narrow || !kind.includes("spare")).length;
+  const shown = columnsShown().length;
   const node = el("tr", { class: "gap", "aria-hidden": "true" }, el("td", { colspan: shown }));
   node.style.height = `${rows * ROW}px`;
   return node;
@@ -128,7 +169,7 @@ function drawRows() {
   if (last < view.length) rows.push(gap(view.length - last));
   document.querySelector("#table tbody").replaceChildren(...rows);
   document.getElementById("table").setAttribute("aria-rowcount", String(view.length + 1));
-  document.getElementById("shown").textContent = `${view.length} of ${count} calls`;
+  document.getElementById("shown").textContent = say("{0} of {1} calls", view.length, count);
 }
 
 function chosenIndex() {

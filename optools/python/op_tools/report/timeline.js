@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls over time: a lane per thread for launches, one for the device, and the memory under them.
-const SIDE = 116; // pixels for the names of lanes
+let SIDE = 116; // pixels for the names of lanes
 const LANE = 40;
 const DEVICE = "device";
+// Of all calls: a tool may have seen some before the first one that was kept.
+const firstStart = calls.start.reduce((least, start) => (start === null ? least : Math.min(least, start)), Infinity);
 const timeline = { from: 0, to: 1, all: [0, 1], lanes: [], step: "" };
 
 function inStep(i) {
@@ -10,7 +12,13 @@ function inStep(i) {
 }
 
 function threadName(thread) {
-  return (data.threads[thread] || `thread ${thread}`).slice(0, 80);
+  const name = data.threads[thread];
+  return name === "main" ? say(name) : (name || say("thread {0}", thread)).slice(0, 80);
+}
+
+// A time since the first call that is shown.
+function fromFirst(start) {
+  return start === null ? null : start - firstStart;
 }
 
 // [begin, length] of a call in a lane; null where it is not there.
@@ -22,7 +30,7 @@ function spanIn(lane, i) {
 
 // The calls of the chosen step, and the span of time they take.
 function setTimeline(step) {
-  let [from, to] = [Infinity, 0];
+  let [from, to] = [Infinity, -Infinity];
   const threads = new Set();
   let onDevice = false;
   timeline.step = step;
@@ -55,11 +63,12 @@ function timeScale(width) {
 
 function drawTimeline(isShown, chosen) {
   const { pen, width, height } = surface(document.getElementById("timeline"));
+  SIDE = width < 600 ? 64 : 116;
   const ink = palette();
   pen.fillStyle = ink.soft;
   timeline.lanes.forEach((lane, n) => {
     const [top, tall] = laneBox(n, height);
-    const name = lane === DEVICE ? "device" : threadName(lane);
+    const name = lane === DEVICE ? say("device") : threadName(lane);
     if (tall > 9) pen.fillText(fitted(pen, name, SIDE - 14), 6, top + tall / 2 + 4);
   });
   pen.save();
@@ -152,7 +161,7 @@ function drawMemory() {
   const most = Math.max(memory.peak[0], 1);
   const y = (bytes) => height - 4 - (bytes / most) * (height - 18);
   pen.fillStyle = ink.soft;
-  pen.fillText("memory", 6, 24);
+  pen.fillText(say("memory"), 6, 24);
   pen.fillText(memory.device, 6, 38);
   pen.fillText(bytesText(memory.peak[0]), 6, 52);
   pen.save();
@@ -191,7 +200,7 @@ function memoryAt(event) {
     found = point;
   }
   if (!found) return "";
-  return `${bytesText(found[1] + found[2])} in use\n${bytesText(found[1])} made by operators\n${bytesText(found[2])} there before`;
+  return [[found[1] + found[2], "in use"], [found[1], "made by operators"], [found[2], "there before"]].map(([n, words]) => `${bytesText(n)} ${say(words)}`).join("\n");
 }
 
 // ---- pointing ------------------------------------------------------------------------

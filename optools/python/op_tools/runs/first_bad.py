@@ -13,9 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from op_tools.captures import STAND_INS, Capture, Record
+import torch
+from torch.utils._pytree import tree_leaves
+
+from op_tools import captures
+from op_tools.captures import STAND_INS, Capture, CaptureError, Record
 from op_tools.captures.differences import between, inputs_of, results_of, same_bits, worst
 from op_tools.captures.matching import match
+from op_tools.core import quiet
+from op_tools.core.progress import counted
 
 # Of calls that cannot be judged: relative difference of results from the same inputs.
 UNJUDGED = 1e-3
@@ -47,8 +53,10 @@ def search(mine: Capture, reference: Capture | None, judge: Callable[[Record], d
         pairs = match(records, list(reference)).pairs
         others = {one.number: other for one, other in pairs}
     made = Search(None, len(records), len(others), 0)
-    for record in records:
+    for record in counted(records, "judging calls", len(records)):
         other = others.get(record.number)
+        if record.raised is not None and (other is None or other.raised is not None):
+            continue  # the script's own error: the cpu raises it too
         if other is not None and same_bits(results_of(record), results_of(other)):
             continue
         verdict = judge(record)
@@ -60,6 +68,39 @@ def search(mine: Capture, reference: Capture | None, judge: Callable[[Record], d
         if made.found is not None:
             break
     return made
+
+
+def first_not_finite(mine: Capture) -> tuple[Record, str] | None:
+    """The first call that makes a NaN of operands without one; else an infinity. What it made."""
+    records = [record for record in mine if record.raised is None]
+    for what, has in (("NaN", _has_nan), ("an infinite value", _has_infinity)):
+        for record in counted(records, "looking for values that are not finite", len(records)):
+            given, made = _values(record)
+            if has(made) and not has(given):
+                return record, what
+    return None
+
+
+def _values(record: Record) -> tuple[list, list]:
+    """Arguments, and what was returned or written; nothing where the capture does not hold it."""
+    try:
+        with quiet():
+            return record.load_arguments(), [record.load_outputs(), captures.load(record.after)]
+    except CaptureError:
+        return [], []
+
+
+def _tensors(values: object) -> list[torch.Tensor]:
+    found = [v for v in tree_leaves(values) if isinstance(v, torch.Tensor)]
+    return [t for t in found if t.is_floating_point() or t.is_complex()]
+
+
+def _has_nan(values: object) -> bool:
+    return any(bool(torch.isnan(t).any()) for t in _tensors(values))
+
+
+def _has_infinity(values: object) -> bool:
+    return any(bool(torch.isinf(t).any()) for t in _tensors(values))
 
 
 def judge_one(record: Record, verdict: dict) -> Found:

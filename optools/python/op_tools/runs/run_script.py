@@ -26,6 +26,7 @@ from op_tools.core import options
 from op_tools.runs import script_runs
 from op_tools.runs.step_bits import StepBits
 from op_tools.tools import registry
+from op_tools.tools.grad_check import OpGradCheck
 
 
 def run(script: str, arguments: list[str]) -> int:
@@ -46,12 +47,16 @@ def run(script: str, arguments: list[str]) -> int:
     return 0
 
 
+def _tool(name: str) -> registry.OpTool | OpGradCheck:
+    return OpGradCheck() if name == OpGradCheck.__name__ else registry.named(name)()
+
+
 class Tools:
     """Started once, when it is time."""
 
     def __init__(self, names: str, bits: StepBits | None) -> None:
         names = [] if names == script_runs.NO_TOOL else names.split("+")
-        self.tools = [registry.named(name)() for name in names]
+        self.tools = [_tool(name) for name in names]
         self.bits = bits
         self.devices: list[str] | None = None  # None: not started
 
@@ -84,6 +89,11 @@ class Tools:
         found = (t.folder for t in self.tools if isinstance(t, registry.OpCapture))
         return next(found, None)
 
+    @property
+    def gradients(self) -> list[dict[str, str]]:
+        checks = (tool for tool in self.tools if isinstance(tool, OpGradCheck))
+        return [each.row() for check in checks for each in check.judged]
+
 
 def main() -> int:
     names, when, bits, path, script, *arguments = sys.argv[1:]
@@ -99,6 +109,7 @@ def main() -> int:
         tools.stop()
     sys.stdout.flush()
     told = {"code": code, "folder": tools.folder, "devices": tools.devices}
+    told["gradients"] = tools.gradients
     if kept is not None:
         told.update(bits=kept.bits, steps=kept.steps, seconds=kept.seconds)
     with open(path, "w", encoding="utf-8") as file:

@@ -12,6 +12,8 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 
+from op_tools.core.progress import Working
+
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan)\b")
 NO_TOOL = "none"
 
@@ -28,6 +30,7 @@ class Outcome:
     bits: list[list] = field(default_factory=list)  # of step_bits.py
     steps: int = 0
     seconds: float = 0.0
+    gradients: list[dict[str, str]] = field(default_factory=list)  # rows of OpGradCheck
 
     def agrees(self, other: Outcome, rtol: float) -> bool:
         if self.code != other.code or len(self.numbers) != len(other.numbers):
@@ -39,7 +42,13 @@ class Outcome:
 
     @property
     def last_words(self) -> str:
-        return (self.errors.strip().splitlines() or ["it said nothing"])[-1]
+        # The plugin's logger ends with a line of its own, which says nothing about the error.
+        lines = [x for x in self.errors.splitlines() if x.strip() and not x.startswith("[ERROR]")]
+        return (lines or ["it said nothing"])[-1]
+
+    @property
+    def is_finite(self) -> bool:
+        return all(map(math.isfinite, self.numbers))
 
 
 class RunError(RuntimeError):
@@ -74,7 +83,10 @@ def _run(
         told = os.path.join(scratch, "told.json")
         command = [sys.executable, "-m", "op_tools.runs.run_script", tools, when]
         command += ["bits" if bits else "-", told, script, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment(variables))
+        with Working(f"running {os.path.basename(script)} with {tools}"):
+            done = subprocess.run(
+                command, capture_output=True, text=True, env=environment(variables)
+            )
         outcome = Outcome(done.returncode, [], None, None, done.stderr)
         if done.returncode != 0 or not os.path.exists(told):
             raise RunError(

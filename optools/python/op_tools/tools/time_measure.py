@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from op_tools.core import _C, options, results, threads
+from op_tools.core import _C, location, options, results, threads
 from op_tools.core.files import result_path, write_csv, write_whole
 from op_tools.core.op_tool import OpTool
 from op_tools.core.printing import many
@@ -38,12 +39,28 @@ class Sample(NamedTuple):
     api_call: int
     module: str
     raised: bool
+    site: str  # "file:line function", or "-"
+
+    @property
+    def place(self) -> str:
+        """Module and line, as far as they are known; of a backward call, those of its forward call."""
+        return " ".join(part for part in (self.module, self.site) if part and part != "-")
+
+
+def _percentile(times: list[int], share: int) -> int:
+    """Of sorted times; of fewer than 100, the 99th is the longest."""
+    return times[-(-len(times) * share // 100) - 1]
 
 
 class OpTimeMeasure(OpTool):
     family = "TIME_MEASURE"
     feature = "measure_op_time"
     variables = ("LIMIT",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.call_sites = True
+        self.module_paths = True
 
     def make_core(self) -> _C.Timing:
         return _C.Timing(options.number("OP_TIME_MEASURE_LIMIT", 1_000_000))
@@ -66,13 +83,18 @@ class OpTimeMeasure(OpTool):
 
     def samples(self) -> list[Sample]:
         """One per call, in the order calls began; after stop()."""
-        return [Sample(*fields) for fields in self._last.samples()]
+        return [Sample._make((*f[:-1], location(f[-1]))) for f in self._last.samples()]
 
     def table(self) -> list[dict]:
-        """Per operator and phase: count, total, mean, p50, p99 (ms) and share; slowest first."""
+        """Per operator and phase: count, total, mean, p50, p99 (ms) and share; slowest first.
+        A percentile is the smallest time that so many of the calls did not exceed. `place` is the
+        module and line that took most of the time, `places` how many there are."""
         groups: dict[tuple[str, str], list[int]] = {}
+        spent: dict[tuple[str, str], Counter[str]] = {}
         for sample in self.samples():
-            groups.setdefault((sample.op, sample.phase), []).append(sample.took_ns)
+            key = sample.op, sample.phase
+            groups.setdefault(key, []).append(sample.took_ns)
+            spent.setdefault(key, Counter())[sample.place] += sample.took_ns
         whole = sum(sum(times) for times in groups.values()) or 1
         rows = []
         for (op, phase), times in groups.items():
@@ -85,9 +107,11 @@ class OpTimeMeasure(OpTool):
                     "count": len(times),
                     "total": total / 1e6,
                     "mean": total / len(times) / 1e6,
-                    "p50": times[(len(times) - 1) // 2] / 1e6,
-                    "p99": times[(len(times) - 1) * 99 // 100] / 1e6,
+                    "p50": _percentile(times, 50) / 1e6,
+                    "p99": _percentile(times, 99) / 1e6,
                     "share": total / whole,
+                    "place": spent[op, phase].most_common(1)[0][0],
+                    "places": len(spent[op, phase]),
                 }
             )
         return sorted(rows, key=lambda row: -row["total"])
@@ -160,13 +184,13 @@ class OpTimeMeasure(OpTool):
 
     def report(self) -> None:
         print(
-            f"{'name':<44} {'phase':<9} {'count':>7} {'total ms':>10} {'mean ms':>9} {'p50 ms':>9} {'p99 ms':>9} {'share':>6}"
+            f"{'name':<44} {'phase':<9} {'count':>7} {'total ms':>10} {'mean ms':>9} {'p50 ms':>9} {'p99 ms':>9} {'share':>6}  most of it at"
         )
         rows = self.table()
         for r in rows:
             print(
                 f"{r['name']:<44} {r['phase']:<9} {r['count']:>7} {r['total']:>10.3f} {r['mean']:>9.4f} "
-                f"{r['p50']:>9.4f} {r['p99']:>9.4f} {r['share']:>6.1%}"
+                f"{r['p50']:>9.4f} {r['p99']:>9.4f} {r['share']:>6.1%}  {_where(r)}"
             )
         dropped = self._last.dropped
         more = f", {dropped} more not kept" if dropped else ""
@@ -175,6 +199,15 @@ class OpTimeMeasure(OpTool):
         print(f"OpTimeMeasure: {calls}, {total:.3f} ms in operators{more}")
         if rows:
             self._save("op elasped info", self.save_csv)
+
+
+def _where(row: dict) -> str:
+    """The place that took most of an operator's time, and how many others there are."""
+    place = row["place"] or "-"
+    folder, slash, rest = place.rpartition("/")
+    if slash:  # "layer.fc /home/me/train.py:3 forward": the file's name is enough here
+        place = folder[: folder.rfind(" ") + 1] + rest
+    return place + (f" and {row['places'] - 1} more" if row["places"] > 1 else "")
 
 
 def _ms(ns: int) -> str:

@@ -208,7 +208,9 @@ def _patch_load() -> None:
     def mapped(original):
         def call(f, map_location=None, *args, **kwargs):
             if isinstance(map_location, dict):
-                map_location = {k: to_npu(v) for k, v in map_location.items()}
+                # Files of CUDA programs name cuda, those of this program npu.
+                named = {k: to_npu(v) for k, v in map_location.items()}
+                map_location = {**{to_npu(k): v for k, v in named.items()}, **named}
             elif not callable(map_location) or isinstance(map_location, real_device):
                 map_location = to_npu(map_location)
             return original(f, map_location, *args, **kwargs)
@@ -216,6 +218,7 @@ def _patch_load() -> None:
         return call
 
     _replace(torch, "load", mapped)
+    torch.serialization.load = torch.load
 
     def restore(storage, location):
         if not location.startswith("cuda"):

@@ -62,7 +62,7 @@ def _patch_profiler() -> None:
     util = torch.autograd.profiler_util
     real = util.Kernel
 
-    class Kernel(real):
+    class Kernel(real):  # type: ignore[valid-type, misc]
         """A kernel of a profile; one on "cuda" ran on npu."""
 
         __slots__ = ()

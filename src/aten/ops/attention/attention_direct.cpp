@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "aten/core/factories.h"
-#include "aten/ladder/cpu_kernels.h"
-#include "aten/ladder/direct.h"
+#include "aten/host_device/cpu_kernels.h"
+#include "aten/host_device/direct.h"
 #include "aten/ops/operands.h"
 
 namespace npu {
@@ -17,7 +17,7 @@ namespace {
 bool is_flash(const FlashInputs& in) {
   const auto is_operand = [](const at::Tensor& tensor) {
     return tensor.scalar_type() == at::kFloat && tensor.dim() == 4 &&
-           tensor.numel() != 0;
+           tensor.numel() != 0 && tensor.stride(3) == 1;
   };
   const auto query = in.query.sizes();
   const auto key = in.key.sizes();
@@ -28,19 +28,8 @@ bool is_flash(const FlashInputs& in) {
                                  (in.mask.dim() == 2 || in.mask.dim() == 4)));
 }
 
-// (batch, rows, heads, ...) of (batch, heads, rows, ...).
-c10::DimVector swapped_sizes(at::IntArrayRef of) {
-  c10::DimVector sizes(of);
-  std::swap(sizes[1], sizes[2]);
-  return sizes;
-}
-
-at::Tensor make_swapped(const at::Tensor& like, at::IntArrayRef sizes) {
-  return make_empty(swapped_sizes(sizes), at::kFloat, like.device().index());
-}
-
 at::Tensor make_zeros(const at::Tensor& like) {
-  at::Tensor made = make_swapped(like, like.sizes());
+  at::Tensor made = make_empty_like(like, at::kFloat);
   std::memset(made.mutable_data_ptr(), 0, made.nbytes());
   return made;
 }
@@ -52,38 +41,38 @@ OptTensor given(const at::Tensor& tensor) {
 }  // namespace
 
 bool direct_attention(
-    ladder::Entry& entry,
+    twin::Entry& entry,
     const FlashInputs& in,
     at::Tensor& out,
     at::Tensor& logsumexp) {
-  ladder::DirectRun run(
+  host_device::DirectRun run(
       entry, NPU_REASON_NO_KERNEL, {&in.query, &in.key, &in.value, &in.mask});
   if (!run || !is_flash(in)) {
     return false;
   }
   out = make_empty_like(in.query, at::kFloat);
-  const at::Tensor lse = make_swapped(in.query, in.query.sizes().slice(0, 3));
-  ladder::cpu::flash_attention(
+  logsumexp = make_empty(
+      in.query.sizes().slice(0, 3), at::kFloat, in.query.device().index());
+  host_device::cpu::flash_attention(
       out.transpose(1, 2),
-      lse,
+      logsumexp.transpose(1, 2),
       in.query,
       in.key,
       in.value,
       in.causal,
       given(in.mask),
       in.scale);
-  logsumexp = lse.transpose(1, 2);
-  run.finish({&out, &lse});
+  run.finish({&out, &logsumexp});
   return true;
 }
 
 bool direct_attention_backward(
-    ladder::Entry& entry,
+    twin::Entry& entry,
     const FlashInputs& in,
     const FlashForward& forward,
     const FlashGradients& grads) {
   const auto& [grad, out, lse] = forward;
-  ladder::DirectRun run(
+  host_device::DirectRun run(
       entry,
       NPU_REASON_NO_KERNEL,
       {&grad, &in.query, &in.key, &in.value, &out, &lse, &in.mask});
@@ -96,13 +85,13 @@ bool direct_attention_backward(
       lse.sizes() != in.query.sizes().slice(0, 3)) {
     return false;
   }
-  const at::Tensor dq = make_zeros(in.query);
-  const at::Tensor dk = make_zeros(in.key);
-  const at::Tensor dv = make_zeros(in.value);
-  ladder::cpu::flash_attention_backward(
-      dq,
-      dk,
-      dv,
+  grads.query = make_zeros(in.query);
+  grads.key = make_zeros(in.key);
+  grads.value = make_zeros(in.value);
+  host_device::cpu::flash_attention_backward(
+      grads.query.transpose(1, 2),
+      grads.key.transpose(1, 2),
+      grads.value.transpose(1, 2),
       grad.transpose(1, 2),
       in.query.transpose(1, 2),
       in.key.transpose(1, 2),
@@ -112,10 +101,7 @@ bool direct_attention_backward(
       in.causal,
       given(in.mask),
       in.scale);
-  run.finish({&dq, &dk, &dv});
-  grads.query = dq.transpose(1, 2);
-  grads.key = dk.transpose(1, 2);
-  grads.value = dv.transpose(1, 2);
+  run.finish({&grads.query, &grads.key, &grads.value});
   return true;
 }
 

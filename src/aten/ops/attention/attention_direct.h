@@ -6,9 +6,14 @@
 
 #include <optional>
 
-#include "aten/ladder/entry.h"
+#include "aten/twin/entry.h"
 
 namespace npu {
+
+inline constexpr char kAttention[] =
+    "aten::_scaled_dot_product_fused_attention_overrideable";
+inline constexpr char kAttentionBackward[] =
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward";
 
 // Without dropout. `mask` may be undefined.
 struct FlashInputs {
@@ -32,12 +37,12 @@ struct FlashGradients {
 
 // False where the call is none for this way; nothing has happened then.
 bool direct_attention(
-    ladder::Entry& entry,
+    twin::Entry& entry,
     const FlashInputs& in,
     at::Tensor& out,
     at::Tensor& logsumexp);
 bool direct_attention_backward(
-    ladder::Entry& entry,
+    twin::Entry& entry,
     const FlashInputs& in,
     const FlashForward& forward,
     const FlashGradients& grads);

@@ -197,7 +197,7 @@ at::Tensor convolution(
       out.defined()) {
     return out;
   }
-  static const ladder::CpuOp op("aten::convolution", "", kForward);
+  static const ladder::TwinOp op("aten::convolution", "", kForward);
   return op.call<at::Tensor>(
       input,
       weight,
@@ -232,7 +232,7 @@ Grads convolution_backward(
   // The overrideable form leaves out the bias's size: one per output channel.
   const std::array<std::int64_t, 1> bias_sizes = {grad.size(1)};
   c10::List<bool> wanted({mask[0], mask[1], mask[2]});
-  static const ladder::CpuOp op("aten::convolution_backward", "", kBackward);
+  static const ladder::TwinOp op("aten::convolution_backward", "", kBackward);
   return op.call<Grads>(
       grad,
       input,

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "aten/ops/fused/arguments.h"
 #include "aten/ops/fused/fused.h"
+#include "attempts/optim.h"
 
 namespace npu::fused {
 namespace {
@@ -23,11 +23,9 @@ double step_of(double power, double beta) {
   return exact ? t : 0;
 }
 
-void apply_adam_w(
-    const c10::OperatorHandle& op,
-    c10::DispatchKeySet,
-    torch::jit::Stack* stack) {
-  const Arguments args(op, *stack);
+}  // namespace
+
+npu_reason apply_adam_w(const Arguments& args, torch::jit::Stack& results) {
   const auto number = [&](const char* name) {
     return args[name].toScalar().toDouble();
   };
@@ -52,11 +50,11 @@ void apply_adam_w(
   }
   for (const at::Tensor& x : written) {
     fits = fits && x.scalar_type() == at::kFloat && same_dtype(grad, x) &&
-           on_device(x) && x.sizes() == grad.sizes();
+           on_device(x) && x.sizes() == grad.sizes() &&
+           x.is_non_overlapping_and_dense() && x.strides() == grad.strides();
   }
   if (!fits) {
-    op.redispatchBoxed(kComposition, stack);
-    return;
+    return kLeaveToCpu;
   }
   const at::Tensor steps = at::full({}, t, grad.options());
   at::_fused_adamw_(
@@ -73,12 +71,8 @@ void apply_adam_w(
       number("epsilon"),
       amsgrad,
       flag("maximize"));
-  torch::jit::drop(*stack, op.schema().arguments().size());
-  torch::jit::push(*stack, written[0], written[1], written[2]);
+  torch::jit::push(results, written[0], written[1], written[2]);
+  return NPU_REASON_NONE;
 }
 
-const custom::Native kInstallAdamW(
-    "npu_apply_adam_w.out", &install_kernel<&apply_adam_w>);
-
-}  // namespace
 }  // namespace npu::fused

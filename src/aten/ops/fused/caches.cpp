@@ -6,15 +6,13 @@
 #include <cstring>
 #include <vector>
 
-#include "aten/ops/fused/arguments.h"
 #include "aten/ops/fused/fused.h"
+#include "attempts/atb.h"
+#include "attempts/cache.h"
+#include "runtime/capabilities.h"
 
 namespace npu::fused {
 namespace {
-
-constexpr char kScatter[] = "npu::npu_scatter_pa_kv_cache";
-constexpr char kGather[] = "npu::npu_gather_pa_kv_cache";
-constexpr char kStore[] = "atb::_npu_reshape_and_cache";
 
 using Numbers = std::vector<std::int64_t>;
 
@@ -94,16 +92,11 @@ bool scatter_on_cpu(
 }
 
 // Runs as the CPU function of the operator, whose schema says what is written.
-template <bool (*kFunction)(
-    const at::Tensor&,
-    const at::Tensor&,
-    at::Tensor&,
-    at::Tensor&,
-    const at::Tensor&)>
-bool stored(ladder::Entry& entry, const Arguments& args, const char* slots) {
+template <bool kNz>
+npu_reason store(twin::Entry& entry, const Arguments& args, const char* slots) {
   at::Tensor key_cache = args.tensor("key_cache");
   at::Tensor value_cache = args.tensor("value_cache");
-  return ladder::run_unboxed<
+  const bool done = ladder::run_unboxed<
       bool,
       const at::Tensor&,
       const at::Tensor&,
@@ -112,12 +105,13 @@ bool stored(ladder::Entry& entry, const Arguments& args, const char* slots) {
       const at::Tensor&>(
       entry,
       NPU_REASON_NO_KERNEL,
-      kFunction,
+      &scatter_on_cpu<kNz>,
       args.tensor("key"),
       args.tensor("value"),
       key_cache,
       value_cache,
       args.tensor(slots));
+  return done ? NPU_REASON_NONE : kLeaveToCpu;
 }
 
 bool can_store(const Arguments& args, const char* slots, bool nz) {
@@ -126,7 +120,7 @@ bool can_store(const Arguments& args, const char* slots, bool nz) {
   const at::Tensor key_cache = args.tensor("key_cache");
   const at::Tensor value_cache = args.tensor("value_cache");
   const at::Tensor at = args.tensor(slots);
-  return is_on_cpu() && fits_pages(key_cache, key) &&
+  return host_code_is_native() && fits_pages(key_cache, key) &&
          fits_pages(value_cache, value) &&
          fits_rows(key, Pages(key_cache, nz)) &&
          fits_rows(value, Pages(value_cache, nz)) && is_index(at) &&
@@ -134,47 +128,35 @@ bool can_store(const Arguments& args, const char* slots, bool nz) {
          at.numel() == value.size(0);
 }
 
-void scatter(
-    const c10::OperatorHandle& op,
-    c10::DispatchKeySet,
-    torch::jit::Stack* stack) {
-  const Arguments args(op, *stack);
+}  // namespace
+
+npu_reason scatter_pages(
+    const Arguments& args, torch::jit::Stack& /*results*/) {
   const std::string mode =
       args.has("cache_mode") ? args["cache_mode"].toStringRef() : "";
   const bool nz = mode == "PA_NZ";
-  bool done = (nz || mode == "Norm") && !args.has("compress_lens") &&
-              !args.has("compress_seq_offsets") && !args.has("seq_lens") &&
-              can_store(args, "slot_mapping", nz);
-  if (done) {
-    static ladder::Entry& entry = ladder::entry_for(find_operator(kScatter));
-    done = nz ? stored<&scatter_on_cpu<true>>(entry, args, "slot_mapping")
-              : stored<&scatter_on_cpu<false>>(entry, args, "slot_mapping");
+  if (!(nz || mode == "Norm") || !can_store(args, "slot_mapping", nz)) {
+    return kLeaveToCpu;
   }
-  if (!done) {
-    op.redispatchBoxed(kComposition, stack);
-    return;
-  }
-  torch::jit::drop(*stack, op.schema().arguments().size());
+  static twin::Entry& entry =
+      twin::entry_for(find_operator("npu::npu_scatter_pa_kv_cache"));
+  return nz ? store<true>(entry, args, "slot_mapping")
+            : store<false>(entry, args, "slot_mapping");
 }
 
-void reshape_and_cache(
-    const c10::OperatorHandle& op,
-    c10::DispatchKeySet,
-    torch::jit::Stack* stack) {
-  const Arguments args(op, *stack);
-  bool done = can_store(args, "slot_indices", false);
-  if (done) {
-    static ladder::Entry& entry = ladder::entry_for(find_operator(kStore));
-    done = stored<&scatter_on_cpu<false>>(entry, args, "slot_indices");
+npu_reason reshape_and_cache(
+    const Arguments& args, torch::jit::Stack& /*results*/) {
+  if (!can_store(args, "slot_indices", false)) {
+    return kLeaveToCpu;
   }
-  if (!done) {
-    op.redispatchBoxed(kComposition, stack);
-    return;
-  }
-  torch::jit::drop(*stack, op.schema().arguments().size());
+  static twin::Entry& entry =
+      twin::entry_for(find_operator("atb::_npu_reshape_and_cache"));
+  return store<false>(entry, args, "slot_indices");
 }
 
 // ---- out of a cache ----
+
+namespace {
 
 // Blocks that a sequence reads from, and how many rows.
 struct Reader {
@@ -266,7 +248,7 @@ bool can_gather(const Arguments& args) {
            out.numel() == out.size(0) * cache.stride(1);
   };
   const at::Tensor offset = args.maybe("seq_offset");
-  return is_on_cpu() && fits_cache(args.tensor("key_cache"), key) &&
+  return host_code_is_native() && fits_cache(args.tensor("key_cache"), key) &&
          fits_cache(args.tensor("value_cache"), value) &&
          key.size(0) == value.size(0) && table.dim() == 2 && is_index(table) &&
          lengths.dim() == 1 && lengths.numel() > 0 && is_index(lengths) &&
@@ -274,51 +256,38 @@ bool can_gather(const Arguments& args) {
          (!offset.defined() || (is_index(offset) && on_device(offset)));
 }
 
-void gather(
-    const c10::OperatorHandle& op,
-    c10::DispatchKeySet,
-    torch::jit::Stack* stack) {
-  const Arguments args(op, *stack);
-  bool done = can_gather(args);
-  if (done) {
-    static ladder::Entry& entry = ladder::entry_for(find_operator(kGather));
-    at::Tensor key = args.tensor("key");
-    at::Tensor value = args.tensor("value");
-    done = ladder::run_unboxed<
-        bool,
-        const at::Tensor&,
-        const at::Tensor&,
-        const at::Tensor&,
-        const at::Tensor&,
-        at::Tensor&,
-        at::Tensor&,
-        const std::optional<at::Tensor>&,
-        bool>(
-        entry,
-        NPU_REASON_NO_KERNEL,
-        &gather_on_cpu,
-        args.tensor("key_cache"),
-        args.tensor("value_cache"),
-        args.tensor("block_tables"),
-        args.tensor("seq_lens"),
-        key,
-        value,
-        args["seq_offset"].toOptional<at::Tensor>(),
-        args["is_seq_lens_cumsum"].toBool());
+}  // namespace
+
+npu_reason gather_pages(const Arguments& args, torch::jit::Stack& /*results*/) {
+  if (!can_gather(args)) {
+    return kLeaveToCpu;
   }
-  if (!done) {
-    op.redispatchBoxed(kComposition, stack);
-    return;
-  }
-  torch::jit::drop(*stack, op.schema().arguments().size());
+  static twin::Entry& entry =
+      twin::entry_for(find_operator("npu::npu_gather_pa_kv_cache"));
+  at::Tensor key = args.tensor("key");
+  at::Tensor value = args.tensor("value");
+  const bool done = ladder::run_unboxed<
+      bool,
+      const at::Tensor&,
+      const at::Tensor&,
+      const at::Tensor&,
+      const at::Tensor&,
+      at::Tensor&,
+      at::Tensor&,
+      const std::optional<at::Tensor>&,
+      bool>(
+      entry,
+      NPU_REASON_NO_KERNEL,
+      &gather_on_cpu,
+      args.tensor("key_cache"),
+      args.tensor("value_cache"),
+      args.tensor("block_tables"),
+      args.tensor("seq_lens"),
+      key,
+      value,
+      args["seq_offset"].toOptional<at::Tensor>(),
+      args["is_seq_lens_cumsum"].toBool());
+  return done ? NPU_REASON_NONE : kLeaveToCpu;
 }
 
-const custom::Native kInstallScatter(
-    "npu_scatter_pa_kv_cache", &install_kernel<&scatter>);
-const custom::Native kInstallGather(
-    "npu_gather_pa_kv_cache", &install_kernel<&gather>);
-const custom::Native kInstallStore(
-    "_npu_reshape_and_cache", &install_kernel<&reshape_and_cache>);
-
-}  // namespace
 }  // namespace npu::fused

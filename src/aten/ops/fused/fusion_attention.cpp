@@ -12,6 +12,8 @@
 #include "aten/ops/fused/blockwise.h"
 #include "aten/ops/fused/fused.h"
 #include "aten/ops/fused/fusion_problem.h"
+#include "attempts/attention.h"
+#include "runtime/capabilities.h"
 
 namespace npu::fused {
 namespace {
@@ -136,35 +138,41 @@ Tensors attend_on_cpu(at::TensorList given, const FusionCall& call) {
   return {out.to(query.scalar_type()), most, total};
 }
 
-void fusion_attention(
-    const c10::OperatorHandle& op,
-    c10::DispatchKeySet,
-    torch::jit::Stack* stack) {
-  const Arguments args(op, *stack);
+}  // namespace
+
+npu_reason fusion_attention(const Arguments& args, torch::jit::Stack& results) {
   const FusionProblem p(args);
-  if (!p.fits || !is_on_cpu()) {
-    op.redispatchBoxed(kComposition, stack);
-    return;
+  if (!p.fits || !host_code_is_native()) {
+    return kLeaveToCpu;
   }
-  static ladder::Entry& entry =
-      ladder::make_entry(find_operator(kFlash), kFusion);
+  static twin::Entry& entry =
+      twin::make_entry(find_operator(kFlash), "npu::npu_fusion_attention");
   const FusionCall call(p, args);
-  const Tensors results =
+  const Tensors outs =
       ladder::run_unboxed<Tensors, at::TensorList, const FusionCall&>(
           entry, NPU_REASON_NO_KERNEL, &attend_on_cpu, call.tensors, call);
   const at::Tensor query = args.tensor("query");
-  const std::int64_t offset = args["offset"].toInt();
-  torch::jit::drop(*stack, op.schema().arguments().size());
   torch::jit::push(
-      *stack,
-      results[0],
-      results[1],
-      results[2],
-      empty_of(query, {0}, query.scalar_type()),
+      results,
+      outs[0],
+      outs[1],
+      outs[2],
+      make_empty({0}, query.scalar_type(), query.device().index()),
       std::int64_t{0},
-      offset,
+      args["offset"],
       p.numels());
+  return NPU_REASON_NONE;
 }
+
+// A gradient without parts: what blockwise.h computes, whatever the dtype.
+bool fusion_attention_has_gradient(const Arguments& args) {
+  const Layout layout = layout_of(args["input_layout"].toStringRef());
+  return args.tensor("query").dim() >= 3 && args["keep_prob"].toDouble() == 1 &&
+         !args.has("dropout_mask") && layout != Layout::kOther &&
+         (layout != Layout::kTnd || !args.has("pse"));
+}
+
+namespace {
 
 // The tensors of a gradient's call behind those of the forward call.
 struct FusionGradCall : FusionCall {
@@ -250,37 +258,30 @@ bool fits_grad(const FusionProblem& p, const Arguments& args) {
          grad.sizes() == at::IntArrayRef(sizes);
 }
 
-void fusion_attention_grad(
-    const c10::OperatorHandle& op,
-    c10::DispatchKeySet,
-    torch::jit::Stack* stack) {
-  const Arguments args(op, *stack);
+}  // namespace
+
+npu_reason fusion_attention_grad(
+    const Arguments& args, torch::jit::Stack& results) {
   const FusionProblem p(args);
-  if (!fits_grad(p, args) || !is_on_cpu()) {
-    op.redispatchBoxed(kComposition, stack);
-    return;
+  if (!fits_grad(p, args) || !host_code_is_native()) {
+    return kLeaveToCpu;
   }
-  static ladder::Entry& entry =
-      ladder::make_entry(find_operator(kFlash), kFusionGrad);
+  static twin::Entry& entry =
+      twin::make_entry(find_operator(kFlash), "npu::npu_fusion_attention_grad");
   const FusionGradCall call(p, args);
   const Tensors grads =
       ladder::run_unboxed<Tensors, at::TensorList, const FusionGradCall&>(
           entry, NPU_REASON_NO_KERNEL, &attend_grad_on_cpu, call.tensors, call);
   const at::Tensor query = args.tensor("query");
-  torch::jit::drop(*stack, op.schema().arguments().size());
+  const c10::DeviceIndex device = query.device().index();
   torch::jit::push(
-      *stack,
+      results,
       grads[0],
       grads[1],
       grads[2],
-      empty_of(query, {0}, query.scalar_type()),
-      grads.size() > 3 ? grads[3] : empty_of(query, {0}, at::kFloat));
+      make_empty({0}, query.scalar_type(), device),
+      grads.size() > 3 ? grads[3] : make_empty({0}, at::kFloat, device));
+  return NPU_REASON_NONE;
 }
 
-const custom::Native kInstallFusion(
-    "npu_fusion_attention", &install_kernel<&fusion_attention>);
-const custom::Native kInstallFusionGrad(
-    "npu_fusion_attention_grad", &install<&fusion_attention_grad>);
-
-}  // namespace
 }  // namespace npu::fused

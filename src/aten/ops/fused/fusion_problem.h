@@ -8,13 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "aten/ops/fused/arguments.h"
+#include "aten/custom/arguments.h"
 #include "aten/ops/fused/blockwise.h"
 
 namespace npu::fused {
 
-inline constexpr char kFusion[] = "npu::npu_fusion_attention";
-inline constexpr char kFusionGrad[] = "npu::npu_fusion_attention_grad";
+using custom::Arguments;
 
 enum class Layout { kBsh, kSbh, kBsnd, kBnsd, kTnd, kOther };
 

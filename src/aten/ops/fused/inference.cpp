@@ -6,39 +6,11 @@
 #include <algorithm>
 #include <string>
 
-#include "aten/ops/fused/arguments.h"
 #include "aten/ops/fused/fused.h"
+#include "attempts/attention.h"
 
 namespace npu::fused {
 namespace {
-
-constexpr char kInfer[] = "npu::npu_fused_infer_attention_score";
-
-// Arguments that make it another operation when they are given.
-constexpr const char* kOthers[] = {
-    "pse_shift",
-    "atten_mask",
-    "actual_seq_lengths",
-    "dequant_scale1",
-    "quant_scale1",
-    "dequant_scale2",
-    "quant_scale2",
-    "quant_offset2",
-    "antiquant_scale",
-    "antiquant_offset",
-    "key_antiquant_scale",
-    "key_antiquant_offset",
-    "value_antiquant_scale",
-    "value_antiquant_offset",
-    "query_padding_size",
-    "kv_padding_size",
-    "key_shared_prefix",
-    "value_shared_prefix",
-    "actual_shared_prefix_len",
-    "query_rope",
-    "key_rope",
-    "key_rope_antiquant_scale",
-};
 
 // One step of decoding, as the kind wants it.
 struct DecodeStep {
@@ -56,9 +28,6 @@ struct DecodeStep {
            (flat || layout == "BSND" || layout == "BNSD") && heads > 0 &&
            kv_heads > 0 && heads % kv_heads == 0 && is_narrow(query) &&
            query.dim() == (flat ? 3 : 4);
-    for (const char* const name : kOthers) {
-      fits = fits && !args.has(name);
-    }
     fits = fits && read_query(query, layout) && read_caches(args) &&
            read_lengths(args);
   }
@@ -119,61 +88,60 @@ struct DecodeStep {
   }
 };
 
-void fused_infer(
-    const c10::OperatorHandle& op,
-    c10::DispatchKeySet,
-    torch::jit::Stack* stack) {
-  static NativeSite site(kInfer, NPU_KIND_PAGED_ATTENTION, 0);
-  const Arguments args(op, *stack);
+}  // namespace
+
+npu_reason fused_infer(
+    NativeSite& site, const Arguments& args, torch::jit::Stack& results) {
   const DecodeStep step(args);
-  if (step.fits &&
-      site.wants(step.q, step.keys, step.values) == NPU_REASON_NONE) {
-    npu_paged_attention_attrs attrs{};
-    attrs.scale = args["scale"].toDouble();
-    attrs.block_size = step.keys.size(1);
-    attrs.max_length = step.table.size(1) * step.keys.size(1);
-    const at::Tensor query = args.tensor("query");
-    const at::Tensor lengths =
-        at::tensor(step.lengths, at::TensorOptions().dtype(at::kInt))
-            .to(query.device());
-    const at::Tensor table = step.table.to(at::kInt);
-    const bool wants_lse = args["softmax_lse_flag"].toBool();
-    const std::int64_t batch = step.q.size(0);
-    at::Tensor out = empty_of(
-        query, {batch, step.heads, step.values.size(3)}, query.scalar_type());
-    at::Tensor lse = wants_lse
-                         ? empty_of(query, {batch, step.heads}, at::kFloat)
-                         : at::Tensor();
-    if (run<build::paged_attention>(
-            site,
-            out,
-            lse,
-            step.q,
-            step.keys,
-            step.values,
-            table,
-            lengths,
-            nullptr,
-            nullptr,
-            nullptr,
-            nullptr,
-            attrs) == NPU_REASON_NONE) {
-      std::vector<std::int64_t> sizes = query.sizes().vec();
-      sizes.back() = query.dim() == 3 ? step.heads * out.size(2) : out.size(2);
-      torch::jit::drop(*stack, op.schema().arguments().size());
-      torch::jit::push(
-          *stack,
-          out.view(sizes),
-          wants_lse ? lse.view({batch, step.heads, 1, 1})
-                    : empty_of(query, {0}, at::kFloat));
-      return;
-    }
+  if (!step.fits) {
+    return kLeaveToCpu;
   }
-  op.redispatchBoxed(kComposition, stack);
+  npu_reason why = site.wants(step.q, step.keys, step.values);
+  if (why != NPU_REASON_NONE) {
+    return why;
+  }
+  npu_paged_attention_attrs attrs{};
+  attrs.scale = args["scale"].toDouble();
+  attrs.block_size = step.keys.size(1);
+  attrs.max_length = step.table.size(1) * step.keys.size(1);
+  const at::Tensor query = args.tensor("query");
+  const c10::DeviceIndex device = query.device().index();
+  const at::Tensor lengths =
+      at::tensor(step.lengths, at::TensorOptions().dtype(at::kInt))
+          .to(query.device());
+  const at::Tensor table = step.table.to(at::kInt);
+  const bool wants_lse = args["softmax_lse_flag"].toBool();
+  const std::int64_t batch = step.q.size(0);
+  const at::Tensor out = make_empty(
+      {batch, step.heads, step.values.size(3)}, query.scalar_type(), device);
+  const at::Tensor lse =
+      wants_lse ? make_empty({batch, step.heads}, at::kFloat, device)
+                : at::Tensor();
+  why = run<build::paged_attention>(
+      site,
+      out,
+      lse,
+      step.q,
+      step.keys,
+      step.values,
+      table,
+      lengths,
+      nullptr,
+      nullptr,
+      nullptr,
+      nullptr,
+      attrs);
+  if (why != NPU_REASON_NONE) {
+    return why;
+  }
+  std::vector<std::int64_t> sizes = query.sizes().vec();
+  sizes.back() = query.dim() == 3 ? step.heads * out.size(2) : out.size(2);
+  torch::jit::push(
+      results,
+      out.view(sizes),
+      wants_lse ? lse.view({batch, step.heads, 1, 1})
+                : make_empty({0}, at::kFloat, device));
+  return NPU_REASON_NONE;
 }
 
-const custom::Native kInstallInfer(
-    "npu_fused_infer_attention_score", &install<&fused_infer>);
-
-}  // namespace
 }  // namespace npu::fused

@@ -8,38 +8,10 @@
 #include <ATen/ops/full.h>
 
 #include "aten/ops/fused/fused.h"
+#include "attempts/moe.h"
 
 namespace npu::fused {
 namespace {
-
-constexpr char kPermute[] = "npu::npu_moe_token_permute";
-constexpr char kPermuteGrad[] = "npu::npu_moe_token_permute_grad_v2";
-constexpr char kUnpermute[] = "npu::npu_moe_token_unpermute";
-constexpr char kUnpermuteGrad[] = "npu::npu_moe_token_unpermute_grad";
-constexpr char kGate[] = "npu::npu_moe_gating_top_k_softmax";
-using PermuteFn = Pair(
-    const at::Tensor&, const at::Tensor&, std::optional<std::int64_t>, bool);
-using PermuteGradFn = at::Tensor(
-    const at::Tensor&,
-    const at::Tensor&,
-    std::int64_t,
-    at::ScalarType,
-    std::int64_t,
-    bool);
-using UnpermuteFn = at::Tensor(
-    const at::Tensor&,
-    const at::Tensor&,
-    const OptTensor&,
-    bool,
-    at::OptionalIntArrayRef);
-using UnpermuteGradFn = Pair(
-    const at::Tensor&,
-    const at::Tensor&,
-    const at::Tensor&,
-    const OptTensor&,
-    bool,
-    at::OptionalIntArrayRef);
-using GateFn = Triple(const at::Tensor&, const OptTensor&, std::int64_t);
 
 // Of places 0 to n - 1; undefined where they are no permutation.
 at::Tensor inverse(const at::Tensor& places) {
@@ -63,73 +35,30 @@ bool is_places(const at::Tensor& x) {
   return x.dim() == 1 && is_index(x);
 }
 
-Pair permute(
-    const at::Tensor& tokens,
-    const at::Tensor& indices,
-    std::optional<std::int64_t> asked,
-    bool padded) {
-  static NativeSite site(kPermute, NPU_KIND_MOE_ROUTE, NPU_MOE_ROUTE_PERMUTE);
-  npu_reason why = site.wants(tokens, indices);
-  const std::int64_t k = indices.dim() == 2 ? indices.size(1) : 1;
-  const std::int64_t pairs = indices.numel();
-  const std::int64_t limit = asked.value_or(0);
-  const std::int64_t rows = limit > 0 ? std::min(limit, pairs) : pairs + limit;
-  if (takes(
-          is_matrix(tokens) && !padded && is_index(indices) && k > 0 &&
-              (indices.dim() == 1 || indices.dim() == 2) && rows > 0 &&
-              pairs == tokens.size(0) * k,
-          why)) {
-    npu_moe_route_attrs attrs{};
-    attrs.k = k;
-    at::Tensor out =
-        empty_of(tokens, {rows, tokens.size(1)}, tokens.scalar_type());
-    at::Tensor order = empty_of(tokens, {pairs}, at::kInt);
-    const at::Tensor experts = indices.to(at::kInt);
-    if (run<build::moe_route>(
-            site,
-            out,
-            order,
-            nullptr,
-            nullptr,
-            tokens,
-            experts,
-            nullptr,
-            nullptr,
-            nullptr,
-            attrs) == NPU_REASON_NONE) {
-      return {std::move(out), inverse(order)};
-    }
-  }
-  static const auto op = typed<PermuteFn>(kPermute);
-  return op.redispatch(kComposition, tokens, indices, asked, padded);
-}
-
 // What unpermute, and permute's gradient, have in common: rows gathered back to
-// their tokens. Undefined where the driver or the arguments say no.
-at::Tensor gathered(
+// their tokens.
+npu_reason gathered(
     NativeSite& site,
+    Outputs& out,
     const at::Tensor& in,
     const at::Tensor& places,
     const at::Tensor& weights,
     std::int64_t k) {
-  npu_reason why = site.wants(in, places, weights);
-  if (!takes(
-          is_matrix(in) && is_places(places) && k > 0 &&
-              places.numel() % k == 0,
-          why)) {
-    return {};
+  if (!is_matrix(in) || !is_places(places) || k <= 0 ||
+      places.numel() % k != 0) {
+    return kLeaveToCpu;
   }
   const at::Tensor rows = inverse(places);
   if (!rows.defined()) {
-    return {};
+    return kLeaveToCpu;
   }
   npu_moe_route_attrs attrs{};
   attrs.k = k;
-  at::Tensor out =
-      empty_of(in, {places.numel() / k, in.size(1)}, in.scalar_type());
-  const npu_reason said = run<build::moe_route>(
+  const at::Tensor& tokens =
+      set_output(out, 0, {places.numel() / k, in.size(1)}, in);
+  return run<build::moe_route>(
       site,
-      out,
+      tokens,
       nullptr,
       nullptr,
       nullptr,
@@ -139,26 +68,6 @@ at::Tensor gathered(
       weights,
       nullptr,
       attrs);
-  return said == NPU_REASON_NONE ? out : at::Tensor();
-}
-
-at::Tensor permute_grad(
-    const at::Tensor& grad,
-    const at::Tensor& places,
-    std::int64_t tokens,
-    at::ScalarType dtype,
-    std::int64_t k,
-    bool padded) {
-  static NativeSite site(
-      kPermuteGrad, NPU_KIND_MOE_ROUTE, NPU_MOE_ROUTE_PERMUTE_GRAD);
-  if (!padded && dtype == grad.scalar_type() && places.numel() == tokens * k) {
-    at::Tensor out = gathered(site, grad, places, {}, k);
-    if (out.defined()) {
-      return out;
-    }
-  }
-  static const auto op = typed<PermuteGradFn>(kPermuteGrad);
-  return op.redispatch(kComposition, grad, places, tokens, dtype, k, padded);
 }
 
 // (tokens, k) weights for the places, or none.
@@ -167,223 +76,149 @@ bool fits_probs(const at::Tensor& probs, const at::Tensor& places) {
          (is_matrix(probs) && probs.numel() == places.numel());
 }
 
-at::Tensor unpermute(
-    const at::Tensor& rows,
-    const at::Tensor& places,
-    const OptTensor& given,
-    bool padded,
-    at::OptionalIntArrayRef shape) {
-  static NativeSite site(
-      kUnpermute, NPU_KIND_MOE_ROUTE, NPU_MOE_ROUTE_UNPERMUTE);
-  const at::Tensor& probs = or_undefined(given);
-  if (!padded && fits_probs(probs, places)) {
-    at::Tensor out = gathered(
-        site, rows, places, probs, probs.defined() ? probs.size(1) : 1);
-    if (out.defined()) {
-      return out;
-    }
-  }
-  static const auto op = typed<UnpermuteFn>(kUnpermute);
-  return op.redispatch(kComposition, rows, places, given, padded, shape);
+std::int64_t weights_per_token(const at::Tensor& probs) {
+  return probs.defined() && probs.dim() == 2 ? probs.size(1) : 1;
 }
 
-Pair unpermute_grad(
-    const at::Tensor& tokens,
-    const at::Tensor& grad,
-    const at::Tensor& places,
-    const OptTensor& given,
-    bool padded,
-    at::OptionalIntArrayRef shape) {
-  static NativeSite site(
-      kUnpermuteGrad, NPU_KIND_MOE_ROUTE, NPU_MOE_ROUTE_UNPERMUTE_GRAD);
-  const at::Tensor& probs = or_undefined(given);
-  npu_reason why = site.wants(grad, tokens, places, probs);
-  const std::int64_t k =
-      probs.defined() && probs.dim() == 2 ? probs.size(1) : 1;
-  if (takes(
-          !padded && is_matrix(tokens) && is_matrix(grad) &&
-              same_dtype(tokens, grad) && tokens.size(1) == grad.size(1) &&
-              is_places(places) && fits_probs(probs, places) &&
-              places.numel() == grad.size(0) * k,
-          why)) {
-    const at::Tensor rows = inverse(places);
-    if (rows.defined()) {
-      npu_moe_route_attrs attrs{};
-      attrs.k = k;
-      at::Tensor out = empty_of(tokens, tokens.sizes(), tokens.scalar_type());
-      at::Tensor of_probs =
-          probs.defined() ? empty_of(probs, probs.sizes(), probs.scalar_type())
-                          : at::Tensor();
-      if (run<build::moe_route>(
-              site,
-              out,
-              nullptr,
-              nullptr,
-              of_probs,
-              grad,
-              nullptr,
-              rows,
-              probs,
-              tokens,
-              attrs) == NPU_REASON_NONE) {
-        return {
-            std::move(out),
-            of_probs.defined() ? of_probs
-                               : empty_of(tokens, {0}, tokens.scalar_type())};
-      }
-    }
-  }
-  static const auto op = typed<UnpermuteGradFn>(kUnpermuteGrad);
-  return op.redispatch(
-      kComposition, tokens, grad, places, given, padded, shape);
-}
+}  // namespace
 
-struct NpuMoePermute : torch::autograd::Function<NpuMoePermute> {
-  static variable_list forward(
-      AutogradContext* ctx,
-      const at::Tensor& tokens,
-      const at::Tensor& indices,
-      std::optional<std::int64_t> asked,
-      bool padded) {
-    static const auto op = typed<PermuteFn>(kPermute);
-    const at::AutoDispatchBelowADInplaceOrView below;
-    auto [out, places] = op.call(tokens, indices, asked, padded);
-    ctx->save_for_backward({places});
-    ctx->saved_data["tokens"] = tokens.sym_size(0);
-    ctx->saved_data["dtype"] = tokens.scalar_type();
-    ctx->saved_data["k"] =
-        indices.dim() == 2 ? indices.sym_size(1) : c10::SymInt(1);
-    ctx->saved_data["padded"] = padded;
-    ctx->mark_non_differentiable({places});
-    return {out, places};
-  }
-  static variable_list backward(
-      AutogradContext* ctx, const variable_list& grads) {
-    static const auto op = typed<PermuteGradFn>(kPermuteGrad);
-    auto& data = ctx->saved_data;
-    at::Tensor grad = op.call(
-        grads[0],
-        ctx->get_saved_variables()[0],
-        data["tokens"].toSymInt().guard_int(__FILE__, __LINE__),
-        data["dtype"].toScalarType(),
-        data["k"].toSymInt().guard_int(__FILE__, __LINE__),
-        data["padded"].toBool());
-    return {grad, at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
-
-Pair permute_autograd(
+npu_reason token_permute(
+    NativeSite& site,
+    Outputs& out,
     const at::Tensor& tokens,
     const at::Tensor& indices,
     std::optional<std::int64_t> asked,
     bool padded) {
-  static const auto op = typed<PermuteFn>(kPermute);
-  if (is_transformed(tokens)) {
-    return op.redispatch(kComposition, tokens, indices, asked, padded);
+  const std::int64_t k = indices.dim() == 2 ? indices.size(1) : 1;
+  const std::int64_t pairs = indices.numel();
+  const std::int64_t limit = asked.value_or(0);
+  const std::int64_t rows = limit > 0 ? std::min(limit, pairs) : pairs + limit;
+  if (padded || !is_matrix(tokens) || !is_index(indices) || k <= 0 ||
+      indices.dim() < 1 || indices.dim() > 2 || rows <= 0 ||
+      pairs != tokens.size(0) * k) {
+    return kLeaveToCpu;
   }
-  if (!needs_grad(tokens)) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    return op.call(tokens, indices, asked, padded);
+  npu_moe_route_attrs attrs{};
+  attrs.k = k;
+  const at::Tensor& permuted =
+      set_output(out, 0, {rows, tokens.size(1)}, tokens);
+  const at::Tensor order =
+      make_empty({pairs}, at::kInt, tokens.device().index());
+  const at::Tensor experts = indices.to(at::kInt);
+  const npu_reason why = run<build::moe_route>(
+      site,
+      permuted,
+      order,
+      nullptr,
+      nullptr,
+      tokens,
+      experts,
+      nullptr,
+      nullptr,
+      nullptr,
+      attrs);
+  if (why == NPU_REASON_NONE) {
+    out.keep(1, inverse(order));
   }
-  const variable_list outs =
-      NpuMoePermute::apply(tokens, indices, asked, padded);
-  return {outs[0], outs[1]};
+  return why;
 }
 
-struct NpuMoeUnpermute : torch::autograd::Function<NpuMoeUnpermute> {
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& rows,
-      const at::Tensor& places,
-      const OptTensor& probs) {
-    static const auto op = typed<UnpermuteFn>(kUnpermute);
-    ctx->save_for_backward({rows, places, or_undefined(probs)});
-    const at::AutoDispatchBelowADInplaceOrView below;
-    return op.call(rows, places, probs, false, std::nullopt);
-  }
-  static variable_list backward(
-      AutogradContext* ctx, const variable_list& grads) {
-    static const auto op = typed<UnpermuteGradFn>(kUnpermuteGrad);
-    const variable_list saved = ctx->get_saved_variables();
-    const bool weighted = saved[2].defined();
-    auto [of_rows, of_probs] = op.call(
-        saved[0],
-        grads[0],
-        saved[1],
-        weighted ? OptTensor(saved[2]) : OptTensor(),
-        false,
-        std::nullopt);
-    return {of_rows, at::Tensor(), weighted ? of_probs : at::Tensor()};
-  }
-};
+npu_reason token_permute_grad(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& grad,
+    const at::Tensor& places,
+    std::int64_t tokens,
+    at::ScalarType dtype,
+    std::int64_t k,
+    bool padded) {
+  return !padded && dtype == grad.scalar_type() && places.numel() == tokens * k
+             ? gathered(site, out, grad, places, {}, k)
+             : kLeaveToCpu;
+}
 
-at::Tensor unpermute_autograd(
+npu_reason token_unpermute(
+    NativeSite& site,
+    Outputs& out,
     const at::Tensor& rows,
     const at::Tensor& places,
-    const OptTensor& given,
-    bool padded,
-    at::OptionalIntArrayRef shape) {
-  static const auto op = typed<UnpermuteFn>(kUnpermute);
-  const at::Tensor& probs = or_undefined(given);
-  const bool wanted = needs_grad(rows, probs);
-  if (is_transformed(rows, probs) || (wanted && padded)) {
-    return op.redispatch(kComposition, rows, places, given, padded, shape);
-  }
-  if (!wanted) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    return op.call(rows, places, given, padded, shape);
-  }
-  return NpuMoeUnpermute::apply(rows, places, given);
+    const at::Tensor& probs,
+    bool padded) {
+  return !padded && fits_probs(probs, places)
+             ? gathered(
+                   site, out, rows, places, probs, weights_per_token(probs))
+             : kLeaveToCpu;
 }
 
-Triple gate(const at::Tensor& x, const OptTensor& given, std::int64_t k) {
-  static NativeSite site(kGate, NPU_KIND_MOE_GATING, 0);
-  const at::Tensor& finished = or_undefined(given);
-  npu_reason why = site.wants(x, finished);
-  if (takes(
-          is_narrow(x) && (x.dim() == 2 || x.dim() == 3) && k > 0 &&
-              k <= x.size(-1) &&
-              (!finished.defined() ||
-               (finished.scalar_type() == at::kBool &&
-                finished.numel() * x.size(-1) == x.numel())),
-          why)) {
-    npu_moe_gating_attrs attrs{};
-    attrs.k = k;
-    attrs.groups = attrs.top_groups = 1;
-    attrs.scale = 1;
-    attrs.score = NPU_MOE_GATING_SCORE_SOFTMAX;
-    c10::DimVector sizes(x.sizes());
-    sizes.back() = k;
-    at::Tensor weights = empty_of(x, sizes, x.scalar_type());
-    at::Tensor experts = empty_of(x, sizes, at::kInt);
-    at::Tensor rows = empty_of(x, sizes, at::kInt);
-    if (run<build::moe_gating>(
-            site,
-            weights,
-            experts,
-            rows,
-            nullptr,
-            x,
-            nullptr,
-            finished,
-            attrs) == NPU_REASON_NONE) {
-      return {std::move(weights), std::move(experts), std::move(rows)};
-    }
-  }
-  static const auto op = typed<GateFn>(kGate);
-  return op.redispatch(kComposition, x, given, k);
+bool token_unpermute_has_gradient(const Arguments& args) {
+  return !args["padded_mode"].toBool();
 }
 
-const custom::Native kInstallPermute(
-    "npu_moe_token_permute", &install<&permute, &permute_autograd>);
-const custom::Native kInstallPermuteGrad(
-    "npu_moe_token_permute_grad_v2", &install<&permute_grad>);
-const custom::Native kInstallUnpermute(
-    "npu_moe_token_unpermute", &install<&unpermute, &unpermute_autograd>);
-const custom::Native kInstallUnpermuteGrad(
-    "npu_moe_token_unpermute_grad", &install<&unpermute_grad>);
-const custom::Native kInstallGate(
-    "npu_moe_gating_top_k_softmax", &install<&gate>);
+npu_reason token_unpermute_grad(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& tokens,
+    const at::Tensor& grad,
+    const at::Tensor& places,
+    const at::Tensor& probs,
+    bool padded) {
+  const std::int64_t k = weights_per_token(probs);
+  if (padded || !is_matrix(tokens) || !is_matrix(grad) ||
+      !same_dtype(tokens, grad) || tokens.size(1) != grad.size(1) ||
+      !is_places(places) || !fits_probs(probs, places) ||
+      places.numel() != grad.size(0) * k) {
+    return kLeaveToCpu;
+  }
+  const at::Tensor rows = inverse(places);
+  if (!rows.defined()) {
+    return kLeaveToCpu;
+  }
+  npu_moe_route_attrs attrs{};
+  attrs.k = k;
+  const at::Tensor& of_tokens = set_output(out, 0, tokens.sizes(), tokens);
+  const at::Tensor& of_probs = probs.defined()
+                                   ? set_output(out, 1, probs.sizes(), probs)
+                                   : set_output(out, 1, {0}, tokens);
+  return run<build::moe_route>(
+      site,
+      of_tokens,
+      nullptr,
+      nullptr,
+      probs.defined() ? of_probs : at::Tensor(),
+      grad,
+      nullptr,
+      rows,
+      probs,
+      tokens,
+      attrs);
+}
 
-}  // namespace
+npu_reason gating_top_k_softmax(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& x,
+    const at::Tensor& finished,
+    std::int64_t k) {
+  if (!is_narrow(x) || (x.dim() != 2 && x.dim() != 3) || k <= 0 ||
+      k > x.size(-1)) {
+    return kLeaveToCpu;
+  }
+  if (finished.defined() && (finished.scalar_type() != at::kBool ||
+                             finished.numel() * x.size(-1) != x.numel())) {
+    return kLeaveToCpu;
+  }
+  npu_moe_gating_attrs attrs{};
+  attrs.k = k;
+  attrs.groups = attrs.top_groups = 1;
+  attrs.scale = 1;
+  attrs.score = NPU_MOE_GATING_SCORE_SOFTMAX;
+  c10::DimVector sizes(x.sizes());
+  sizes.back() = k;
+  const at::Tensor& weights = set_output(out, 0, sizes, x);
+  const at::Tensor& experts = set_output(out, 1, sizes, x, at::kInt);
+  const at::Tensor& rows = set_output(out, 2, sizes, x, at::kInt);
+  return run<build::moe_gating>(
+      site, weights, experts, rows, nullptr, x, nullptr, finished, attrs);
+}
+
 }  // namespace npu::fused

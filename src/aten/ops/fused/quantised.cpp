@@ -3,13 +3,12 @@
 // dequantise; npu_dynamic_quant of rows on kind quantise.
 #include <ATen/ops/_int_mm.h>
 
-#include "aten/ops/fused/arguments.h"
 #include "aten/ops/fused/fused.h"
+#include "attempts/matmul.h"
+#include "attempts/quant.h"
 
 namespace npu::fused {
 namespace {
-
-constexpr char kQuantMatmul[] = "npu::npu_quant_matmul";
 
 // Numbers that mean the dtypes a result can have; int8 where none is given.
 std::optional<c10::ScalarType> result_type(const c10::IValue& number) {
@@ -46,7 +45,6 @@ struct QuantProduct {
     fits = type.has_value() && x1.scalar_type() == at::kChar &&
            x2.scalar_type() == at::kChar && x1.dim() == 2 && x2.dim() == 2 &&
            x1.size(1) == x2.size(0) && x1.numel() > 0 && x2.numel() > 0 &&
-           !args.has("group_sizes") && !args.has("y_scale") &&
            is_narrow(scale) && is_row(scale, x2.size(1)) &&
            (!token.defined() ||
             (token.scalar_type() == at::kFloat && token.dim() == 1 &&
@@ -75,7 +73,8 @@ at::Tensor scaled_product(NativeSite& site, const QuantProduct& p) {
   npu_dequantise_attrs attrs{};
   const at::Tensor sums = at::_int_mm(p.x1, p.x2);
   const bool more = p.late_bias || *p.type == at::kChar;
-  at::Tensor out = empty_of(p.x1, sums.sizes(), more ? at::kFloat : *p.type);
+  at::Tensor out = make_empty(
+      sums.sizes(), more ? at::kFloat : *p.type, p.x1.device().index());
   const at::Tensor early = p.late_bias ? at::Tensor() : p.bias;
   if (run<build::dequantise>(
           site, out, sums, p.scale, nullptr, p.token, early, attrs) !=
@@ -94,74 +93,53 @@ at::Tensor scaled_product(NativeSite& site, const QuantProduct& p) {
   return out.round_().clamp_(-128, 127).to(at::kChar);
 }
 
-void quant_matmul(
-    const c10::OperatorHandle& op,
-    c10::DispatchKeySet,
-    torch::jit::Stack* stack) {
-  static NativeSite site(
-      kQuantMatmul, NPU_KIND_DEQUANTISE, NPU_DEQUANTISE_PRODUCT);
-  const QuantProduct p(Arguments(op, *stack));
-  if (p.fits && site.wants(p.x1, p.x2, p.scale) == NPU_REASON_NONE) {
-    at::Tensor out = scaled_product(site, p);
-    if (out.defined()) {
-      torch::jit::drop(*stack, op.schema().arguments().size());
-      torch::jit::push(*stack, std::move(out));
-      return;
-    }
+}  // namespace
+
+npu_reason quant_matmul(
+    NativeSite& site, const Arguments& args, torch::jit::Stack& results) {
+  const QuantProduct p(args);
+  if (!p.fits) {
+    return kLeaveToCpu;
   }
-  op.redispatchBoxed(kComposition, stack);
+  if (const npu_reason why = site.wants(p.x1, p.x2, p.scale);
+      why != NPU_REASON_NONE) {
+    return why;
+  }
+  at::Tensor out = scaled_product(site, p);
+  if (!out.defined()) {
+    return kLeaveToCpu;
+  }
+  results.emplace_back(std::move(out));
+  return NPU_REASON_NONE;
 }
 
-constexpr char kDynamicQuant[] = "npu::npu_dynamic_quant";
-using DynamicQuantFn = Pair(
-    const at::Tensor&,
-    const OptTensor&,
-    const OptTensor&,
-    std::optional<std::int64_t>,
-    c10::string_view,
-    double);
-
-Pair dynamic_quant(
+npu_reason dynamic_quant(
+    NativeSite& site,
+    Outputs& out,
     const at::Tensor& x,
-    const OptTensor& given,
-    const OptTensor& group_index,
+    const at::Tensor& smooth,
     std::optional<std::int64_t> dst_type,
     c10::string_view mode,
     double dst_type_max) {
-  static NativeSite site(
-      kDynamicQuant, NPU_KIND_QUANTISE, NPU_QUANTISE_DYNAMIC_TOKEN);
-  const at::Tensor& smooth = or_undefined(given);
   constexpr std::int64_t kInt8 = 1;
-  npu_reason why = site.wants(x, smooth);
-  if (takes(
-          is_narrow(x) && x.dim() > 1 && !group_index.has_value() &&
-              dst_type.value_or(kInt8) == kInt8 && dst_type_max == 0 &&
-              std::string_view(mode.data(), mode.size()) == "pertoken" &&
-              (!smooth.defined() || (is_narrow(smooth) && smooth.dim() == 1 &&
-                                     smooth.size(0) == x.size(-1))),
-          why)) {
-    npu_quantise_attrs attrs{};
-    attrs.axis = x.dim() - 1;
-    attrs.low = -128;
-    attrs.high = 127;
-    attrs.symmetric = 1;
-    at::Tensor out = empty_of(x, x.sizes(), at::kChar);
-    at::Tensor scale = empty_of(x, x.sizes().slice(0, x.dim() - 1), at::kFloat);
-    if (run<build::quantise>(
-            site, out, scale, nullptr, x, nullptr, nullptr, smooth, attrs) ==
-        NPU_REASON_NONE) {
-      return {std::move(out), std::move(scale)};
-    }
+  if (!is_narrow(x) || x.dim() < 2 || dst_type.value_or(kInt8) != kInt8 ||
+      dst_type_max != 0 || mode != "pertoken") {
+    return kLeaveToCpu;
   }
-  static const auto op = typed<DynamicQuantFn>(kDynamicQuant);
-  return op.redispatch(
-      kComposition, x, given, group_index, dst_type, mode, dst_type_max);
+  if (smooth.defined() && (!is_narrow(smooth) || smooth.dim() != 1 ||
+                           smooth.size(0) != x.size(-1))) {
+    return kLeaveToCpu;
+  }
+  npu_quantise_attrs attrs{};
+  attrs.axis = x.dim() - 1;
+  attrs.low = -128;
+  attrs.high = 127;
+  attrs.symmetric = 1;
+  const at::Tensor& y = set_output(out, 0, x.sizes(), x, at::kChar);
+  const at::Tensor& scale =
+      set_output(out, 1, x.sizes().slice(0, x.dim() - 1), x, at::kFloat);
+  return run<build::quantise>(
+      site, y, scale, nullptr, x, nullptr, nullptr, smooth, attrs);
 }
 
-const custom::Native kInstallQuantMatmul(
-    "npu_quant_matmul", &install<&quant_matmul>);
-const custom::Native kInstallDynamicQuant(
-    "npu_dynamic_quant", &install<&dynamic_quant>);
-
-}  // namespace
 }  // namespace npu::fused

@@ -32,6 +32,23 @@ bool suits(const Scalar& value, const at::Tensor& tensor) {
           (tensor.is_floating_point() || value.isIntegral(true)));
 }
 
+// One value per column, the same in every row: a bias that was expanded.
+bool is_row(const npu_tensor& c) {
+  bool same = c.ndim >= 2;
+  for (std::uint32_t d = 0; d + 1 < c.ndim; ++d) {
+    same = same && (c.strides[d] == 0 || c.sizes[d] == 1);
+  }
+  return same;
+}
+
+npu_tensor last_dimension(npu_tensor tensor) {
+  tensor.sizes += tensor.ndim - 1;
+  tensor.strides += tensor.ndim - 1;
+  tensor.ndim = 1;
+  tensor.numel = *tensor.sizes;
+  return tensor;
+}
+
 npu_reason run_product(NativeSite& site, const Product& product) {
   const at::Tensor& out = product.out;
   if (out.numel() == 0) {
@@ -66,8 +83,13 @@ npu_reason run_product(NativeSite& site, const Product& product) {
       return NPU_REASON_ALIAS;
     }
   }
+  npu_tensor bias{};
+  if (product.beta.equal(1) && (c.flags & NPU_TENSOR_ALIAS) == 0 && is_row(c)) {
+    bias = last_dimension(c);
+    c = npu_tensor{};
+  }
   return run<build::gemm>(
-      site, out, nullptr, product.a, product.b, &c, nullptr, attrs);
+      site, out, nullptr, product.a, product.b, &c, &bias, attrs);
 }
 
 }  // namespace
@@ -259,6 +281,59 @@ npu_reason weight_int8_product(
   const at::Tensor columns = weight.t();
   return run<build::gemm_int8>(
       site, result, self, columns, scales, nullptr, nullptr, attrs);
+}
+
+// ---- groups ----
+
+// Rows of `self` in groups, columns of `other` in groups, or both, which is the
+// summed dimension in groups. The kind has its groups in `a`: columns are the
+// rows of the transposed product.
+npu_reason grouped_product(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& self,
+    const at::Tensor& other,
+    const at::Tensor& ends,
+    const at::Tensor& bias,
+    std::optional<c10::ScalarType> out_dtype) {
+  const std::int64_t a_dim = self.dim();
+  const std::int64_t b_dim = other.dim();
+  const bool matrices = (a_dim == 2 || a_dim == 3) &&
+                        (b_dim == 2 || b_dim == 3) && a_dim + b_dim < 6;
+  if (!matrices || self.size(-1) != other.size(-2) || bias.defined() ||
+      !ends.defined() || !on_device(ends) || ends.dim() != 1 ||
+      ends.scalar_type() != at::kInt ||
+      (a_dim == 3 && ends.size(0) != self.size(0)) ||
+      (b_dim == 3 && ends.size(0) != other.size(0))) {
+    return kLeaveToCpu;
+  }
+  const c10::ScalarType type = self.scalar_type();
+  if (!is_float(self) || type == at::kDouble || !same_dtype(self, other) ||
+      out_dtype.value_or(type) != type) {
+    return NPU_REASON_DTYPE;
+  }
+  at::DimVector sizes = {self.size(-2), other.size(-1)};
+  if (a_dim == b_dim) {
+    sizes.insert(sizes.begin(), ends.size(0));
+  }
+  // Rows begin at multiples of 16 bytes, as PyTorch lays them out.
+  const std::int64_t room = 16 / static_cast<std::int64_t>(self.element_size());
+  const std::int64_t row = (other.size(-1) + room - 1) / room * room;
+  at::DimVector strides = {row, 1};
+  if (a_dim == b_dim) {
+    strides.insert(strides.begin(), self.size(-2) * row);
+  }
+  out.set(0, sizes, strides, self.options(), false);
+  npu_gemm_grouped_attrs attrs{};
+  const auto product =
+      [&](const at::Tensor& to, const at::Tensor& a, const at::Tensor& b) {
+        return run<build::gemm_grouped>(
+            site, to, a, b, ends, nullptr, nullptr, nullptr, attrs);
+      };
+  return a_dim == 3
+             ? product(
+                   out.at(0).transpose(-2, -1), other.t(), self.transpose(1, 2))
+             : product(out.at(0), self, other);
 }
 
 }  // namespace npu::ops

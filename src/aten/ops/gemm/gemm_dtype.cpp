@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products with an output type of their own: half precision in, float
 // accumulated and returned. No CPU kernel exists, so the operands are widened.
+// And addr_.
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/addr.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/mm.h>
@@ -85,9 +87,34 @@ void add_both(torch::Library& m, const char* op) {
   m.impl((std::string(op) + "_out").c_str(), out_form<kFunction>);
 }
 
+// PyTorch's composite resizes a self of another shape.
+at::Tensor& addr_in_place(
+    at::Tensor& self,
+    const at::Tensor& vec1,
+    const at::Tensor& vec2,
+    const at::Scalar& beta,
+    const at::Scalar& alpha) {
+  TORCH_CHECK(
+      self.dim() == 2,
+      "2D tensor expected, got ",
+      self.dim(),
+      "D tensor for input");
+  TORCH_CHECK(
+      vec1.dim() != 1 || vec2.dim() != 1 ||
+          (self.size(0) == vec1.size(0) && self.size(1) == vec2.size(0)),
+      "size mismatch, input: ",
+      self.sizes(),
+      ", v1: ",
+      vec1.sizes(),
+      ", v2: ",
+      vec2.sizes());
+  return at::addr_out(self, self, vec1, vec2, beta, alpha);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("addr_", &addr_in_place);
   add_both<&product_as<kMm, &at::mm>>(m, kMm);
   add_both<&product_as<kBmm, &at::bmm>>(m, kBmm);
   add_both<&sum_as<kAddmm, &at::addmm>>(m, kAddmm);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // fractional pools, unpooling, im2col and col2im, grid_sampler.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/max_unpool2d_cpu_dispatch.h>
+
 #include <algorithm>
 
 #include "aten/ops/op.h"
@@ -148,11 +151,20 @@ npu_reason unpool(
       (given.defined() && given.scalar_type() != self.scalar_type())) {
     return kLeaveToCpu;
   }
-  const auto format = spatial == 2 ? self.suggest_memory_format()
-                                   : at::MemoryFormat::Contiguous;
-  set_output(out, 0, sizes, self.options().memory_format(format));
+  set_output(out, 0, sizes, self);
   npu_unpool_attrs attrs{.spatial = spatial};
   return run_checked<build::unpool>(site, out.at(0), self, indices, attrs);
+}
+
+// The CPU keeps channels last, accelerators and fake tensors do not.
+at::Tensor max_unpool2d_on_cpu(
+    NativeSite& site,
+    npu_reason why,
+    const at::Tensor& self,
+    const at::Tensor& indices,
+    IntArrayRef output_size) {
+  return site.cpu(why, &at::cpu::max_unpool2d, self, indices, output_size)
+      .contiguous();
 }
 
 // ---- columns ----

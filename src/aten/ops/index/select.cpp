@@ -3,6 +3,7 @@
 // is known only after a look at the data.
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/nonzero_static_cpu_dispatch.h>
 
 #include <algorithm>
 
@@ -61,10 +62,23 @@ npu_reason nonzero_static(
            {self.dim() != 0, kLeaveToCpu}})) {
     return why;
   }
-  const at::Tensor& result =
-      set_output(out, 0, {size, self.dim()}, self.options().dtype(at::kLong));
+  // One column after the other, as accelerators and fake tensors have it.
+  out.set(
+      0, {size, self.dim()}, {1, size}, self.options().dtype(at::kLong), false);
   npu_nonzero_attrs attrs{.fill_value = fill_value};
-  return run<build::nonzero>(site, nullptr, result, self, attrs);
+  return run<build::nonzero>(site, nullptr, out.at(0), self, attrs);
+}
+
+at::Tensor nonzero_static_on_cpu(
+    NativeSite& site,
+    npu_reason why,
+    const at::Tensor& self,
+    std::int64_t size,
+    std::int64_t fill_value) {
+  return site.cpu(why, &at::cpu::nonzero_static, self, size, fill_value)
+      .t()
+      .contiguous()
+      .t();
 }
 
 // ---- masked_select, masked_scatter ----

@@ -53,9 +53,9 @@ at::Scalar rounded(const at::Scalar& value, c10::ScalarType half) {
 }
 
 // The factor of a call, with the numbers read from a tensor on the host.
-class Settled {
+class ResolvedFactor {
  public:
-  Settled(const Op& op, const Factor& given, const Lists& lists)
+  ResolvedFactor(const Op& op, const Factor& given, const Lists& lists)
       : factor_(given), refuses_bools_(refuses_bools(op, lists)) {
     if (given.tensor != nullptr) {
       read_tensor(*given.tensor, lists);
@@ -234,15 +234,15 @@ bool map_new(
   if (!is_whole(lists) || !goes_as_lists(x, {lists.y, lists.z})) {
     return false;
   }
-  const Settled settled(op, factor, lists);
-  if (!settled.fits(x)) {
+  const ResolvedFactor resolved(op, factor, lists);
+  if (!resolved.fits(x)) {
     return false;
   }
   made.reserve(x.size());
   for (const at::Tensor& tensor : x) {
     made.push_back(make_empty_like(tensor, tensor.scalar_type()));
   }
-  return run(op, made, x, lists.y, lists.z, settled.factor());
+  return run(op, made, x, lists.y, lists.z, resolved.factor());
 }
 
 bool map_into(const Op& op, const Lists& lists, const Factor& given) {
@@ -255,9 +255,9 @@ bool map_into(const Op& op, const Lists& lists, const Factor& given) {
       !writes_apart(self, {lists.y, lists.z})) {
     return false;
   }
-  const Settled settled(op, given, lists);
-  const Factor& factor = settled.factor();
-  if (!settled.fits(self) ||
+  const ResolvedFactor resolved(op, given, lists);
+  const Factor& factor = resolved.factor();
+  if (!resolved.fits(self) ||
       (factor.tensor != nullptr &&
        std::any_of(self.begin(), self.end(), [&](const at::Tensor& tensor) {
          return tensor.is_alias_of(*factor.tensor);

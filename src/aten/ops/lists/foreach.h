@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "aten/ladder/ladder.h"
 #include "aten/ladder/native.h"
+#include "aten/twin/twin.h"
 
 namespace npu::foreach {
 
@@ -53,8 +55,9 @@ struct Factor {
   const at::Tensor* tensor = nullptr;
 };
 
-// False: the lists do not go in one call, and nothing was done. PyTorch's own
-// loop over the tensors then does the work, or says what is wrong with them.
+// False: the lists do not go in one call, and nothing was done. The list kernel
+// of the device's twin, or PyTorch's own loop over the tensors, then does the
+// work, or says what is wrong with them.
 bool map_new(
     const Op& op, const Lists& lists, const Factor& factor, Results& made);
 bool map_into(const Op& op, const Lists& lists, const Factor& factor);

@@ -1,5 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fused optimizers and loss scaling: one call for all parameters.
+#include <ATen/ops/_fused_adagrad.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
 #include "aten/core/list_frame.h"
 #include "aten/ops/op.h"
 #include "attempts/foreach.h"
@@ -60,6 +70,124 @@ bool goes_in_one_call(const Roles& roles) {
              {roles.state2, roles.state3});
 }
 
+// Whether a kernel may walk a list's memory in the order of the parameters'.
+bool in_order(List params, List list) {
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].is_non_overlapping_and_dense() ||
+        list[i].strides() != params[i].strides()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::optional<at::Tensor> optional(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
+// The operator of a site again, for other tensors.
+void step_again(
+    const NativeSite& site, const Roles& on, const npu_optimizer_attrs& with) {
+  const double lr = on.lr.defined() ? on.lr.item<double>() : with.lr;
+  const auto scale = optional(on.grad_scale);
+  const auto found = optional(on.found_inf);
+  const auto adam = [&](auto op) {
+    op(on.params,
+       on.grads,
+       on.state1,
+       on.state2,
+       on.state3,
+       on.steps,
+       lr,
+       with.beta1,
+       with.beta2,
+       with.weight_decay,
+       with.eps,
+       with.amsgrad != 0,
+       with.maximize != 0,
+       scale,
+       found);
+  };
+  switch (site.code()) {
+    case NPU_OPTIMIZER_ADAM:
+      return adam([](auto&&... all) { at::_fused_adam_(all...); });
+    case NPU_OPTIMIZER_ADAMW:
+      return adam([](auto&&... all) { at::_fused_adamw_(all...); });
+    case NPU_OPTIMIZER_SGD:
+      return at::_fused_sgd_(
+          on.params,
+          on.grads,
+          on.state1,
+          with.weight_decay,
+          with.momentum,
+          lr,
+          with.dampening,
+          with.nesterov != 0,
+          with.maximize != 0,
+          with.first_step != 0,
+          scale,
+          found);
+    default:
+      return at::_fused_adagrad_(
+          on.params,
+          on.grads,
+          on.state1,
+          on.steps,
+          lr,
+          with.lr_decay,
+          with.weight_decay,
+          with.eps,
+          with.maximize != 0,
+          scale,
+          found);
+  }
+}
+
+// PyTorch's CPU kernels walk parameters, gradients and states as if they had
+// no gaps. Tensors that have some, or another order, take a step on copies.
+npu_reason run_step_on_copies(
+    const NativeSite& site,
+    const Roles& roles,
+    const npu_optimizer_attrs& attrs) {
+  const std::array<const List*, 5> lists{
+      &roles.params, &roles.grads, &roles.state1, &roles.state2, &roles.state3};
+  bool whole = true;
+  for (const List* const list : lists) {
+    whole = whole && (list->empty() || list->size() == roles.params.size());
+    for (std::size_t i = 0; whole && i < list->size(); ++i) {
+      // Copies of other sizes would differ in strides again.
+      whole = (*list)[i].sizes() == roles.params[i].sizes();
+    }
+  }
+  if (!whole || std::all_of(lists.begin(), lists.end(), [&](const List* list) {
+        return in_order(roles.params, *list);
+      })) {
+    return kLeaveToCpu;
+  }
+  std::array<std::vector<at::Tensor>, 5> copies;
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    for (const at::Tensor& tensor : *lists[i]) {
+      copies[i].push_back(tensor.clone(at::MemoryFormat::Contiguous));
+    }
+  }
+  Roles dense = roles;
+  dense.params = copies[0];
+  dense.grads = copies[1];
+  dense.state1 = copies[2];
+  dense.state2 = copies[3];
+  dense.state3 = copies[4];
+  step_again(site, dense, attrs);
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    if (lists[i] == &roles.grads && !roles.grad_scale.defined()) {
+      continue;  // read only: unscaled gradients are written with a scale
+    }
+    for (std::size_t j = 0; j < lists[i]->size(); ++j) {
+      (*lists[i])[j].copy_(copies[i][j]);
+    }
+  }
+  return NPU_REASON_NONE;
+}
+
 npu_reason run_step(NativeSite& site, Roles roles, npu_optimizer_attrs& attrs) {
   // lr is a number or a tensor. One on the host is read here, as PyTorch's CUDA
   // kernels do.
@@ -68,7 +196,7 @@ npu_reason run_step(NativeSite& site, Roles roles, npu_optimizer_attrs& attrs) {
     roles.lr.reset();
   }
   if (!goes_in_one_call(roles)) {
-    return kLeaveToCpu;
+    return run_step_on_copies(site, roles, attrs);
   }
   ListFrame lists(roles.params);
   if (lists.n() == 0) {

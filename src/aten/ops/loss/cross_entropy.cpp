@@ -2,8 +2,9 @@
 // cross_entropy_loss in one call of the driver, and its backward in another.
 //
 // PyTorch makes it of log_softmax and nll_loss before any backend sees it, so
-// it is taken over above autograd. Whatever wants to see those parts gets them:
-// traced and transformed programs, autocast, gradients of gradients.
+// it is taken over above autograd. Traced and transformed programs, and
+// gradients of gradients, get those parts. Under autocast the loss of half
+// logits is float32, as it is of the parts, and no float32 logits are made.
 #include <ATen/OpMathType.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -25,7 +26,7 @@ namespace {
 
 constexpr char kName[] = "aten::cross_entropy_loss";
 
-// The arguments, and what backward needs.
+// The arguments, the loss' dtype, and what backward needs.
 struct Entropy {
   at::Tensor input;
   at::Tensor target;
@@ -33,6 +34,7 @@ struct Entropy {
   std::int64_t reduction;
   std::int64_t ignore_index;
   double smoothing;
+  c10::ScalarType type;
   at::Tensor lse;
   at::Tensor total_weight;
 
@@ -41,11 +43,12 @@ struct Entropy {
   }
 };
 
+// PyTorch's parts, in the loss' dtype.
 at::Tensor composite(const Entropy& c) {
   return at::compositeimplicitautograd::cross_entropy_loss(
-      c.input,
+      c.input.to(c.type),
       c.target,
-      c.weight.defined() ? OptTensor(c.weight) : OptTensor(),
+      c.weight.defined() ? OptTensor(c.weight.to(c.type)) : OptTensor(),
       c.reduction,
       c.ignore_index,
       c.smoothing);
@@ -58,12 +61,15 @@ bool fits_entropy(const Entropy& c) {
       c.target.numel() == 0 || c.reduction < 0 || c.reduction > 2 ||
       !(c.smoothing >= 0 && c.smoothing <= 1) ||
       (c.weight.defined() &&
-       (c.weight.scalar_type() != x.scalar_type() || c.weight.dim() != 1 ||
-        c.weight.size(0) != x.size(1)))) {
+       ((c.weight.scalar_type() != x.scalar_type() &&
+         c.weight.scalar_type() != c.type) ||
+        c.weight.dim() != 1 || c.weight.size(0) != x.size(1)))) {
     return false;
   }
   if (!c.by_class()) {
-    return c.target.scalar_type() == x.scalar_type() &&
+    // The parts smooth the target in its own dtype.
+    return (c.target.scalar_type() == c.type ||
+            (c.target.scalar_type() == x.scalar_type() && c.smoothing == 0)) &&
            c.target.sizes() == x.sizes() && c.ignore_index < 0;
   }
   at::DimVector samples(x.sizes());
@@ -109,8 +115,7 @@ at::Tensor run_forward(Entropy& c) {
   const auto made = [&](at::IntArrayRef sizes, c10::ScalarType type) {
     return make_empty(sizes, type, x.device().index());
   };
-  at::Tensor out =
-      made(c.reduction == 0 ? samples : at::DimVector(), x.scalar_type());
+  at::Tensor out = made(c.reduction == 0 ? samples : at::DimVector(), c.type);
   c.lse = made(samples, wide);
   c.total_weight = made({}, wide);
   auto attrs = attributes<npu_cross_entropy_attrs>(c);
@@ -125,7 +130,7 @@ at::Tensor run_forward(Entropy& c) {
 at::Tensor run_backward(const Entropy& c, const at::Tensor& grad) {
   NativeSite& site = backward_site(c);
   const npu_reason why = site.wants(c.input, c.target, c.weight, grad);
-  if (why != NPU_REASON_NONE || grad.scalar_type() != c.input.scalar_type()) {
+  if (why != NPU_REASON_NONE || grad.scalar_type() != c.type) {
     return {};
   }
   at::Tensor out = make_empty(
@@ -148,6 +153,9 @@ at::Tensor run_backward(const Entropy& c, const at::Tensor& grad) {
 // Through PyTorch's parts: declined, or to be differentiated again.
 at::Tensor differentiate(Entropy c, const at::Tensor& grad, bool again) {
   const at::AutoGradMode enable(true);
+  // The forward call has settled the dtypes.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      c10::DispatchKey::AutocastPrivateUse1);
   c.input = again ? c.input : c.input.detach().requires_grad_();
   return torch::autograd::grad(
       {composite(c)}, {c.input}, {grad}, again, /*create_graph=*/again)[0];
@@ -167,6 +175,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     ctx->saved_data["reduction"] = call.reduction;
     ctx->saved_data["ignore_index"] = call.ignore_index;
     ctx->saved_data["smoothing"] = call.smoothing;
+    ctx->saved_data["type"] = call.type;
     return out.detach();
   }
 
@@ -180,6 +189,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
         ctx->saved_data["reduction"].toInt(),
         ctx->saved_data["ignore_index"].toInt(),
         ctx->saved_data["smoothing"].toDouble(),
+        ctx->saved_data["type"].toScalarType(),
         saved[3],
         saved[4]};
     at::Tensor grad_in;
@@ -217,9 +227,9 @@ at::Tensor cross_entropy(
     c10::SymInt ignore_index,
     double smoothing) {
   const at::Tensor& w = or_undefined(weight);
-  if (c10::impl::TorchDispatchModeTLS::any_modes_set() || autocast_enabled() ||
-      !is_plain(self) || !is_plain(target) || !is_plain(w) ||
-      target.requires_grad() || (w.defined() && w.requires_grad())) {
+  if (c10::impl::TorchDispatchModeTLS::any_modes_set() || !is_plain(self) ||
+      !is_plain(target) || !is_plain(w) || target.requires_grad() ||
+      (w.defined() && w.requires_grad())) {
     return at::compositeimplicitautograd::cross_entropy_loss_symint(
         self, target, weight, reduction, ignore_index, smoothing);
   }
@@ -230,6 +240,7 @@ at::Tensor cross_entropy(
       reduction,
       ignore_index.guard_int(__FILE__, __LINE__),
       smoothing,
+      autocast_enabled() && is_half(self) ? at::kFloat : self.scalar_type(),
       {},
       {}};
   at::Tensor out;
@@ -238,7 +249,8 @@ at::Tensor cross_entropy(
     out = run_forward(call);
   }
   if (!out.defined()) {
-    return composite(call);
+    return at::compositeimplicitautograd::cross_entropy_loss_symint(
+        self, target, weight, reduction, ignore_index, smoothing);
   }
   return at::GradMode::is_enabled() && self.requires_grad()
              ? CrossEntropy::apply(self, call, out)

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // CTC and the margin losses.
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <limits>
 
+#include "aten/core/fill.h"
 #include "aten/ops/loss/losses.h"
 #include "attempts/nn.h"
 #include "driver/build_call.h"
@@ -159,9 +162,13 @@ struct Margin {
     return first_failed(
         {{is_single_or_double(self) && target.scalar_type() == at::kLong,
           NPU_REASON_DTYPE},
-         {(self.dim() == 1 || self.dim() == 2) && is_reduction(reduction) &&
-              on_device(target),
+         {(self.dim() == 1 || self.dim() == 2) && self.size(-1) != 0 &&
+              is_reduction(reduction) && on_device(target),
           kLeaveToCpu}});
+  }
+  // PyTorch's own kernel leaves the loss of no samples unwritten.
+  bool has_no_samples() const {
+    return self.numel() == 0;
   }
   // `is_target` is an output of multilabel margin, undefined else.
   npu_reason run_into(NativeSite& site, Outputs& out, bool is_target) const {
@@ -174,6 +181,13 @@ struct Margin {
     set_output(out, 0, sizes, self);
     if (is_target) {
       set_output(out, 1, target.sizes(), self);
+    }
+    if (has_no_samples()) {
+      if (reduction != at::Reduction::None) {
+        constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+        npu::fill(out.at(0), reduction == at::Reduction::Mean ? kNone : 0.0);
+      }
+      return NPU_REASON_NONE;
     }
     auto given = attrs<npu_margin_attrs>();
     return run<build::margin>(
@@ -190,6 +204,9 @@ struct Margin {
       return kLeaveToCpu;
     }
     set_output(out, 0, self.sizes(), self);
+    if (has_no_samples()) {
+      return NPU_REASON_NONE;
+    }
     auto given = attrs<npu_margin_grad_attrs>();
     return run<build::margin_grad>(
         site, out.at(0), grad, self, target, weight, is_target, given);

@@ -171,8 +171,12 @@ class MapFrame {
       }
       call.add_output(out);
     } else {
-      if (out.data == iter_.data_ptr(0)) {
+      const npu_tensor& result = call.frame().tensors[0];
+      if (out.data == result.data && npu_same_place(&out, &result)) {
         out.flags |= NPU_TENSOR_ALIAS;
+      } else if (
+          out.storage == result.storage && npu_ranges_meet(&out, &result)) {
+        return false;  // x.add_(x[0]): kernels read while they write
       }
       call.add_input(out);
     }

@@ -167,7 +167,7 @@ class FastCall {
   }
 
   // All inputs are there: lays them out.
-  bool settle() {
+  bool lay_out() {
     if (C10_LIKELY(same_sizes_)) {
       return true;
     }
@@ -312,7 +312,7 @@ bool run_map_fast(
       return false;
     }
   }
-  if (!call.settle()) {
+  if (!call.lay_out()) {
     return false;
   }
   if (out.defined()) {

@@ -4,13 +4,22 @@
 #include "aten/ops/norm/batch_norm.h"
 
 #include <ATen/OpMathType.h>
+#include <ATen/ops/batch_norm_backward_cpu_dispatch.h>
+#include <ATen/ops/native_batch_norm_backward_cpu_dispatch.h>
 
+#include <tuple>
+
+#include "aten/ops/norm/statistics.h"
 #include "attempts/nn.h"
 #include "driver/build_call.h"
 
 namespace npu::ops {
 
 namespace {
+
+using Two = std::tuple<at::Tensor, at::Tensor>;
+using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 struct Parameters {
   const at::Tensor& weight;
@@ -32,29 +41,59 @@ struct Parameters {
                ? npu_reason{NPU_REASON_NONE}
                : kLeaveToCpu;
   }
-  c10::ScalarType type(const at::Tensor& input) const {
-    const c10::ScalarType own = statistics_type(input, weight, bias);
-    return own == at::kFloat
-               ? own
-               : statistics_type(input, running_mean, running_var);
-  }
 };
+
+// Statistics are float32 beside halves, as PyTorch's fake kernels and
+// accelerators have them. Of an evaluation there are none, as on the CPU.
+c10::ScalarType wide_type(const at::Tensor& input) {
+  return at::toOpMathType(input.scalar_type());
+}
+// What the CPU's kernels round them to: the parameters' dtype.
+c10::ScalarType cpu_type(
+    const at::Tensor& input,
+    const OptTensor& weight,
+    const OptTensor& bias,
+    const OptTensor& running_mean,
+    const OptTensor& running_var) {
+  const c10::ScalarType own =
+      statistics_type(input, or_undefined(weight), or_undefined(bias));
+  return own == at::kFloat ? own
+                           : statistics_type(
+                                 input,
+                                 or_undefined(running_mean),
+                                 or_undefined(running_var));
+}
 
 npu_reason train(
     NativeSite& stats,
     NativeSite& apply,
+    NativeSite& whole,
     Outputs& out,
     const at::Tensor& input,
     const Parameters& p,
     double momentum,
     npu_batch_norm_apply_attrs& attrs) {
-  const auto options = input.options().dtype(p.type(input));
-  const at::Tensor& kept_mean = set_output(out, 1, {input.size(1)}, options);
-  const at::Tensor& kept_rstd = set_output(out, 2, {input.size(1)}, options);
-  // Applied before they are rounded: a half type's digits are too few.
-  const bool round = is_half(kept_mean);
-  const at::Tensor mean = round ? channel_vector(input, at::kFloat) : kept_mean;
-  const at::Tensor rstd = round ? channel_vector(input, at::kFloat) : kept_rstd;
+  const auto options = input.options().dtype(wide_type(input));
+  const at::Tensor& mean = set_output(out, 1, {input.size(1)}, options);
+  const at::Tensor& rstd = set_output(out, 2, {input.size(1)}, options);
+  if (whole.caps() != nullptr) {
+    npu_batch_norm_attrs both{.eps = attrs.eps, .momentum = momentum};
+    if (run<build::batch_norm>(
+            whole,
+            out.at(0),
+            mean,
+            rstd,
+            p.running_mean,
+            p.running_var,
+            input,
+            p.weight,
+            p.bias,
+            nullptr,
+            nullptr,
+            both) == NPU_REASON_NONE) {
+      return NPU_REASON_NONE;
+    }
+  }
   const auto run_batch = [&](const at::Tensor& rm, const at::Tensor& rv) {
     return run_stats(stats, input, mean, rstd, {}, rm, rv, momentum, attrs.eps);
   };
@@ -67,19 +106,20 @@ npu_reason train(
     // Once the output is there: what was declined may be done again elsewhere.
     why = run_batch(p.running_mean, p.running_var);
   }
-  begin_with(kept_mean, mean);
-  begin_with(kept_rstd, rstd);
   return why;
 }
 
 }  // namespace
 
-// Both kinds, or nothing done. Statistics move only when the application is
-// sure to follow: a driver that has one kind and lacks the other is not asked.
+// In one call where the driver has the kind. Else both kinds, or nothing done.
+// Statistics move only when the application is sure to follow: a driver that
+// has one kind and lacks the other is not asked.
 npu_reason batch_norm(
     NativeSite& stats,
     NativeSite& apply,
     NativeSite& evaluate,
+    NativeSite& whole,
+    NativeSite& whole_eval,
     Outputs& out,
     bool reserve,
     const at::Tensor& input,
@@ -91,9 +131,11 @@ npu_reason batch_norm(
     double momentum,
     double eps) {
   const Parameters p{weight, bias, running_mean, running_var};
-  NativeSite& first = training ? stats : evaluate;
+  NativeSite& one = training ? whole : whole_eval;
+  const bool has_one = one.caps() != nullptr;
+  NativeSite& first = has_one ? one : training ? stats : evaluate;
   npu_reason why = first.wants(input, weight, bias, running_mean);
-  if (training && why == NPU_REASON_NONE) {
+  if (training && !has_one && why == NPU_REASON_NONE) {
     why = apply.wants(input);
   }
   if (why == NPU_REASON_NONE) {
@@ -108,11 +150,30 @@ npu_reason batch_norm(
     set_output(out, 3, {0}, input.options().dtype(at::kByte));
   }
   if (training) {
-    return train(stats, apply, out, input, p, momentum, attrs);
+    return train(stats, apply, whole, out, input, p, momentum, attrs);
   }
-  const auto options = input.options().dtype(p.type(input));
+  const auto options = input.options().dtype(wide_type(input));
   set_output(out, 1, {0}, options);
   set_output(out, 2, {0}, options);
+  if (has_one) {
+    npu_batch_norm_attrs both{.eps = eps, .momentum = momentum};
+    const at::Tensor none;
+    if (run<build::batch_norm>(
+            one,
+            out.at(0),
+            none,
+            none,
+            none,
+            none,
+            input,
+            weight,
+            bias,
+            running_mean,
+            running_var,
+            both) == NPU_REASON_NONE) {
+      return NPU_REASON_NONE;
+    }
+  }
   return run<build::batch_norm_apply>(
       evaluate,
       out.at(0),
@@ -137,7 +198,7 @@ npu_reason batch_norm_update(
   if (const npu_reason why = p.check(input)) {
     return why;
   }
-  const auto options = input.options().dtype(p.type(input));
+  const auto options = input.options().dtype(wide_type(input));
   const at::Tensor& mean = set_output(out, 0, {input.size(1)}, options);
   const at::Tensor& var = set_output(out, 1, {input.size(1)}, options);
   return run_stats(
@@ -151,6 +212,7 @@ namespace {
 npu_reason run_grad(
     NativeSite& reduce,
     NativeSite& apply,
+    NativeSite& whole,
     Outputs& out,
     const at::Tensor& grad,
     const at::Tensor& input,
@@ -159,8 +221,10 @@ npu_reason run_grad(
     const at::Tensor& rstd,
     bool training,
     std::array<bool, 3> mask) {
-  npu_reason why = reduce.wants(input, grad, weight, mean, rstd);
-  why = why == NPU_REASON_NONE ? apply.wants(input) : why;
+  const bool has_one = whole.caps() != nullptr;
+  NativeSite& first = has_one ? whole : reduce;
+  npu_reason why = first.wants(input, grad, weight, mean, rstd);
+  why = why == NPU_REASON_NONE && !has_one ? apply.wants(input) : why;
   const bool plain = is_channel_batch(input) && is_same_batch(grad, input) &&
                      mean.defined() && rstd.defined() &&
                      mean.numel() == input.size(1) &&
@@ -169,16 +233,25 @@ npu_reason run_grad(
   if (!takes(plain, why)) {
     return why;
   }
-  const c10::ScalarType wide =
-      is_half(input) ? at::kFloat : input.scalar_type();
-  const auto options = input.options().dtype(
-      weight.defined() ? weight.scalar_type()
-                       : statistics_type(input, mean, rstd));
-  const at::Tensor sum = channel_vector(input, wide, training);
-  const at::Tensor sum_in = channel_vector(input, wide, training);
+  const c10::ScalarType wide = wide_type(input);
+  const auto options = weight.defined() ? weight.options() : input.options();
   set_if(out, 0, mask[0], input, image_options(input));
   set_if(out, 1, mask[1], mean, options);
   set_if(out, 2, mask[2], mean, options);
+  if (has_one && run<build::batch_norm_grad>(
+                     whole,
+                     out.at(0),
+                     out.at(1),
+                     out.at(2),
+                     grad,
+                     input,
+                     mean,
+                     rstd,
+                     weight) == NPU_REASON_NONE) {
+    return NPU_REASON_NONE;
+  }
+  const at::Tensor sum = channel_vector(input, wide, training);
+  const at::Tensor sum_in = channel_vector(input, wide, training);
   if (training || mask[1] || mask[2]) {
     why = run<build::batch_norm_grad_reduce>(
         reduce, sum, sum_in, out.at(1), out.at(2), grad, input, mean, rstd);
@@ -198,6 +271,8 @@ npu_reason batch_norm_grad(
     NativeSite& reduce,
     NativeSite& apply,
     NativeSite& evaluate,
+    NativeSite& whole,
+    NativeSite& whole_eval,
     Outputs& out,
     const at::Tensor& grad,
     const at::Tensor& input,
@@ -213,6 +288,7 @@ npu_reason batch_norm_grad(
     return run_grad(
         reduce,
         apply,
+        whole,
         out,
         grad,
         input,
@@ -222,14 +298,103 @@ npu_reason batch_norm_grad(
         true,
         mask);
   }
-  npu_reason why = evaluate.wants(input, grad, mean, var);
+  NativeSite& first = whole_eval.caps() != nullptr ? whole_eval : evaluate;
+  npu_reason why = first.wants(input, grad, mean, var);
   if (!takes(mean.defined() && var.defined() && is_float(var), why)) {
     return why;
   }
   const at::Tensor rstd =
       var.to(at::toOpMathType(var.scalar_type())).add(eps).rsqrt_();
   return run_grad(
-      reduce, evaluate, out, grad, input, weight, mean, rstd, false, mask);
+      reduce,
+      evaluate,
+      whole_eval,
+      out,
+      grad,
+      input,
+      weight,
+      mean,
+      rstd,
+      false,
+      mask);
+}
+
+// ---- on the CPU rung ----
+
+// Statistics as results have them.
+Three wide_statistics(Three made, const at::Tensor& input) {
+  auto& [out, mean, rstd] = made;
+  return {out, mean.to(wide_type(input)), rstd.to(wide_type(input))};
+}
+
+Four wide_statistics(Four made, const at::Tensor& input) {
+  auto& [out, mean, rstd, reserve] = made;
+  return {out, mean.to(wide_type(input)), rstd.to(wide_type(input)), reserve};
+}
+
+Two wide_statistics(Two made, const at::Tensor& input) {
+  auto& [mean, var] = made;
+  return {mean.to(wide_type(input)), var.to(wide_type(input))};
+}
+
+Three batch_norm_grad_on_cpu(
+    NativeSite& site,
+    npu_reason why,
+    const at::Tensor& grad,
+    const at::Tensor& input,
+    const OptTensor& weight,
+    const OptTensor& mean,
+    const OptTensor& var,
+    const OptTensor& save_mean,
+    const OptTensor& save_rstd,
+    bool training,
+    double eps,
+    std::array<bool, 3> mask) {
+  const c10::ScalarType type = cpu_type(input, weight, {}, mean, var);
+  return site.cpu(
+      why,
+      &at::cpu::native_batch_norm_backward,
+      grad,
+      input,
+      weight,
+      mean,
+      var,
+      for_kernel(save_mean, type),
+      for_kernel(save_rstd, type),
+      training,
+      eps,
+      mask);
+}
+
+Three batch_norm_grad_with_reserve_on_cpu(
+    NativeSite& site,
+    npu_reason why,
+    const at::Tensor& grad,
+    const at::Tensor& input,
+    const at::Tensor& weight,
+    const OptTensor& mean,
+    const OptTensor& var,
+    const OptTensor& save_mean,
+    const OptTensor& save_var,
+    bool training,
+    double eps,
+    std::array<bool, 3> mask,
+    const at::Tensor& reserve) {
+  const c10::ScalarType type = cpu_type(input, weight, {}, mean, var);
+  return site.cpu(
+      why,
+      &at::cpu::batch_norm_backward,
+      grad,
+      input,
+      weight,
+      mean,
+      var,
+      for_kernel(save_mean, type),
+      for_kernel(save_var, type),
+      training,
+      eps,
+      mask,
+      reserve);
 }
 
 }  // namespace npu::ops

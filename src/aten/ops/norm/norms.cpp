@@ -1,13 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layer norm, group norm and weight norm.
-#include "aten/ladder/cpu_kernels.h"
+#include <ATen/OpMathType.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/native_layer_norm_backward_cpu_dispatch.h>
+#include <ATen/ops/native_layer_norm_cpu_dispatch.h>
+#include <ATen/ops/ones.h>
+
+#include <tuple>
+
+#include "aten/core/factories.h"
+#include "aten/host_device/cpu_kernels.h"
+#include "aten/ops/norm/statistics.h"
 #include "aten/ops/op.h"
 #include "attempts/nn.h"
 #include "driver/build_call.h"
 
 namespace npu::ops {
 
+// ---- statistics ----
+
+namespace {
+
+// As the driver writes and reads them: float32 beside halves with
+// NPU_CAP_WIDE_STATISTICS, else the parameters' dtype. Results and arguments of
+// another dtype are converted.
+class Statistics {
+ public:
+  Statistics(
+      const Site& site,
+      const at::Tensor& input,
+      const at::Tensor& w,
+      const at::Tensor& b)
+      : type_(
+            is_wide(site) ? at::toOpMathType(input.scalar_type())
+                          : statistics_type(input, w, b)) {}
+
+  at::Tensor read(const at::Tensor& given) const {
+    return given.to(type_);
+  }
+  // run(mean, rstd), into outputs 1 and 2.
+  template <class Run>
+  npu_reason write(const Outputs& out, const Run& run) const {
+    const at::Tensor mean = room(out.at(1));
+    const at::Tensor rstd = room(out.at(2));
+    const npu_reason why = run(mean, rstd);
+    if (why == NPU_REASON_NONE) {
+      begin_with(out.at(1), mean);
+      begin_with(out.at(2), rstd);
+    }
+    return why;
+  }
+
+ private:
+  static bool is_wide(const Site& site) {
+    const npu_op_caps* const caps = site.caps();
+    return caps != nullptr && (caps->flags & NPU_CAP_WIDE_STATISTICS) != 0;
+  }
+  at::Tensor room(const at::Tensor& out) const {
+    return out.scalar_type() == type_
+               ? out
+               : make_empty(out.sizes(), type_, out.device().index());
+  }
+
+  const c10::ScalarType type_;
+};
+
+}  // namespace
+
 // ---- layer norm ----
+
+// Its statistics are float32 beside halves, as PyTorch's fake kernels and
+// accelerators have them; the CPU's kernels round them to the parameters'
+// dtype.
 
 namespace {
 
@@ -30,15 +94,12 @@ npu_reason check_layer_norm(
 
 // The result, and the statistics of each row.
 void set_layer_norm(
-    Outputs& out,
-    const at::Tensor& input,
-    at::IntArrayRef shape,
-    const at::Tensor& w,
-    const at::Tensor& b) {
+    Outputs& out, const at::Tensor& input, at::IntArrayRef shape) {
   c10::DimVector stats(input.sizes());
   std::fill(
       stats.end() - static_cast<std::ptrdiff_t>(shape.size()), stats.end(), 1);
-  const auto options = input.options().dtype(statistics_type(input, w, b));
+  const auto options =
+      input.options().dtype(at::toOpMathType(input.scalar_type()));
   set_output(out, 0, input.sizes(), input);
   set_output(out, 1, stats, options);
   set_output(out, 2, stats, options);
@@ -74,9 +135,12 @@ npu_reason layer_norm(
   }
   npu_layer_norm_attrs attrs{
       .axes = static_cast<std::int64_t>(shape.size()), .eps = eps};
-  set_layer_norm(out, input, shape, w, b);
-  return run<build::layer_norm>(
-      site, out.at(0), out.at(1), out.at(2), input, w, b, attrs);
+  set_layer_norm(out, input, shape);
+  return Statistics(site, input, w, b)
+      .write(out, [&](const at::Tensor& mean, const at::Tensor& rstd) {
+        return run<build::layer_norm>(
+            site, out.at(0), mean, rstd, input, w, b, attrs);
+      });
 }
 
 bool layer_norm_direct(
@@ -89,12 +153,12 @@ bool layer_norm_direct(
   if (!is_direct_layer_norm(input, shape, w, b)) {
     return false;
   }
-  set_layer_norm(out, input, shape, w, b);
+  set_layer_norm(out, input, shape);
   at::Tensor result = out.at(0);
   at::Tensor mean = out.at(1);
   at::Tensor rstd = out.at(2);
   const std::int64_t rows = mean.numel();
-  ladder::cpu::layer_norm(
+  host_device::cpu::layer_norm(
       input, w, b, rows, input.numel() / rows, eps, &result, &mean, &rstd);
   return true;
 }
@@ -121,8 +185,18 @@ npu_reason layer_norm_grad(
   set_if(out, 0, mask[0], input);
   set_if(out, 1, mask[1], w);
   set_if(out, 2, mask[2], b);
+  const Statistics statistics(site, input, w, b);
   return run<build::layer_norm_grad>(
-      site, out.at(0), out.at(1), out.at(2), grad, input, mean, rstd, w, attrs);
+      site,
+      out.at(0),
+      out.at(1),
+      out.at(2),
+      grad,
+      input,
+      statistics.read(mean),
+      statistics.read(rstd),
+      w,
+      attrs);
 }
 
 bool layer_norm_grad_direct(
@@ -152,7 +226,7 @@ bool layer_norm_grad_direct(
   at::Tensor grad_weight = out.at(1);
   at::Tensor grad_bias = out.at(2);
   const std::int64_t rows = mean.numel();
-  ladder::cpu::layer_norm_backward(
+  host_device::cpu::layer_norm_backward(
       grad,
       input,
       mean,
@@ -164,6 +238,84 @@ bool layer_norm_grad_direct(
       &grad_weight,
       &grad_bias);
   return true;
+}
+
+using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+Three layer_norm_on_cpu(
+    NativeSite& site,
+    npu_reason why,
+    const at::Tensor& input,
+    at::IntArrayRef shape,
+    const OptTensor& weight,
+    const OptTensor& bias,
+    double eps) {
+  const c10::ScalarType wide = at::toOpMathType(input.scalar_type());
+  // The CPU's kernel rounds statistics to the parameters' dtype. Given float32
+  // parameters beside halves it computes the same result and does not round.
+  const bool widens =
+      twin::uses_cpu_functions() &&
+      statistics_type(input, or_undefined(weight), or_undefined(bias)) != wide;
+  OptTensor w = weight;
+  OptTensor b = bias;
+  if (widens) {
+    w = or_undefined(weight).defined()
+            ? weight->to(wide)
+            : at::ones(shape, input.options().dtype(wide));
+    b = or_undefined(bias).defined() ? OptTensor(bias->to(wide)) : bias;
+  }
+  const auto [out, mean, rstd] =
+      site.cpu(why, &at::cpu::native_layer_norm, input, shape, w, b, eps);
+  return {out, mean.to(wide), rstd.to(wide)};
+}
+
+Three layer_norm_grad_on_cpu(
+    NativeSite& site,
+    npu_reason why,
+    const at::Tensor& grad,
+    const at::Tensor& input,
+    at::IntArrayRef shape,
+    const at::Tensor& mean,
+    const at::Tensor& rstd,
+    const OptTensor& weight,
+    const OptTensor& bias,
+    std::array<bool, 3> mask) {
+  const at::Tensor& w = or_undefined(weight);
+  const at::Tensor& b = or_undefined(bias);
+  if (!twin::uses_cpu_functions() || !is_half(input) ||
+      statistics_type(input, w, b) == at::kFloat) {
+    return site.cpu(
+        why,
+        &at::cpu::native_layer_norm_backward,
+        grad,
+        input,
+        shape,
+        mean,
+        rstd,
+        weight,
+        bias,
+        mask);
+  }
+  // The CPU's kernel takes no float32 statistics beside halves. It computes in
+  // float32, and results are rounded once (ops/wide.yaml).
+  const auto wide = [](const at::Tensor& x) {
+    return x.defined() ? x.to(at::kFloat) : x;
+  };
+  const auto as = [](const at::Tensor& made, const at::Tensor& like) {
+    return made.defined() ? made.to(like.scalar_type()) : made;
+  };
+  const auto [dx, dw, db] = site.cpu(
+      why,
+      &at::cpu::native_layer_norm_backward,
+      wide(grad),
+      wide(input),
+      shape,
+      wide(mean),
+      wide(rstd),
+      w.defined() ? OptTensor(wide(w)) : weight,
+      b.defined() ? OptTensor(wide(b)) : bias,
+      mask);
+  return {as(dx, input), as(dw, w), as(db, b)};
 }
 
 // ---- group norm ----
@@ -211,8 +363,11 @@ npu_reason group_norm(
   set_output(out, 0, input.sizes(), image_options(input));
   set_output(out, 1, {n, groups}, options);
   set_output(out, 2, {n, groups}, options);
-  return run<build::group_norm>(
-      site, out.at(0), out.at(1), out.at(2), input, w, b, attrs);
+  return Statistics(site, input, w, b)
+      .write(out, [&](const at::Tensor& mean, const at::Tensor& rstd) {
+        return run<build::group_norm>(
+            site, out.at(0), mean, rstd, input, w, b, attrs);
+      });
 }
 
 npu_reason group_norm_grad(
@@ -242,8 +397,18 @@ npu_reason group_norm_grad(
   set_if(out, 0, mask[0], input, image_options(input));
   set_if(out, 1, mask[1], w);
   set_if(out, 2, mask[2], w);
+  const Statistics statistics(site, input, w, {});
   return run<build::group_norm_grad>(
-      site, out.at(0), out.at(1), out.at(2), grad, input, mean, rstd, w, attrs);
+      site,
+      out.at(0),
+      out.at(1),
+      out.at(2),
+      grad,
+      input,
+      statistics.read(mean),
+      statistics.read(rstd),
+      w,
+      attrs);
 }
 
 // ---- weight norm ----

@@ -4,7 +4,7 @@
 #include <ATen/native/ReduceOpsUtils.h>
 
 #include "aten/core/factories.h"
-#include "aten/ladder/cpu_kernels.h"
+#include "aten/host_device/cpu_kernels.h"
 #include "aten/ops/op.h"
 #include "attempts/reduce.h"
 
@@ -75,7 +75,7 @@ bool sum_direct(
   }
   {
     at::TensorIterator iter = at::TensorIterator::reduce_op(result, self);
-    ladder::cpu::sum(iter);
+    host_device::cpu::sum(iter);
   }
   if (!keepdim) {
     impl.set_sizes_contiguous(summed.sizes);

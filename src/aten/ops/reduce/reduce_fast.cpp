@@ -11,7 +11,7 @@
 #include "aten/core/factories.h"
 #include "aten/core/fast.h"
 #include "aten/core/frame.h"
-#include "aten/ladder/direct.h"
+#include "aten/host_device/direct.h"
 #include "aten/ladder/native.h"
 #include "aten/ops/structured.h"
 #include "attempts/reduce.h"
@@ -82,7 +82,7 @@ at::Tensor reduce_dims(
   if (why == NPU_REASON_NONE) {
     return form.dispatched(self, at::IntArrayRef{}, false, dtype);
   }
-  if (ladder::DirectRun run(site.entry(), why, {&self}); run) {
+  if (host_device::DirectRun run(site.entry(), why, {&self}); run) {
     Outputs made(Outputs::Form::kFunctional);
     if (form.direct(made, self, at::IntArrayRef{}, false, dtype)) {
       run.finish({&made.at(0)});

@@ -20,6 +20,7 @@
 #include "aten/ops/rnn/recurrent.h"
 #include "driver/registry.h"
 #include "npu/kinds.h"
+#include "runtime/capabilities.h"
 #include "runtime/device.h"
 
 namespace npu {
@@ -90,20 +91,20 @@ bool goes_by_layer(const Lstm& c) {
   // oneDNN trusts the sizes it is given, so all of them are checked here.
   return input.layout() == at::kStrided && c.fits(c.hx[0], 4) &&
          c.hx[1].sizes() == c.hx[0].sizes() &&
-         host_accessible(input.device().index());
+         host_can_read(input.device().index());
 }
 
 // ---- the layer kernel itself ----
 
 // Counted as what it is part of: the device's own way to run an LSTM.
 void rnn_layer(const c10::OperatorHandle&, torch::jit::Stack* stack) {
-  static const ladder::CpuOp op(
+  static const ladder::TwinOp op(
       "aten::mkldnn_rnn_layer", "", "aten::lstm.input");
   op.run(stack);
 }
 
 void rnn_layer_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
-  static const ladder::CpuOp op(
+  static const ladder::TwinOp op(
       "aten::mkldnn_rnn_layer_backward",
       "",
       "aten::_thnn_fused_lstm_cell_backward_impl");

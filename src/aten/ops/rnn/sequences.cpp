@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // nn.GRU and nn.RNN: the input's products for all steps in one gemm. PyTorch
 // does that on the CPU only; on other devices it makes one product per step.
+#include <ATen/ops/_pack_padded_sequence_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_thnn_fused_gru_cell.h>
 #include <ATen/ops/gru_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/linear.h>
@@ -123,6 +124,17 @@ void register_sequences(torch::Library& m) {
   m.impl("rnn_relu.input", kSequence<SimpleCell<false>, &composites::rnn_relu>);
 }
 
+// PyTorch takes lengths as int64 on the CPU only.
+SequenceResult pack_padded_sequence(
+    const at::Tensor& input, const at::Tensor& lengths, bool batch_first) {
+  return at::compositeexplicitautograd::_pack_padded_sequence(
+      input,
+      at::isIntegralType(lengths.scalar_type(), false)
+          ? lengths.to(at::kCPU, at::kLong)
+          : lengths,
+      batch_first);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
@@ -130,6 +142,7 @@ TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
 }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_sequences(m);
+  m.impl("_pack_padded_sequence", TORCH_FN(pack_padded_sequence));
 }
 
 }  // namespace npu

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# Writes OUT: the headers that sources of programs include, as text. NVRTC reads no files.
+#   cmake -DROOT=... -DOUT=... -P embed.cmake
+set(_made "// Made by drivers/cuda/jit/embed.cmake.\n#include \"jit/source.h\"\n\nnamespace npu::cuda::jit {\n\nnamespace {\n\n")
+set(_rows "")
+set(_n 0)
+function(embed name file)
+  file(READ ${file} _text)
+  # A string literal has at most 64 KB in some compilers; parts are joined by the compiler.
+  string(APPEND _made "const char k${_n}[] = R\"npu(${_text})npu\";\n\n")
+  string(APPEND _rows "    {\"${name}\", k${_n}},\n")
+  math(EXPR _n "${_n} + 1")
+  set(_made "${_made}" PARENT_SCOPE)
+  set(_rows "${_rows}" PARENT_SCOPE)
+  set(_n ${_n} PARENT_SCOPE)
+endfunction()
+embed(jit/program.cuh ${ROOT}/drivers/cuda/jit/program.cuh)
+embed(jit/standard.h ${ROOT}/drivers/cuda/jit/standard.h)
+foreach(_header IN ITEMS driver op pack status)
+  embed(npu/${_header}.h ${ROOT}/include/npu/${_header}.h)
+endforeach()
+foreach(_header IN ITEMS arithmetic complex dtype dtype_sets formulas inline map_activation map_binary map_math map_pair
+                         map_round map_scalar map_ternary map_unary power)
+  embed(shared/${_header}.h ${ROOT}/drivers/shared/${_header}.h)
+endforeach()
+string(APPEND _made "const char kStandard[] = \"#include \\\"jit/standard.h\\\"\\n\";\n")
+string(APPEND _made "const char kContract[] = \"#include \\\"npu/op.h\\\"\\n\";\n\n")
+string(APPEND _rows "    {\"npu/kinds.h\", kContract},\n")
+foreach(_header IN ITEMS algorithm cmath cstddef cstdint limits numbers stddef.h stdint.h type_traits)
+  string(APPEND _rows "    {\"${_header}\", kStandard},\n")
+endforeach()
+string(APPEND _made "}  // namespace\n\nconst std::vector<Header> kHeaders = {\n${_rows}};\n\n}  // namespace npu::cuda::jit\n")
+file(WRITE ${OUT} "${_made}")

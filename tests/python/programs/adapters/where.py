@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+c = torch.tensor([[True], [False], [True]])
+a, b = torch.randn(4), torch.randn(3, 4).double()
+x, y, m = a.npu(), b.npu(), c.npu()
+close(ran("where.self", lambda: torch.where(m, x, y)), torch.where(c, a, b))
+close(ran("where.self", lambda: torch.where(m, x, 0.5)), torch.where(c, a, 0.5))
+close(ran("where.self", lambda: torch.where(m, 2, x)), torch.where(c, 2, a))
+close(ran("where.self", lambda: torch.where(m, torch.arange(4).npu(), x)), torch.where(c, torch.arange(4), a))
+out = torch.empty(0, device="npu", dtype=torch.float64)
+ran("where.self_out", lambda: torch.where(m, x, y, out=out))
+close(out, torch.where(c, a, b))
+raises_same(lambda: torch.where(c, a, b, out=torch.empty(0)),
+            lambda: torch.where(m, x, y, out=torch.empty(0, device="npu")))
+z = torch.zeros(0, 4)
+close(torch.where(z.npu() > 0, z.npu(), x), torch.where(z > 0, z, a))
