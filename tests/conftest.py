@@ -27,17 +27,30 @@ share_the_cores()
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
 
-AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-autoload = os.environ.get(AUTOLOAD)
+# Variables that change how the product works.
+OURS = (
+    "NPU_",
+    "TORCH_NPU_",
+    "OP_",
+    "OPENNPU_",
+    "ASCEND_",
+    "DITORCH_",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD",
+)
 
 
 @pytest.fixture(autouse=True)
-def children_load_the_plugin_as_before():
-    """Code under test may set the variable for the torch that it imports."""
-    if autoload is None:
-        os.environ.pop(AUTOLOAD, None)
-    else:
-        os.environ[AUTOLOAD] = autoload
+def environment_stays_as_it_was():
+    """Code under test may set variables for the torch that it imports; a later test's children must not see them."""
+    before = dict(os.environ)
+    yield
+    left = {n for n in {*before, *os.environ} if before.get(n) != os.environ.get(n)}
+    for name in left - {"PYTEST_CURRENT_TEST"}:
+        if name in before:
+            os.environ[name] = before[name]
+        else:
+            del os.environ[name]
+    assert not [n for n in sorted(left) if n.startswith(OURS)], "this test changes the environment"
 
 
 def pytest_collection_modifyitems(items) -> None:

@@ -87,6 +87,11 @@ function measureRows() {
     for (const n of new Set(calls[name])) most = Math.max(most, pen.measureText(wanted(texts[n]).slice(0, 400)).width);
     return most + 18;
   };
+  // Numbers are not broken into lines: their columns hold the largest.
+  for (const column of COLUMNS.filter(([name]) => name === "number" || name === "step")) {
+    const largest = calls[column[0]].reduce((most, n) => Math.max(most, n), 0);
+    column[3] = Math.max(column[3], Math.ceil(pen.measureText(String(largest)).width) + 20);
+  }
   const whole = (words) => words;
   const want = { op: longest("op", whole), module: longest("module", whole), site: longest("site", shortSite) };
   const flexible = columnsShown().filter(([name]) => name in want);
