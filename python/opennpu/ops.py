@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 # Overloads that the YAML lists and what was seen of them, made when the package was built.
@@ -172,21 +174,36 @@ def run_custom(options: argparse.Namespace) -> int:
     return 0
 
 
+@contextlib.contextmanager
+def asked_device(options: argparse.Namespace) -> Iterator[None]:
+    """Variables that torch_npu reads once, when it is imported; the caller's environment is restored."""
+    before = dict(os.environ)
+    given = {"NPU_DRIVER": options.driver, "NPU_PROFILE": options.profile}
+    os.environ.update({variable: value for variable, value in given.items() if value})
+    if not options.why:
+        # The list is about what the driver can do, not about what the host driver leaves to PyTorch.
+        os.environ.setdefault("NPU_HOST_KERNELS", "all")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def run(options: argparse.Namespace) -> int:
     if options.custom:
         return run_custom(options)
-    # Before torch_npu is imported: both are read once.
-    for variable, value in (("NPU_DRIVER", options.driver), ("NPU_PROFILE", options.profile)):
-        if value:
-            os.environ[variable] = value
+    with asked_device(options):
+        return run_listed(options)
+
+
+def run_listed(options: argparse.Namespace) -> int:
     if options.why:
         from opennpu import why
 
         code, lines = why.explain(options.why)
         print("\n".join(lines), file=sys.stderr if code else sys.stdout)
         return code
-    # The list is about what the driver can do, not about what the host driver leaves to PyTorch.
-    os.environ.setdefault("NPU_HOST_KERNELS", "all")
     try:
         found = collect(options)
     except RuntimeError as error:
