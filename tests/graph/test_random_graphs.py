@@ -16,10 +16,10 @@ MODES = {
 
 @pytest.fixture(params=MODES)
 def run_random(run_python, request):
-    variables = {"NPU_PROFILE": "none", **MODES[request.param]}
+    mode = {"NPU_PROFILE": "none", **MODES[request.param]}
     if request.param != "host":
-        variables |= discrete_environment()
-    return lambda code: run_python(HEAD + code, **variables)
+        mode |= discrete_environment()
+    return lambda code, **more: run_python(HEAD + code, **(mode | more))
 
 
 @pytest.mark.parametrize("name", names(__file__))

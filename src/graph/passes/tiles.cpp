@@ -103,10 +103,11 @@ class Run {
     return true;
   }
 
-  // A frame that only fills one buffer.
+  // A frame that only fills one buffer. One that draws stays with its own
+  // instruction, which draws for it.
   bool take_alone(const FrameCopy& frame) {
     const std::vector<Use> uses = frame.uses();
-    return !uses.empty() && frame.buffers().size() == 1 &&
+    return frame.draw() < 0 && !uses.empty() && frame.buffers().size() == 1 &&
            std::ranges::none_of(uses, &Use::reads);
   }
 

@@ -194,6 +194,16 @@ TEST(Tiles, NumbersGoWithTheirEntries) {
   EXPECT_EQ(first.number(1), 3.0);
 }
 
+// The step of its instruction makes the numbers, so the frame stays there.
+TEST(Tiles, FramesThatDrawStayWhereTheyAre) {
+  std::vector<Node> nodes = chain();
+  std::get<FrameCopy>(nodes[1]).bind_draw_to(0);
+  Graph tiled = graph(16, std::move(nodes));
+  const PassStats made = tile_lists(tiled, 2 * kBytes);
+  EXPECT_EQ(made.place, (std::vector<std::uint32_t>{0, 1, 2, 6, 6, 6}));
+  EXPECT_EQ(std::get<FrameCopy>(tiled.nodes[1]).draw(), 0);
+}
+
 TEST(Tiles, EntriesThatMeetStayTogether) {
   // The second frame reads entry 1 of the first as its entry 0.
   std::vector<Node> nodes;
