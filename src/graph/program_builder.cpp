@@ -37,6 +37,19 @@ bool is_map(const npu_call& call) {
          (call.n_out == 1 || call.tensors[1].dtype == NPU_ABSENT);
 }
 
+// A call that computes in a half type rounds tensors of other dtypes to it
+// first. Programs say so, since numbers of the host become registers too and
+// are not rounded.
+std::uint8_t rounds_to(const npu_call& call, npu_dtype dtype) {
+  const npu_dtype computed = call.compute_dtype != NPU_ABSENT
+                                 ? call.compute_dtype
+                                 : call.tensors[call.n_out].dtype;
+  return call.slot != NPU_KIND_COPY && is_half(computed) && dtype != computed &&
+                 dtype != NPU_BOOL
+             ? static_cast<std::uint8_t>(computed)
+             : std::uint8_t{NPU_ABSENT};
+}
+
 std::uint32_t map_slot(std::uint32_t code) {
   switch (code) {
     case NPU_MULTI_MAP_UNARY:
@@ -120,6 +133,16 @@ std::optional<std::uint8_t> ProgramBuilder::add(npu_program_op op) {
   return static_cast<std::uint8_t>(NPU_PROGRAM_INPUTS + attrs_.n_ops++);
 }
 
+// Operations with equal words make equal registers.
+std::optional<std::uint8_t> ProgramBuilder::find_or_add(npu_program_op op) {
+  for (std::uint32_t i = 0; i < attrs_.n_ops; ++i) {
+    if (attrs_.ops[i] == npu_program_word(op)) {
+      return static_cast<std::uint8_t>(NPU_PROGRAM_INPUTS + i);
+    }
+  }
+  return add(op);
+}
+
 // Scalars that are not set are left out; equal ones are shared.
 bool ProgramBuilder::add_scalars(
     const npu_scalar* scalars, std::uint32_t n, npu_program_op& op) {
@@ -162,12 +185,7 @@ std::optional<std::uint8_t> ProgramBuilder::constant(
   if (!add_scalars(&given, 1, op)) {
     return std::nullopt;
   }
-  for (std::uint32_t i = 0; i < attrs_.n_ops; ++i) {
-    if (attrs_.ops[i] == npu_program_word(op)) {
-      return static_cast<std::uint8_t>(NPU_PROGRAM_INPUTS + i);
-    }
-  }
-  return add(op);
+  return find_or_add(op);
 }
 
 // The register of a place: what the chain wrote there, a number that is known
@@ -345,7 +363,12 @@ bool ProgramBuilder::join_tensors(
     }
   }
   for (std::size_t i = 0; i < places.size(); ++i) {
-    const auto reg = read(operands[i + 1], filled);
+    auto reg = read(operands[i + 1], filled);
+    if (const std::uint8_t half = rounds_to(call, operands[i + 1].dtype);
+        reg && half != NPU_ABSENT) {
+      reg = find_or_add(
+          {NPU_KIND_COPY, 0, NPU_ABSENT, half, {*reg, kNone, kNone}, kNone});
+    }
     if (!reg) {
       return false;
     }

@@ -72,6 +72,7 @@ class ProgramBuilder {
   std::optional<std::uint8_t> constant(
       const npu_scalar& value, npu_dtype dtype);
   std::optional<std::uint8_t> add(npu_program_op op);
+  std::optional<std::uint8_t> find_or_add(npu_program_op op);
   bool add_scalars(
       const npu_scalar* scalars, std::uint32_t n, npu_program_op& op);
   bool same_call(const npu_call& call);
