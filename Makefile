@@ -34,7 +34,7 @@ PY := $(VENV)/bin/python
 endif
 PIP := $(PY) -m pip install -q --disable-pip-version-check $(PIP_FLAGS)
 
-.PHONY: help setup build build-core cuda demo test test-full test-modes test-includes test-core test-sanitizers test-asan-fuzz test-asan-optools test-tsan-optools test-asan-torch test-python test-docs test-wheel wheel wheel-cuda bench bench-kernels seen-operators docs docs-env docs-dtypes format lint tidy doctor clean
+.PHONY: help setup build build-core cuda demo test test-full test-modes test-includes test-core test-sanitizers test-asan-fuzz test-asan-optools test-tsan-optools test-asan-torch test-python test-docs test-wheel wheel wheel-cuda bench bench-kernels seen-operators docs docs-env format lint tidy doctor clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -181,9 +181,6 @@ docs: setup ## the pages as a site, English and Chinese, in build/site
 	@export NO_MKDOCS_2_WARNING=1; for config in mkdocs.yml mkdocs.zh-CN.yml; do \
 	  $(PY) -m mkdocs build -q --strict -f $$config || exit 1; done
 	@echo "build/site/index.html; with search: $(PY) -m http.server -d build/site"
-
-docs-dtypes: ## remakes docs/accelerator-dtypes.md from ops/wide.yaml
-	@$(PY) scripts/accelerator_dtypes.py; git diff --stat -- docs/accelerator-dtypes.md docs/zh-CN/accelerator-dtypes.md
 
 docs-env: build-core ## remakes docs/environment.md from the table of variables
 	@NPU_TEST_WRITE=1 ctest --preset core -R '^driver$$' >/dev/null; git diff --stat -- docs/environment.md

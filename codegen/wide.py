@@ -102,7 +102,7 @@ def read(path: Path, functions) -> list[Row]:
     seen: set[tuple] = set()
     for section, (_, body) in fields.items():
         if section in ("refused", "composites"):
-            continue  # the first is for docs/accelerator-dtypes.md only
+            continue  # `refused` is for readers; `composites` are read elsewhere
         for node in reader.sequence(body, f"key '{section}'"):
             row = read_row(reader, node, section, known)
             for dtype in row.dtypes or ("int32 indices",):

@@ -2,13 +2,16 @@
 """Makes MkDocs read the pages of docs/ as GitHub shows them (a hook of mkdocs.yml).
 
 The home page is the README. A page without a Chinese version is shown in English on the Chinese site. Links that leave
-docs/ lead to a copy of the file in the site, under tree/.
+docs/ lead to a copy of the file in the site, under tree/. A long table is made here: `<!-- table: NAME -->` stands for
+what `table(language)` of scripts/NAME.py returns.
 """
 
 from __future__ import annotations
 
+import importlib
 import posixpath
 import re
+import sys
 from pathlib import Path
 
 from mkdocs.structure.files import File, Files
@@ -17,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^(```+)(\w+) (\S+)$")
 LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s#:]+)(#[^)\s]*)?\)")
 OTHER_LANGUAGE = re.compile(r" ?\[(?:中文|中文说明|English)\]\([^)]+\)")
+TABLE = re.compile(r"^<!-- table: (\w+) -->$", re.M)
 TAB = re.compile(r"^<!-- tab: (.*) -->$")
 NOT_TRANSLATED = "!!! note\n    本页还没有中文版，以下是英文原文。\n\n"
 
@@ -72,6 +76,16 @@ def on_files(files: Files, config) -> Files:
         for name in sorted(names)
     ]
     return Files([*kept, *made])
+
+
+def _tables(text: str, chinese: bool) -> str:
+    sys.path.append(str(ROOT / "scripts"))
+    try:
+        return TABLE.sub(
+            lambda m: importlib.import_module(m[1]).table("zh" if chinese else "en"), text
+        )
+    finally:
+        sys.path.remove(str(ROOT / "scripts"))
 
 
 def _links(text: str, path: str, name: str, chinese: bool) -> str:
@@ -138,7 +152,8 @@ def _join_chinese(text: str) -> str:
 def on_page_markdown(markdown: str, page, config, files) -> str:
     name = page.file.src_uri
     path = _on_disk(name, is_chinese(config))
-    text = _blocks(_links(OTHER_LANGUAGE.sub("", markdown), path, name, is_chinese(config)))
+    text = _links(OTHER_LANGUAGE.sub("", markdown), path, name, is_chinese(config))
+    text = _blocks(_tables(text, is_chinese(config)))
     if is_chinese(config) and not re.search("[\u4e00-\u9fff]", text[:500]):
         text = NOT_TRANSLATED + text
     return _join_chinese(text)

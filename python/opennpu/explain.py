@@ -75,6 +75,24 @@ def driver_rungs() -> dict[str, int]:
     }
 
 
+DIFFERENCE = {
+    "en": " Where Ascend's documents are unclear, or a use is refused: {note}",
+    "zh": "与昇腾文档的差异，或不支持的用法（英文）：{note}",
+}
+
+
+def difference(space: str, name: str, lang: str) -> str:
+    """The operator's note in ops/npu as a sentence, or an empty text."""
+    from opennpu import ops
+
+    note = next(
+        row["note"]
+        for row in ops.custom_operators()
+        if (row["namespace"], row["name"]) == (space, name)
+    )
+    return DIFFERENCE[lang].format(note=note) if note else ""
+
+
 def explain_custom(name: str, lang: str, faults: dict) -> bool:
     """Operators of Ascend's own: what one computes, and whether it is implemented."""
     import torch_npu
@@ -87,6 +105,7 @@ def explain_custom(name: str, lang: str, faults: dict) -> bool:
             state = "_refused" if row["refused"] else "" if row["module"] else "_missing"
             texts = faults["operator"][f"custom{state}"][lang]
             row["instead"] = f"torch_npu.{row['nearest']}" if row["nearest"] else "torch"
+            row["difference"] = difference(space, bare.partition(".")[0], lang)
             parts = {k: t.format(**row) for k, t in texts.items()}
             show(f"{space}::{bare}", parts, lang)
             return True

@@ -144,17 +144,22 @@ def show(found: dict) -> None:
     print(f", {found['seen']} seen to run there" if found["seen"] else "")
 
 
+def custom_operators() -> list[dict]:
+    """The rows of ops/npu/*.yaml, as they were installed."""
+    import torch_npu
+
+    path = Path(torch_npu.__file__).parent / CUSTOM
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def run_custom(options: argparse.Namespace) -> int:
     """The 399 operators of Ascend's operator library.
 
     Of each: where it is implemented, whether autograd goes through, the dtypes of its tests, the file of its oracle.
     """
-    import torch_npu
-
-    path = Path(torch_npu.__file__).parent / CUSTOM
     rows = [
         row
-        for row in json.loads(path.read_text(encoding="utf-8"))
+        for row in custom_operators()
         if row["namespace"] == "npu"
         and row["name"] not in IN_TREE
         and matches(f"npu::{row['name']}", options.pattern)

@@ -20,7 +20,7 @@ RUN = [
     "README.md",
     "README.zh-CN.md",
     "docs/start.md",
-    "docs/commands.md",
+    "docs/commands.md docs/npu-operators.md docs/accelerator-dtypes.md",
     "docs/port-cuda.md",
     "docs/graph-mode.md",
     "docs/tools.md docs/tools-reference.md",
