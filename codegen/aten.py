@@ -54,7 +54,7 @@ def check_by_hand(pack: Pack) -> None:
 
 
 def check_adapters(pack: Pack, sources: Path | None) -> None:
-    """Refuses entries that nothing can be made of, and functions that nobody has written."""
+    """Refuses entries that nothing can be made of, and functions that are not written."""
     problems = [
         f"{o.where.file}:{o.where.line}: key '{o.section}': '{o.name}': nothing can be generated for "
         f"it: {why}"

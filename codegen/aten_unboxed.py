@@ -113,7 +113,7 @@ def emit_shard(number: int, part: dict) -> str:
 
 
 def emit_signatures(by_signature: dict) -> str:
-    """Who calls an exported function finds the instance of its signature in the file of the table."""
+    """Callers of an exported function find the instance of its signature in the file of the table."""
     lines = [
         "// SPDX-License-Identifier: Apache-2.0",
         "// Made by codegen/aten_unboxed.py: signatures that are compiled in unboxed_<i>.cpp. Ends aten/ladder/unboxed.h.",

@@ -89,7 +89,7 @@ npu_status count(std::int32_t* out) {
     }
     *out = static_cast<std::int32_t>(machine().gpus.size());
     if (*out == 0) {
-      // Not an error; whoever asks why hears it.
+      // Not an error; the text is kept for callers that ask why.
       fail(
           NPU_OK,
           "npu: cuda driver: there is no GPU to use: %s.",

@@ -31,7 +31,7 @@ typedef struct npu_vmm {
   /* A power of two, the same until the process ends. */
   npu_status (*granularity)(npu_device device, uint64_t* bytes);
 
-  /* Addresses without memory; nothing of them can be used before map. */
+  /* Addresses without memory; they cannot be used before map. */
   npu_status (*reserve)(npu_device device, uint64_t bytes, void** out);
   /* Nothing is mapped there any more. */
   npu_status (*unreserve)(npu_device device, void* ptr, uint64_t bytes);

@@ -17,7 +17,7 @@ namespace npu::named {
 using Attributes = std::vector<std::pair<std::string, c10::IValue>>;
 
 // A kernel of OpCommand: operands by position, attributes by name; results are
-// written to `outputs`. Raises ERR01004 for a name nobody knows, ERR01001 for
+// written to `outputs`. Raises ERR01004 for an unknown name, ERR01001 for
 // operands that fit no overload.
 NPU_NAMED_EXPORT void run(
     const std::string& name,

@@ -161,7 +161,7 @@ def known_variables() -> list[str]:
 
 
 def unknown_variables() -> list[str]:
-    """A line for each NPU_ variable that nobody reads, with the name it is nearest to."""
+    """A line for each unknown NPU_ variable, with the nearest known name."""
     known = known_variables()
     if not known:
         return ["the list of known ones is not installed: make build"]

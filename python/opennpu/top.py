@@ -15,14 +15,14 @@ from opennpu import top_pages, words
 _BAR = 20
 _WORDS = {
     "en": {
-        "nobody": "no process of yours uses an npu device (NPU_TOP=0 hides one)",
+        "idle": "no process of yours uses an npu device (NPU_TOP=0 hides one)",
         "busy": "busy  ",
         "memory": "memory",
         "amount": "{used} of {all}, tensors {tensors}",
         "silent": "(does not answer)",
     },
     "zh": {
-        "nobody": "你没有正在使用 npu 设备的进程（NPU_TOP=0 会隐藏进程）",
+        "idle": "你没有正在使用 npu 设备的进程（NPU_TOP=0 会隐藏进程）",
         "busy": "忙碌",
         "memory": "内存",
         "amount": "{all} 中的 {used}，张量 {tensors}",
@@ -111,7 +111,7 @@ def _bar(share: float) -> str:
 def lines(processes: list[top_pages.Process], width: int = 100) -> list[str]:
     say = _WORDS[words.language()]
     if not processes:
-        return [say["nobody"]]
+        return [say["idle"]]
     out = []
     for row in devices_of(processes):
         used = row["reserved"] / row["total"] if row["total"] else 0.0

@@ -40,7 +40,7 @@ def _shows(text: str) -> bool:
 def never_fail() -> None:
     """A terminal without a character gets its number instead of a traceback."""
     for stream in (sys.stdout, sys.stderr):
-        # A stream that somebody put in its place may not take this.
+        # A stream that replaced the original may not support this.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.reconfigure(errors="backslashreplace")
 

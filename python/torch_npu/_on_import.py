@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acts on a module of somebody else when it is imported, and at once where it has been.
+"""Acts on a module of another library when it is imported, or at once if it already was.
 
 Who does not import one of them pays one look into a dictionary for each module that is imported.
 """

@@ -21,7 +21,7 @@ _numbers = itertools.count()
 _COPY = torch.ops.aten.copy_.default
 # Called with every graph of every backend: (module, phase, number).
 observers = []
-# What runs compiled graphs, as long as somebody can call it.
+# Objects that run compiled graphs, as long as they can be called.
 runners = weakref.WeakSet()
 _thread = threading.local()
 EVENT = 35  # TorchAir's level of lines that tell times

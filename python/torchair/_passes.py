@@ -16,7 +16,7 @@ def run(
 ) -> torch.fx.GraphModule:
     """`patterns`: the replacements that programs registered (_patterns.Patterns)."""
     before, after = config.post_grad_custom_pre_pass.raw, config.post_grad_custom_post_pass.raw
-    # Its Python is written when somebody calls or reads it: programs are made from the graph.
+    # Its Python code is generated on the first call or read: programs are made from the graph.
     made = _LazyGraphModule(module, copy.deepcopy(module.graph))
     made.meta = copy.copy(module.meta)
     if before is not None:
@@ -43,7 +43,7 @@ def _clean(module, config) -> None:
 
 
 def remove_dead(module) -> int:
-    """Nodes nobody reads, if leaving them out cannot be seen. Random ones stay: later numbers
+    """Removes nodes without readers, if that cannot be seen. Random ones stay: later numbers
     are then those of eager mode."""
     before = len(module.graph.nodes)
     module.graph.eliminate_dead_code(is_impure_node=_is_impure)

@@ -79,7 +79,7 @@ Area draw_area(npu_dtype dtype, const Sizes& sizes, Random& random, bool out) {
     reach += (sizes[d] - 1) * made.strides[d];
     step *= sizes[d];
   }
-  reach += 64;  // nobody may write these
+  reach += 64;  // must not be written
   made.bytes.resize(static_cast<std::size_t>(reach) * npu_dtype_bytes(dtype));
   fill(made, random);
   return made;

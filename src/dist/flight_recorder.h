@@ -62,12 +62,12 @@ class FlightRecorder {
   void completed(std::uint64_t record);
   void failed(std::uint64_t record, const std::string& why);
 
-  // Stacks need Python's lock: leave them out where somebody may hold it.
+  // Stacks need Python's lock: leave them out where another thread may hold it.
   // A pickle of built-in types only: loading it runs nothing.
   std::string dump(bool calls, bool stacks, bool only_active);
   // Writes the file of `rank` once, if TORCH_HCCL_DUMP_ON_TIMEOUT asks for it.
   void write_after_failure(int rank) noexcept;
-  // Under a name of its own first: whoever reads sees a whole file.
+  // Written under another name and renamed: readers see a whole file.
   static void write(const std::string& file, const std::string& contents);
   static std::string file_of(int rank);
 

@@ -285,7 +285,7 @@ void GroupState::meet_on_board(const Job& job) const {
           std::to_string(note.timeout.count()) +
           " ms: " + who_is_missing(call, Track::kMet) + ".");
     }
-    // Short: a process that ends wakes nobody.
+    // Short: a process that dies does not wake the others.
     board->wait(seen, std::min(time_left(note.deadline), Milliseconds(50)));
   }
   if (note.counts.empty()) {

@@ -39,7 +39,7 @@ void end_lanes(std::chrono::milliseconds most) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   ending().store(true);
-  // Whoever was between two jobs sees it now, or is done in a moment.
+  // A lane between two jobs sees it now; a job that runs ends soon.
   for (int i = 0; i < 50 && busy_lanes().load() != 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

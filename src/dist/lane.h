@@ -14,7 +14,7 @@
 namespace npu::dist {
 
 // The thread starts with the first job. It may outlive the lane: a job that
-// cannot be ended (Gloo's) must not hold up whoever drops the lane.
+// cannot be ended (Gloo's) must not block the thread that drops the lane.
 class Lane {
  public:
   explicit Lane(std::string name);

@@ -503,7 +503,7 @@ void ProcessGroupHccl::describe_message(
   call.point_to_point = true;
   const bool sends = job.note.type == OpType::SEND;
   const auto ranks = std::move(call.group.ranks);
-  if (job.note.partner < 0) {  // whoever is first: nobody to compare with
+  if (job.note.partner < 0) {  // the first to come has no peer to compare with
     call.group.uid += c10::str("/any ", rank_);
     call.group.ranks = {ranks[static_cast<std::size_t>(rank_)]};
     call.name = "recv 0<-0";

@@ -125,14 +125,14 @@ class Driver {
   }
 
   // A kind by name: "gemm", "vendor.name/1" of an operator pack or of the
-  // driver itself. 0 when nobody has it.
+  // driver itself. 0 when there is none.
   std::uint32_t find(const char* name) const;
   // Adds the rows of a pack (NPU_OP_PACKS). Throws Error that names the file
   // and what is wrong; nothing of the pack is used then. False when the pack
   // says that it is not for this driver.
   bool add_pack(const std::string& path);
 
-  // A call's slot decides who is asked: the driver or a pack.
+  // A call's slot decides whether the driver or a pack is asked.
   npu_status plan(
       npu_device device, const npu_call& call, npu_verdict& verdict) const;
   npu_status run(npu_stream stream, const npu_call& call) const {
@@ -141,7 +141,7 @@ class Driver {
                : run_row(stream, call);
   }
   // From now on `listener` sees kernels, copies and bytes set on their way to
-  // the driver; nullptr: nobody. See Note [Nobody watches].
+  // the driver; nullptr: no listener. See src/driver/launch_watch.h.
   void watch_launches(LaunchListener* listener);
   void release_plan(std::uint32_t slot, void* plan) const noexcept;
   bool can_tune(std::uint32_t slot) const noexcept {

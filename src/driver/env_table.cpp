@@ -229,7 +229,7 @@ void check_declared(
   if (variable == nullptr) {
     refuse(name, "is read but not declared");
   }
-  // A list or a choice may be taken as text and parsed by whoever reads it.
+  // A list or a choice may be taken as text and parsed by its reader.
   const bool as_text = type == Type::kText;
   if (variable->type != type && !as_text) {
     refuse(

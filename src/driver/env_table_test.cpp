@@ -96,7 +96,7 @@ TEST(EnvTable, NamesEveryVariableTheSourcesRead) {
   }
   for (const env::Variable& variable : env::table()) {
     EXPECT_EQ(read.count(variable.name), 1u)
-        << variable.name << " has a row and nobody reads it";
+        << variable.name << " has a row and is never read";
   }
 }
 

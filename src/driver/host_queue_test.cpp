@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host driver's queues (NPU_HOST_ASYNC=1) with room for eight calls: who
-// queues more waits, and nobody waits for ever.
+// The host driver's queues (NPU_HOST_ASYNC=1) with room for eight calls: a
+// caller that queues more waits, but not for ever.
 #include <gtest/gtest.h>
 
 #include <algorithm>

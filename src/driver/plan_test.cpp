@@ -96,7 +96,7 @@ TEST_F(Tiny, TheCacheIsBounded) {
 }
 
 // A plan that is used all the time must not be made again because others came
-// by: a full cache drops one plan that nobody used, not a whole part.
+// by: a full cache drops one unused plan, not a whole part.
 TEST_F(Tiny, AFullCacheDropsOnePlanAtATimeAndKeepsWhatIsUsed) {
   const auto plan = [&](std::int64_t n) {
     Gemm gemm(2);
@@ -274,7 +274,7 @@ TEST_F(Extras, WhatTuneFindsReplacesThePlanAndTheOldOneIsReleased) {
   *makes_ = 1;
   void* const first = go(NPU_CALL_BENCHMARK);
   EXPECT_EQ(*made_, 2) << "plan's and tune's";
-  EXPECT_EQ(*released_, 1) << "plan's, which nobody holds any more";
+  EXPECT_EQ(*released_, 1) << "plan's, which has no holder any more";
   EXPECT_EQ(go(NPU_CALL_BENCHMARK), first);
   EXPECT_EQ(*made_, 2);
   clear_plans();

@@ -28,7 +28,7 @@ namespace detail {
 // Bits: debug lines are written; a profiler watches.
 inline std::atomic<unsigned> call_hearers{0};
 }  // namespace detail
-// Somebody wants to hear of every single call. One load, for paths that every
+// A listener wants to hear of every single call. One load, for paths that every
 // operator takes.
 inline bool calls_are_heard() noexcept {
   return detail::call_hearers.load(std::memory_order_relaxed) != 0;

@@ -255,7 +255,7 @@ TEST(Account, BytesAddUpPerDevice) {
 
 TEST(Ranges, GoToTheProfilerThatRuns) {
   static std::string seen;
-  services().range_push("nobody listens");
+  services().range_push("no listener");
   services().range_pop();
   set_ranges([](const char* name) { seen += name; }, [] { seen += "."; });
   services().range_push("gemm");

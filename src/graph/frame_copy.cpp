@@ -131,7 +131,7 @@ class FrameCopy::Writer {
            device(at + offsetof(npu_tensor, data), tensor.data, extent(tensor));
   }
 
-  // Of operand i behind `skipped` others; both ways where nobody knows.
+  // Of operand i behind `skipped` others; both ways where it is unknown.
   static std::uint32_t mode_of(
       const npu_kind_info* kind,
       std::uint32_t skipped,

@@ -88,7 +88,7 @@ class FrameCopy {
     std::uint32_t n = 0;
     std::uint32_t first = 0;  // which entry of `source` is the first
     npu_dtype dtype = NPU_F32;
-    // Whoever made the recording gives them before a run, by this number; -1:
+    // The recording's owner gives them before a run, by this number; -1:
     // they are part of the call.
     std::int32_t source = -1;
   };

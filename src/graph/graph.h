@@ -14,7 +14,7 @@ namespace npu::graph {
 
 struct Buffer {
   // Who owns the memory. kLocal: the arena of a replay, for what only frames
-  // use. kBound: somebody else gives its address before the node that uses it
+  // use. kBound: its address is bound from outside before the node that uses it
   // first runs (inputs, outputs, memory that islands read or write).
   enum Kind : std::uint8_t { kLocal, kBound };
   Kind kind = kBound;
@@ -34,7 +34,7 @@ struct BytesNode {
   Ref from;
 };
 
-// Work that is no frame, done by whoever made the recording.
+// Work that is no frame; the recording's owner does it.
 struct IslandNode {
   std::uint32_t index = 0;
   std::vector<BufferId> buffers;

@@ -493,7 +493,7 @@ bool ProgramBuilder::join_reduction(const FrameCopy& frame) {
        static_cast<std::uint8_t>(call.tensors[0].dtype),
        {static_cast<std::uint8_t>(made->reg), kNone, kNone},
        kNone});
-  // Nobody may read or write it in this program.
+  // It must not be read or written in this program.
   const auto bad = [&](const ProgramOperand& other) {
     return crosses(other, *place);
   };

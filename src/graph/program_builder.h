@@ -2,11 +2,12 @@
 // Frames of elementwise kinds that follow each other, as one program
 // (npu/program.h) while it grows.
 //
-// Values between the frames are registers of the program; what somebody else
-// needs becomes an output. A frame joins when the result is the same: every
-// place that is read and written has one geometry, and places overlap entirely
-// or not at all. All of them work on tensors, or all on lists. A reduction over
-// the last dimensions of what the program made may join too (code rows).
+// Values between the frames are registers of the program; a value that another
+// frame needs becomes an output. A frame joins when the result is the same:
+// every place that is read and written has one geometry, and places overlap
+// entirely or not at all. All of them work on tensors, or all on lists. A
+// reduction over the last dimensions of what the program made may join too
+// (code rows).
 #pragma once
 
 #include <cstdint>

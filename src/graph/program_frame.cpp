@@ -79,7 +79,7 @@ std::optional<FrameCopy> ProgramBuilder::finish(
   const bool rows = std::ranges::any_of(
       outputs, [&](std::size_t o) { return results_[o].reduced; });
   // The first input gives a program with rows its sizes. A reduction that
-  // nobody reads is none of it.
+  // is never read is left out.
   if (reduced_ != 0 && (!rows || inputs_.empty())) {
     return std::nullopt;
   }

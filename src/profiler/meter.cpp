@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long each device was busy, counted while somebody looks.
+// How long each device was busy, counted while `opennpu top` asks.
 #include "profiler/meter.h"
 
 #include <array>

@@ -13,7 +13,7 @@ struct Origin {
 };
 
 // Numbers of earlier sessions are forgotten: a session may end inside of an
-// operator, and then nobody takes its number off.
+// operator, whose number would then never be removed.
 void forget_origins() noexcept;
 
 Origin current_origin() noexcept;

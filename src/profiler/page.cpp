@@ -116,7 +116,7 @@ class Shown {
     }
   }
 
-  // Until nobody has asked for two seconds. False when the process ends.
+  // Until no request has come for two seconds. False when the process ends.
   bool show_for_a_while(Page& page, std::uint32_t& seen) {
     watch_for(Reason::kMeter, true);
     before_.fill({});

@@ -2,11 +2,11 @@
 // The page by which a process shows its devices to `opennpu top`.
 //
 // A small file that the process maps and holds a lock on, in a folder of its
-// user's: NPU_TOP_FOLDER, or opennpu-<user number> in /dev/shm. Whoever looks
+// user's: NPU_TOP_FOLDER, or opennpu-<user number> in /dev/shm. A reader
 // counts `requests` up and wakes the process (futex); a thread that slept until
 // then fills in the numbers, ten times a second, for two seconds after the last
-// request. So nothing is counted while nobody looks. A page whose lock is free
-// belongs to no process any more: who finds one removes it.
+// request. So nothing is counted without readers. A page whose lock is free
+// belongs to no process any more; the next process removes it.
 //
 // python/opennpu/top_pages.py reads it: keep both alike.
 #pragma once
@@ -29,7 +29,7 @@ struct PageDevice {
   std::uint64_t allocated;  // by tensors of this process
   std::uint64_t reserved;   // taken from the driver by this process
   std::uint64_t peak;       // most ever allocated
-  std::uint64_t pieces;     // of work seen while somebody looked
+  std::uint64_t pieces;     // of work seen while it was read
   char name[64];
 };
 

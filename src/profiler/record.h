@@ -39,7 +39,7 @@ struct Record {
     kEvents,  // two events of the driver
     kDriver,  // profiler/1
     kKnown,   // begin_ns and end_ns are filled
-    kLost,    // nobody
+    kLost,    // they are unknown
   };
 
   Kind kind = kKernel;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device work as it happens, shown to whoever looks.
+// Device work as it happens, shown to listeners.
 #include "profiler/watch.h"
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device work as it happens, shown to whoever looks: a recording, the meter of
-// `opennpu top`. While nobody does, no code of ours runs
+// Device work as it happens, shown to listeners: a recording, the meter of
+// `opennpu top`. Without a listener no code of ours runs
 // (driver/launch_watch.h; calls_are_heard() is what the CPU rungs ask anyway).
 #pragma once
 

@@ -27,8 +27,8 @@ class WorkTrace {
   // False when one is under way, or there is no driver. `lines`: every launch
   // notes the line of the user's program; without it, waits of the host do.
   bool start(bool lines = false);
-  // Waits for the work that was recorded. Oldest first; work whose times
-  // nobody knows is left out. Empty when none was under way.
+  // Waits for the work that was recorded. Oldest first; work of unknown
+  // time is left out. Empty when no recording was active.
   std::vector<Record> stop();
   bool is_on() const noexcept {
     return on_.load(std::memory_order_acquire);

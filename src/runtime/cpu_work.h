@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators that the CPU computed for this thread in the device's place.
-// Whoever asks whether the driver computes a call compares before and after.
+// Compare before and after a call to see whether the driver computed it.
 #pragma once
 
 #include <cstdint>

@@ -24,8 +24,8 @@ c10::StreamId external_stream_id(
 // For copies of the plugin's own threads: a stream of the program's may be
 // waiting for just such a thread.
 c10::Stream copy_stream(c10::DeviceIndex device = -1);
-// For work that may have to wait for other processes; nobody else has it until
-// it is taken back. None when all 31 are lent.
+// For work that may have to wait for other processes; no other caller gets it
+// until it is taken back. None when all 31 are lent.
 std::optional<c10::Stream> lend_stream(c10::DeviceIndex device = -1);
 void take_back_stream(c10::Stream stream) noexcept;
 

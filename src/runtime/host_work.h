@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Work of this thread that no recording of call frames holds: CPU kernels on
-// device memory, waiting for a stream, copies between devices. Whoever records
+// device memory, waiting for a stream, copies between devices. A recorder
 // compares the number before and after a call.
 #pragma once
 

@@ -69,7 +69,7 @@ std::atomic<npu_stream>* find_handle(
 }
 
 // Streams of a pool come into being when they are used, external ones only
-// when somebody creates them.
+// when a program creates them.
 bool exists(c10::DeviceIndex device, c10::StreamId id) noexcept {
   const std::atomic<npu_stream>* const handle = find_handle(device, id);
   return handle != nullptr &&

@@ -12,7 +12,7 @@ import torch_npu  # noqa: F401
 APEX = str(Path(__file__).resolve().parents[2] / "compat" / "apex")
 sys.path.insert(0, APEX)
 
-# Every call waits 3 ms in its stream's queue: who asks the device for a number waits for all of them.
+# Every call waits 3 ms in its stream's queue: a read of a number from the device waits for all of them.
 SLOW_DEVICE = {"NPU_HOST_ASYNC": "1", "NPU_HOST_DELAY_US": "3000", "PYTHONPATH": APEX}
 
 

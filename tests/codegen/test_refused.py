@@ -429,7 +429,7 @@ OWN = "backend: NPU\ncpp_namespace: a\nsupported:\n"
     ],
 )
 def test_entry_without_a_way(entry, parts, tmp_path):
-    """Nothing is dropped silently: neither what no emitter serves nor a function nobody wrote."""
+    """Nothing is dropped silently: neither a key without an emitter nor a function that is not written."""
     (tmp_path / "ops.yaml").write_text(OWN + entry, encoding="utf-8")
     (tmp_path / "src").mkdir()
     (tmp_path / "src/a.cpp").write_text("npu_reason flip(\n    int) {}\n", encoding="utf-8")

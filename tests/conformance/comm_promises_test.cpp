@@ -73,7 +73,7 @@ TEST(comm, AbortEndsAWaitAndTheStreamGoesOn) {
       1,
       ranks.stream(0)));
   EXPECT_EQ(stream_table().query(ranks.stream(0)), NPU_NOT_READY)
-      << "over, and nobody sent anything";
+      << "over, although nothing was sent";
   clear_error();
   const npu_comm given_up = ranks.take(0);
   std::thread([&] { NPU_EXPECT_OK(t.abort(given_up)); }).join();

@@ -361,7 +361,7 @@ TEST(comm, AllToAllWithDifferentCounts) {
         at.data(),
         NPU_F64,
         ranks.stream(r));
-    // They were read: what comes now is nobody's business.
+    // They were read; later writes do not matter.
     std::fill(out.begin(), out.end(), 1'000'000);
     std::fill(at.begin(), at.end(), 1'000'000);
     return queued;

@@ -290,7 +290,7 @@ bool make_bad_call(
   return false;
 }
 
-// Whatever is called after the work failed, somebody hears of it, and once.
+// Whatever is called after the work failed, the error is reported, and once.
 TEST_F(errors, OfQueuedWorkAreReportedOnce) {
   Frame* made = nullptr;
   std::vector<std::unique_ptr<Buffer>> memory;

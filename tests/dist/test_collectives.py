@@ -184,7 +184,7 @@ def test_moves(four, dtype):
 
 def messages(rank, size):
     after, before = (rank + 1) % size, (rank - 1) % size
-    # A ring that receives first: nobody may hold up its own send.
+    # A ring that receives first: no rank may block its own send.
     got = torch.empty(3, dtype=torch.int16, device="npu")
     receiving = dist.irecv(got, before)
     sending = dist.isend(torch.full((3,), rank, dtype=torch.int16, device="npu"), after)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that end in the middle of a collective, again and again: nobody hangs, no process and no memory is left.
+"""Ranks that end in the middle of a collective, again and again: no rank hangs, no process and no memory is left.
 
 `make test` runs each way twice, OPENNPU_TEST_FULL=1 twenty times. What is printed (pytest -s) is how long the others took.
 """
@@ -25,7 +25,7 @@ RUNS = 20 if os.environ.get("OPENNPU_TEST_FULL") == "1" else 2
 SIZE = 4
 LIMITS = {"stopped": 2.0}  # time-outs; where a process ends the others see it long before
 LIMIT = 30.0
-HANGS = 60.0  # nobody takes so long who does not hang, however busy the machine is
+HANGS = 60.0  # a rank that takes longer hangs, however busy the machine is
 
 
 def rank_of(number, file, victim, way, pipe):

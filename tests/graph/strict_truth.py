@@ -16,7 +16,7 @@ from torch_npu import _C
 from torchair import _compiler, _explain
 from torchair.configs.compiler_config import CompilerConfig
 
-# Results are random, hold memory nobody wrote, or are not unique.
+# Results are random, hold uninitialised memory, or are not unique.
 NOT_COMPARED = SKIP | NOT_UNIQUE | {
     "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "rand_like",
     "randint", "randint_like", "randn", "randn_like", "uniform", "svd_lowrank", "pca_lowrank",
@@ -53,7 +53,7 @@ def ran(run, inputs):
     _C._fallback_reset()
     for args in given:
         results = run(args)
-    torch.npu.synchronize()  # samples of to() ask for copies to the host that nobody waits for
+    torch.npu.synchronize()  # samples of to() ask for copies to the host that are not waited for
     rows = [r for r in _C._fallback_rows() if r["rung"] >= 4 and not r["native"]]
     calls = {"getitem", "integer arithmetic"}
     islands = [n for n in run.program.names() if "::" not in n and n not in calls]

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 FULL = os.environ.get("OPENNPU_TEST_FULL") == "1"
 DTYPES = (torch.float32, torch.int64, torch.bfloat16) if FULL else (torch.float32,)
 GROUPS = 16
-# Results hold memory nobody wrote, or cannot be traced on their own.
+# Results hold uninitialised memory, or cannot be traced on their own.
 SKIP = {
     "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided",
     "tensor_split", "to_sparse",

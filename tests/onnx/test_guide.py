@@ -138,7 +138,7 @@ def test_custom_operator_of_cpp(custom_add):
     model = exported(Pair(custom_add), (x, y), opset_version=11)
     assert kinds(model) == ["custom_namespace::custom_add"]
     onnx.checker.check_model(model)
-    with pytest.raises(Exception, match="custom_add"):  # nobody has a kernel for it
+    with pytest.raises(Exception, match="custom_add"):  # there is no kernel for it
         onnxruntime.InferenceSession(model.SerializeToString())
 
 

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 from wide_reference import LISTED, WideReference
 
-# Their result is memory nobody has written: everything but the values is compared.
+# Their result is uninitialised memory: everything but the values is compared.
 UNINITIALISED = {
     "empty",
     "empty_like",
@@ -40,7 +40,7 @@ BY_CHANCE = {"linalg.lstsq"}
 # the last few: every other bit is compared, a NaN has to be a NaN.
 ANY_NAN = {"bfloat16", "float"}
 
-# What they grow into is memory nobody has written.
+# They grow into uninitialised memory.
 GROWS = {"resize_", "resize_as_"}
 
 # Their arguments have to be on the CPU, on every device.

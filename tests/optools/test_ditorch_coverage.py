@@ -100,7 +100,7 @@ def test_torchscript(device):
         return x
 
     x = torch.ones(3, device=device)
-    with torch.jit.fuser("none"):  # cuda's default makes one kernel of both, which nobody sees
+    with torch.jit.fuser("none"):  # cuda's default makes one kernel of both, undispatched
         scripted(x)
         assert seen(lambda: scripted(x)).count("aten::atan") == 2
 

@@ -23,7 +23,7 @@ def judged(device, largest):
 
 
 def test_another_stream_writes_meanwhile(accelerator):
-    """The program's x changes when its kernel runs, as by a stream that nobody waited for."""
+    """The program's x changes when its kernel runs, as by a stream that was not waited for."""
 
     def largest(x, a, b):
         if a.data_ptr() == x.data_ptr():

@@ -26,7 +26,7 @@ def tensors(device, dtype, heads=4, kv_heads=4, rows=48, columns=None, width=16)
 
 
 def hidden(rows, device):
-    """A mask with a row that sees nothing, and a column nobody sees."""
+    """A mask with an empty row and an empty column."""
     mask = torch.ones(rows, rows, dtype=torch.bool)
     mask[3], mask[:, 7] = False, False
     return mask.to(device)

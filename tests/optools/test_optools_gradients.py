@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GradientWatch: an API call's own gradients, and nobody else's."""
+"""GradientWatch: an API call's own gradients, and no other call's."""
 
 import pytest
 import torch

@@ -151,7 +151,7 @@ def test_small_tensors_are_asked_about_together(accelerator):
 
 def test_what_is_known_is_not_asked_about_again(accelerator):
     """However the addresses of 400 storages fall into the table of known contents, but for a few.
-    Results that nobody reads again make room first."""
+    Results that are not read again make room first."""
     xs = [torch.ones(8, device=accelerator) for _ in range(400)]
     tool = op_tools.OpOverflowCheck()
     with tool:
@@ -171,7 +171,7 @@ def small_net(device, depth=12):
 
 
 def test_gradients_are_asked_about_together(accelerator):
-    """Copies of them: autograd adds into memory that nobody else has."""
+    """Copies of them: autograd adds into memory without another owner."""
     net, x = small_net(accelerator), torch.ones(4, 8, device=accelerator)
     tool = op_tools.OpOverflowCheck()
     with tool:
@@ -229,7 +229,7 @@ def test_more_gradients_than_the_room_of_copies_holds(accelerator):
 
 
 def test_calls_of_several_threads_at_once(accelerator):
-    """What was known of a call's arguments is known when it ends, whoever called in between."""
+    """What was known of a call's arguments is known when it ends, also after other calls in between."""
     x = half(accelerator)
     inside, done = threading.Event(), threading.Event()
 

@@ -84,7 +84,7 @@ def test_links_are_paths_and_nothing_else(capsys, bad_gelu):
     assert code == 0
     links = Page(read(os.path.join(folder, "report.html"))).data["links"]
     assert links == {str(record.number): "./javascript%3Aalert%281%29/a%22b%20c%23d"}
-    # One of another capture is none of this one's, though it is of the same call.
+    # A reproducer of another capture is left out, although it is of the same call.
     about = os.path.join(odd, "call.json")
     held = json.loads(read(about))
     with open(about, "w") as file:

@@ -127,7 +127,7 @@ def test_nothing_that_was_asked_for_ran(device, capsys, monkeypatch):
 
 def test_what_sees_something_is_not_slowed_down(device):
     """The callback that counts calls elsewhere goes when a tool sees its first call."""
-    counts = torch._C._autograd._profiler_enabled  # PyTorch's own profiler is none of it
+    counts = torch._C._autograd._profiler_enabled  # not PyTorch's own profiler
     assert not counts()
     tool, x = quiet(op_tools.OpObserve()), torch.ones(2, device=device)
     with tool:
@@ -154,7 +154,7 @@ def test_a_backward_after_the_block_is_said(device, capsys):
     with op_tools.OpObserve():
         model(x).sum()  # the graph is gone at once
     tool = op_tools.OpObserve()
-    tool.phases = ("forward",)  # nobody asked for it
+    tool.phases = ("forward",)  # backward is not asked for
     with tool:
         kept = model(x).sum()
     assert "backward()" not in capsys.readouterr().out

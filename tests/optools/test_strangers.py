@@ -180,7 +180,7 @@ def test_pipes_instead_of_files_are_no_hang(whole, name, capsys):
 
 
 def test_reproducers_that_came_with_the_capture_are_told(capsys):
-    """Their scripts are whoever's who made the capture."""
+    """The scripts beside a capture are untrusted."""
     folder = wrong_capture()
     reproducer.write(call_of(folder, 900), f"{folder}/theirs", "is wrong")
     output(capsys, "report", folder, "--values", "0")

@@ -33,6 +33,6 @@ def run_code(tmp_path):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_on():
-    """Whatever a test does, nobody watches the device afterwards."""
+    """Whatever a test does, no listener is left afterwards."""
     yield
     assert torch_npu._C._watched_for() & 1 == 0

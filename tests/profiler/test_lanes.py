@@ -226,7 +226,7 @@ def test_only_the_cpu_watches_nothing():
 
 
 def test_off_means_that_no_code_of_the_profiler_runs():
-    """Nobody watches, so the driver's own functions are called (src/driver/launch_watch_test.cpp)."""
+    """Without a listener the driver's own functions are called (src/driver/launch_watch_test.cpp)."""
     assert torch_npu._C._watched_for() & 1 == 0
     with profile(activities=BOTH):
         assert torch_npu._C._watched_for() & 1 == 1

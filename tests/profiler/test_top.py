@@ -135,7 +135,7 @@ def test_the_life_of_a_page(folder):
     with running(IDLE, folder) as process:
         seen = look_at(process)
         assert seen.answers and seen.devices[0].busy == 0
-        # Two seconds after the last look it sleeps again: nobody looks, nothing is counted.
+        # Two seconds after the last request it sleeps again and counts nothing.
         assert settled(lambda: asked(process) == "0")
 
         process.send_signal(signal.SIGSTOP)
@@ -148,7 +148,7 @@ def test_the_life_of_a_page(folder):
         process.kill()
         process.wait()
         assert os.path.exists(process.page)
-        with running(IDLE, folder) as other:  # whoever starts next removes it
+        with running(IDLE, folder) as other:  # the next process removes it
             assert not os.path.exists(process.page) and os.path.exists(other.page)
             other.stdin.write("\n\n")
             other.stdin.flush()
@@ -206,7 +206,7 @@ def test_the_page_of_a_killed_process_is_removed(tmp_path, monkeypatch):
     folder = tmp_path / "pages"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("NPU_TOP_FOLDER", str(folder))
-    orphan = folder / "2.page"  # nobody holds its lock
+    orphan = folder / "2.page"  # its lock is free
     orphan.write_bytes(b"\0" * top_pages.SIZE)
     orphan.chmod(0o600)
     assert top_pages.look() == []
@@ -222,4 +222,4 @@ def test_devices_are_shown_once():
     processes = [top_pages.Process(pid, "u", "c", "host", 0.0, True, [one]) for pid in (1, 2)]
     (row,) = top.devices_of(processes)
     assert (row["busy"], row["reserved"], row["processes"]) == (1.0, 40, 2)
-    assert top.lines([]) == [top._WORDS["en"]["nobody"]]
+    assert top.lines([]) == [top._WORDS["en"]["idle"]]

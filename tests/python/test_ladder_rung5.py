@@ -119,7 +119,7 @@ for seed in range(SEEDS):
             k = look.randrange(len(p))
             assert torch.equal(read(q[k]), p[k]), (seed, i, k)
         if look.randrange(4) == 0:
-            c, d = c * 1, d * 1  # the old block is free for somebody else
+            c, d = c * 1, d * 1  # the old block can be reused
     assert torch.equal(read(b), a) and torch.equal(b.cpu(), a) and torch.equal(read(d), c), seed
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pinned host memory: who is pinned, copies in flight, the cache."""
+"""Pinned host memory: which tensors are pinned, copies in flight, the cache."""
 
 import pytest
 import torch

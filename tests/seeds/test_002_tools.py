@@ -315,7 +315,7 @@ assert torch.cuda.is_available() and torch.cuda.device_count() >= 1
 
 def test_cuda_code_after_two_lines(device):
     env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1" if device == "npu" else "0"}
-    if torch.backends.cuda.is_built():  # a GPU, or a plugin nobody loads, would be chosen or missed
+    if torch.backends.cuda.is_built():  # a GPU would be chosen, or the plugin would not be loaded
         env["DITORCH_DEVICE"] = device
     done = interpreter.run(
         ["-c", TWO_LINES.replace("DEVICE", repr(device))],

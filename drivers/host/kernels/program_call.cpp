@@ -91,7 +91,7 @@ struct TensorOperands {
                        ? npu_call_out(&call, i)
                        : npu_call_in(&call, i - NPU_PROGRAM_OUTPUTS);
     }
-    // A call that nobody validated: the operands say what it computes.
+    // This call was not validated: the operands say what it computes.
     char text[160];
     if (npu_call_validate(&call, text, sizeof(text)) != NPU_OK) {
       return fail(NPU_E_INVALID, "npu: host driver: program: %s.", text);

@@ -94,7 +94,7 @@ def _everywhere(patches: Patches, name: str, make: Callable) -> None:
 
 
 class _Average:
-    """A pending sum that is an average once anybody can see that it is through. Its future is what
+    """A pending sum that becomes an average when its completion is seen. Its future is what
     is asked: Gloo's own work may write the sum again whenever it is waited for."""
 
     def __init__(self, work: object, divide: Callable[[], None]) -> None:

@@ -98,7 +98,7 @@ def _tensor(patches: Patches) -> None:
     patches.wrap(torch.Tensor, "type", _by_type)
     patches.wrap(torch.Tensor, "pin_memory", _pin_memory)
     patches.wrap(torch.Tensor, "is_pinned", by_any)
-    if devices.target == "cpu":  # one queue: nobody frees what another still reads
+    if devices.target == "cpu":  # one queue: memory in use cannot be freed by another stream
         patches.wrap(torch.Tensor, "record_stream", lambda _: lambda self, stream: None)
 
     def storage_cuda(self, device=None, non_blocking=False):

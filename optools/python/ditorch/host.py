@@ -153,8 +153,8 @@ def memory_snapshot(*_: object) -> list:
 
 # ---- the runtime -----------------------------------------------------------------
 class _Runtime:
-    """What scripts call of CUDA's runtime library; each function answers 0, for success. Nobody
-    listens to where profiling begins: there is no profiler of CUDA's."""
+    """What scripts call of CUDA's runtime library; each function answers 0, for success. CUDA has
+    no profiler here, so the calls that begin and end profiling do nothing."""
 
     class cudaError:
         success = 0

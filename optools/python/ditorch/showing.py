@@ -20,7 +20,7 @@ _own_device = torch._C.TensorBase.device.__get__
 
 
 def is_on_target(tensor: torch.Tensor) -> bool:
-    # Under somebody's function mode PyTorch asks torch.Tensor, and so us: cuda is the answer then.
+    # Under another function mode PyTorch asks torch.Tensor, and so us: cuda is the answer then.
     return _own_device(tensor).type in (devices.target, "cuda")
 
 

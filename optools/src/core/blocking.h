@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waiting for other threads. They may need a lock this thread holds without
-// our knowing (Python's): whoever knows lends a way to wait without it.
+// the core's knowledge (Python's): the binding lends a way to wait without it.
 #pragma once
 
 #include <atomic>

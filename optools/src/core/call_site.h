@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where in the user's program a call was made, as a number. The core knows no
-// Python: whoever does lends it a finder.
+// Python: the binding lends it a finder.
 #pragma once
 
 #include <atomic>

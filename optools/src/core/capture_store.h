@@ -143,7 +143,7 @@ class CaptureStore {
   std::atomic<bool> open_{true};
   std::string why_;
 
-  // Whoever writes holds this; taken before mutex_.
+  // Held while writing; taken before mutex_.
   std::mutex files_;
   FrameLog log_;
   BlobPacks packs_;

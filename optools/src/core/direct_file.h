@@ -15,7 +15,7 @@
 namespace optools {
 
 // Copying into fresh pages of the page cache takes more time than the disk
-// does, and once many pages are dirty the kernel makes whoever writes wait.
+// does, and once many pages are dirty the kernel makes writers wait.
 // Where the file system has no direct writes, plain ones are made. One thread
 // calls; one file is open at a time, and the memory is used again for the next.
 class DirectFile {

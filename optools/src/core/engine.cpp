@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tools run. Threads read the program without a lock: each says which
-// one it is inside of (a hazard pointer), and only programs nobody is inside
-// of are freed.
+// one it is inside of (a hazard pointer), and only programs that no thread is
+// inside of are freed.
 #include "core/engine.h"
 
 #include <pthread.h>

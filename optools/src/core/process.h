@@ -19,8 +19,8 @@ inline uint64_t process_number() {
   return g_process.load(std::memory_order_relaxed);
 }
 
-// What a forked child has of its parent's threads' work: memory nobody will
-// ever finish with.
+// What a forked child has of its parent's threads' work: memory that is never
+// released.
 class OwnProcess {
  public:
   bool still() const {

@@ -36,7 +36,7 @@ struct Leave {
 };
 
 // A key's device is its own. A kernel written for every backend has its
-// arguments' device: `meta` (which nobody selects) where there is none.
+// arguments' device: `meta` (which no list selects) if there is none.
 c10::DeviceType device_of(int slot, c10::DispatchKeySet keys) {
   if (slot < kRuntimeSlots) {
     return c10::dispatchKeyToDeviceType(slot_key(slot));
@@ -152,7 +152,7 @@ std::array<Registrations, kKeySlots>& installed() {
 }
 
 // PyTorch warns once per process that a kernel is overridden. That is what we
-// do; every other warning goes on to whoever listened before.
+// do; every other warning goes on to the earlier handler.
 class QuietOverride : public c10::WarningHandler {
  public:
   QuietOverride() : before_(c10::WarningUtils::get_warning_handler()) {

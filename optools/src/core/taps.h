@@ -14,11 +14,11 @@ namespace optools {
 
 struct TapPlan {
   std::vector<ToolMask> wanted;  // by Operator::index: who may want it
-  std::vector<bool> named;       // by Operator::index: somebody's list has it
+  std::vector<bool> named;       // by Operator::index: a tool's list has it
   uint64_t devices = 0;          // a bit per c10::DeviceType
 };
 
-// Puts taps on the operators somebody may want, on the keys of the devices,
+// Puts taps on the operators a tool may want, on the keys of the devices,
 // and takes others away. With an empty plan the dispatcher is as it was before
 // the first tap. Call under the engine's lock.
 void set_taps(const TapPlan& plan);

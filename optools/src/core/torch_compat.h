@@ -35,7 +35,7 @@ inline const c10::KernelFunction& table_kernel(
 
 // The same code with the same state? Both must be alive, so that addresses
 // mean something. A kernel is four addresses (state, boxed, unboxed, symbolic)
-// and its tokens, which are nobody's business.
+// and its tokens, which do not matter.
 inline bool same_kernel(
     const c10::KernelFunction& a, const c10::KernelFunction& b) {
   static_assert(sizeof(c10::KernelFunction) == 5 * sizeof(void*));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Taps that need not box a call nobody wants.
+// Taps that do not box a call that no tool wants.
 #pragma once
 
 #include "core/operators.h"

@@ -117,7 +117,7 @@ void WorkQueue::put(size_t bytes, std::function<void()> job) {
       });
       lock.lock();
     }
-    if (s.running < s.wanted) {  // first: a job nobody does is waited for
+    if (s.running < s.wanted) {  // first: a job without a thread blocks waiters
       s.threads.emplace_back([&s] { s.work(); });
       ++s.running;
     }
@@ -151,7 +151,7 @@ void WorkQueue::drain() {
       }
       lock.lock();
     }
-    // Somebody else may be waiting for threads of theirs.
+    // Another thread may be waiting for its own jobs.
     s.there_is_room.wait(lock, [&] { return s.unfinished == 0; });
     --s.draining;
   });

@@ -30,7 +30,8 @@ struct HostCall {
   std::vector<c10::IValue> inputs;  // as they were before the call
   bool true_strides = true;         // inputs kept theirs
   bool writes = false;              // some of them
-  // Arguments (and items of lists) that changed though nobody said so.
+  // Arguments (and items of lists) that changed although the schema does not
+  // say so.
   std::vector<std::pair<size_t, uint16_t>> changed;
   std::vector<HostResult> results;
   std::vector<std::string> complaints;  // what was seen to be wrong already

@@ -39,7 +39,7 @@ int visit(PyObject*, PyFrameObject*, int, PyObject*) {
   return 0;
 }
 
-// Threads that somebody else profiles are left alone. Returns how many.
+// Threads with another profiler are left alone. Returns how many.
 int visit_threads() {
   const PyThreadState* self = PyThreadState_Get();
   const bool now = !inside_api_handler();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MessagePack -> Python values. The bytes may be anybody's: every length is
+// MessagePack -> Python values. The bytes are untrusted: every length is
 // checked against what is there.
 #include <bit>
 

@@ -316,7 +316,7 @@ void Capture::end(Call& call, Local& mine, const char* error) {
   }
 }
 
-// Collectives that are done by now: what their tensors hold, unless somebody
+// Collectives that are done by now: what their tensors hold, unless other work
 // wrote to them in between.
 void Capture::take_late(Local& mine, bool last) {
   auto& values = *mine.values;

@@ -17,7 +17,7 @@ class CollectiveWork {
     return !work_.isNone();
   }
   bool completed() const;
-  // Waits; false when the collective failed (whoever asked for it will hear).
+  // Waits; false when the collective failed (its caller gets the error).
   bool wait() const;
 
  private:

@@ -43,7 +43,7 @@ class DeviceCheck {
   // Call inside Quiet, with `alias` from alias_of(). `copies`: the memory may
   // not be kept, but a copy of what is in it may.
   void ask(const at::Tensor& t, at::Tensor alias, uint64_t tag, bool copies);
-  // What ask() can keep without anybody noticing; undefined where the question
+  // What ask() can keep without visible effects; undefined where the question
   // has to be asked at once, or of a copy. Touches reference counts, which may
   // take Python's lock: call it while holding none.
   static at::Tensor alias_of(const at::Tensor& t, bool copies);
@@ -51,8 +51,8 @@ class DeviceCheck {
   // Must be called before a kernel writes: asks what was still to be asked
   // about the old contents.
   void before_write(const at::Tensor& t);
-  // Asks what was still to be asked about memory of others, so that none of it
-  // is kept.
+  // Asks the open questions about memory of other owners, so that it is not
+  // kept alive.
   void let_go();
   size_t unread() const {
     return unread_;

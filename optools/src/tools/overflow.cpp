@@ -273,7 +273,7 @@ void Overflow::around(Call& call, Chain& chain) {
 
 // May memory be kept until a question about it is asked? Where every kernel
 // that writes is seen, but not in backward: autograd adds gradients in place
-// only while nobody else has their memory.
+// only while their memory has no other owner.
 bool Overflow::may_wait(const Call& call) const {
   return call.phase != Phase::kBackward && selection.everything();
 }

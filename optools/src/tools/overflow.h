@@ -53,7 +53,7 @@ class Overflow : public Tool {
     return total_;
   }
   uint64_t checked() const;          // tensors looked at
-  ReasonCounts::Sum unread() const;  // tensors nobody could look at
+  ReasonCounts::Sum unread() const;  // tensors that could not be read
   std::vector<std::vector<char>> history() const;
 
  private:

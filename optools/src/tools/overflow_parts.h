@@ -30,7 +30,7 @@ struct Overflow::Local : ToolLocal {
   RecordLog log;
   SeenContents seen;  // in host memory
   uint64_t checked = 0;
-  ReasonCounts unread;  // tensors nobody could look at
+  ReasonCounts unread;  // tensors that could not be read
   // Arguments kept to be looked at should the results turn out bad.
   std::vector<std::pair<at::Tensor, Tensor>> kept;
   // Arguments the kernel writes and does not return.

@@ -41,7 +41,7 @@ const char* check_view(
     c10::ArrayRef<c10::IValue> outputs) {
   constexpr auto kMeta = c10::DispatchKey::Meta;
   if (!call.op->handle.hasComputedKernelForDispatchKey(kMeta)) {
-    return "a view nobody else can make";
+    return "a view that only this device can make";
   }
   torch::jit::Stack stack(call.inputs.begin(), call.inputs.end());
   try {

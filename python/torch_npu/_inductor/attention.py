@@ -57,7 +57,7 @@ def _forward(graph, node) -> None:
                 new = graph.call_function(operator.getitem, (made, item))
                 new.meta = {**user.meta, "val": made.meta["val"][item]}
             else:
-                # Halves of a random state that nobody reads.
+                # Parts of a random state that are not read.
                 new = graph.call_function(
                     _aten.full.default, ([], 0), {"dtype": torch.int64, "device": torch.device("cpu")}
                 )  # fmt: skip
@@ -80,7 +80,7 @@ def _backward(graph, node) -> None:
         )
     _infer(made, node)
     for user, item in readers:
-        if item == _BIAS_GRADIENT:  # nobody asked for it: it is None
+        if item == _BIAS_GRADIENT:  # not requested, so it is None
             for reader in list(user.users):
                 reader.args = torch.fx.map_arg(reader.args, lambda n, u=user: None if n is u else n)
             continue

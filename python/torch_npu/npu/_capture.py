@@ -104,7 +104,7 @@ class Capture(TorchDispatchMode):
         return out
 
     def _keep_geometry(self, tensor: torch.Tensor) -> None:
-        """Calls so far go on seeing somebody else's tensor as it was."""
+        """Earlier calls keep the old geometry of a tensor from outside the capture."""
         as_it_was = tensor.detach()
         del self._outside[id(tensor)]
         self._outside[id(as_it_was)] = as_it_was
@@ -159,7 +159,7 @@ class Capture(TorchDispatchMode):
         return self._find(tensor) is None
 
     def _place(self, tensor: torch.Tensor):
-        """A captured value with the tensor's geometry, or the tensor of somebody else."""
+        """A captured value with the tensor's geometry, or the tensor itself if it is not captured."""
         found = self._find(tensor)
         if found is None:
             self._outside.setdefault(id(tensor), tensor)

@@ -53,7 +53,7 @@ def _parameters(function) -> tuple:
 
 
 def _warm_up(function, sample, times: int, allow_unused: bool) -> None:
-    """Lazy state comes to be outside of the graphs, and the side effects are undone by nobody:
+    """Creates lazy state outside of the graphs. Side effects are not undone:
     as with torch.cuda, samples and buffers see these calls."""
     torch.npu.synchronize()
     with torch.npu.stream(torch.npu.Stream()):

@@ -110,7 +110,7 @@ class NPUGraph:
             )
 
     def _abandon(self) -> None:
-        """Ends a capture that failed: nothing of it is kept."""
+        """Ends a capture that failed and discards what it recorded."""
         if self._capture is not None:
             capture, _ = self._end()
             capture.restore()

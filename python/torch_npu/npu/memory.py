@@ -46,7 +46,7 @@ def _checked_index(device: Device) -> int:
 
 
 def empty_cache() -> None:
-    """Gives cached memory that nobody uses back to the driver."""
+    """Returns unused cached memory to the driver."""
     if _C._is_initialized():
         _C._empty_cache()
 

@@ -105,7 +105,7 @@ class SyncLaunchStream(Stream):
 
 
 class ExternalStream(Stream):
-    """A stream that is known by its handle and belongs to whoever made it.
+    """A stream that is known by its handle and owned by its creator.
 
     Work can be put on one made with torch.npu.npurt().npuStreamCreate: the driver contract only
     takes streams of the driver itself. Waiting for it is its owner's business.

@@ -51,7 +51,7 @@ _REPORT = [
 
 
 def check_directory_path_readable(path: str) -> None:
-    """Refuses what is no readable folder of ours; a link may lead to somebody else's."""
+    """Refuses a folder that the user does not own or cannot read; links are followed."""
     check_path_owner_consistent(path)
     if os.path.islink(path):
         raise RuntimeError(f"Invalid path is a soft chain: {path}")

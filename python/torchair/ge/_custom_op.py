@@ -12,7 +12,7 @@ import torch
 from torchair.ge.attr import Attr
 
 _LAST = ("npu", "aten")  # programs' own libraries come first
-# PyTorch's other libraries are nobody's custom operators.
+# PyTorch's other libraries hold no custom operators.
 _PYTORCH = {
     "prims", "prim", "quantized", "_quantized", "mkldnn", "mkldnn_prepacked", "mkl", "onednn",
     "sparse", "inductor", "rngprims", "debugprims", "c10d", "_c10d_functional",

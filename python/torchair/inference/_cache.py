@@ -2,7 +2,7 @@
 """cache_compile: a method of a module, traced once and kept on disk.
 
 A file holds JSON: the graph, what its inputs are, a digest. It is read only when it belongs to the
-user, nobody else can write it, and everything in it fits; otherwise it is made anew.
+user, no other user can write it, and everything in it fits; otherwise it is made anew.
 """
 
 import contextlib

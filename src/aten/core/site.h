@@ -14,7 +14,7 @@
 //   others where a decomposition exists (rung 3). run() works on the frame: no
 //   tensors needed. Every run is counted, by rung. Throws when the driver
 //   fails.
-// - run_fast() is run() for a frame the caller knows to need none of that.
+// - run_fast() is run() for a frame that the caller knows to need no checks.
 //
 // queue_frame() (queue.h) gives a frame to the active driver and shows it to
 // the Recorder. Only run(), run_fast() and replays of recorded frames call it.

@@ -111,9 +111,9 @@ void record_stream_op(at::Tensor& self, c10::Stream stream) {
   }
 }
 
-// A clone that shares its memory until one side is written. Whoever is written
-// first allocates through its storage's allocator, whatever device is current
-// by then.
+// A clone that shares its memory until one side is written. The side that is
+// written first allocates through its storage's allocator, whatever device is
+// current by then.
 at::Tensor lazy_clone(const at::Tensor& self) {
   self.storage().unsafeGetStorageImpl()->set_allocator(
       allocator_of(self.device().index()));

@@ -22,7 +22,7 @@ inline constexpr std::int64_t kFractalZ3d = 33;
 
 using Sizes = c10::SmallVector<std::int64_t, 8>;
 
-// What a tensor of this many dimensions has when nobody said otherwise.
+// The default format of a tensor with this many dimensions.
 std::int64_t default_of(std::int64_t dims) noexcept;
 
 // Base formats hold the elements and nothing else; private ones are padded to

@@ -55,7 +55,7 @@ void Recording::Maker::finish() {
 }
 
 // What a replay holds beside the arena: what it gives back or islands made, and
-// inputs that nobody but the graph holds, as activations saved for backward.
+// inputs that only the graph holds, such as activations saved for backward.
 std::vector<std::uint64_t> Recording::Maker::held_at_nodes(
     const std::vector<BufferId>& returned) const {
   std::vector<std::uint64_t> held(graph_.nodes.size());

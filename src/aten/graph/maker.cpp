@@ -332,7 +332,7 @@ void Recording::Maker::take_draws(Step& made) {
   }
 }
 
-// Inputs over the same memory have a version that somebody may look at.
+// Inputs over the same memory have a version counter that a program may read.
 void Recording::Maker::mark_written(const Spec& spec, Register at, Step& made) {
   const bool is_input = static_cast<std::size_t>(at) < r_.input_buffers_.size();
   const BufferId buffer = is_input ? r_.input_buffers_[at] : spec.buffer;

@@ -73,7 +73,7 @@ class Recording::Maker {
     BufferId id;
     const std::byte* base;
     std::uint64_t bytes;
-    // Memory that went back may be somebody else's by now: storages go, are
+    // Memory that was freed may have been reused: storages die, are
     // resized, or part from a lazy clone.
     c10::weak_intrusive_ptr<c10::StorageImpl> weak;
     bool is_there() const;
@@ -153,12 +153,12 @@ class Recording::Maker {
   std::vector<BufferId> shared_;  // buffers that must be tensors
   std::vector<bool> aligned_;     // by buffer: begins as the allocator's do
   NumberList numbers_;            // of the instruction
-  // Inputs that somebody holds, and after how many nodes the others went.
+  // Inputs held by others, and after how many nodes the rest were freed.
   std::vector<std::pair<BufferId, c10::weak_intrusive_ptr<c10::StorageImpl>>>
       alive_inputs_;
   std::map<BufferId, std::uint32_t> gone_after_;
   std::map<const c10::StorageImpl*, Known> storages_;
-  // By input. Weak: an input may go, and its address be somebody else's.
+  // By input. Weak: an input may die, and its address be reused.
   std::vector<WeakTensor> impls_;
 };
 

@@ -88,12 +88,12 @@ struct Step {
   std::uint32_t first = 0;  // nodes
   std::uint32_t last = 0;
   std::vector<BufferId> starts;     // bound buffers to be allocated before
-  std::vector<BufferId> ends;       // storages nobody needs after
+  std::vector<BufferId> ends;       // storages not needed after
   std::vector<Register> arguments;  // of an island: values to be made before
   std::vector<Register> written;    // inputs whose version changes
   std::vector<Spec> results;        // of islands: what came, to be checked
   std::vector<BufferId> fresh;      // ... and the buffers that are its storages
-  std::vector<Register> drops;      // values nobody reads after
+  std::vector<Register> drops;      // values not read after
   std::vector<std::uint32_t> numbered;  // nodes that get numbers before
   // Draws to be made before, also those whose frames a pass removed, and the
   // nodes that use them.

@@ -14,7 +14,7 @@
 namespace npu::graph {
 namespace {
 
-// Somebody wants to see every operator: profilers, modes, another recorder.
+// True while profilers, modes or another recorder must see every operator.
 bool is_watched() {
   return at::hasCallbacks() || c10::impl::dispatch_mode_enabled() ||
          recorder() != nullptr;

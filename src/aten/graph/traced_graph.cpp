@@ -349,7 +349,7 @@ Register TracedGraph::add_host(
 }
 
 // From the end: the first time a register is met is its last use. Results that
-// nobody reads die where they are made.
+// are never read die where they are made.
 void TracedGraph::mark_last_uses() {
   std::vector<bool> read(n_registers_, false);
   const auto check = [&](const Operand& operand, Register limit) {

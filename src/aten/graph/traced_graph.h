@@ -74,7 +74,7 @@ struct Instruction {
   Register result = -1;  // first of n_results
   std::uint32_t n_results = 1;
   std::vector<Operand> arguments;
-  std::vector<Register> dead;  // registers nobody reads after this
+  std::vector<Register> dead;  // registers not read after this
   std::unique_ptr<Target> target;
   HostFunction host;
   std::string name;
@@ -100,14 +100,14 @@ class TracedGraph {
   // soon as nothing reads them any more.
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs) const;
 
-  // Parts of run(), for whoever does it step by step inside a Scope. A vector
+  // Parts of run(), for callers that go step by step inside a Scope. A vector
   // of registers has n_registers() entries, inputs first.
   class Scope;
   void execute(
       const Instruction& instruction,
       std::vector<c10::IValue>& registers,
       const Scope& scope) const;
-  // After execute(): drops what nobody reads any more.
+  // After execute(): drops registers that are not read any more.
   static void release(
       const Instruction& instruction, std::vector<c10::IValue>& registers);
   std::vector<c10::IValue> run_from(
@@ -153,7 +153,7 @@ class TracedGraph {
 class TracedGraph::Scope {
  public:
   Scope();
-  // That of whoever runs the program.
+  // The dispatch keys of the thread that runs the program.
   const c10::impl::LocalDispatchKeySet& caller() const noexcept {
     return caller_;
   }

@@ -5,7 +5,7 @@
 // They take tensors and iterators of any device and read data pointers, so npu
 // tensors whose memory host code may read will do: see direct.h. How a table is
 // asked depends on how torch was compiled; where that is unknown there are none
-// (kernels_available() is false) and nobody may call the others.
+// (kernels_available() is false) and the others must not be called.
 #pragma once
 
 #include <ATen/TensorIterator.h>

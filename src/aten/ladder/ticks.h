@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cheapest clock there is: a counter of the processor, turned into seconds
-// only when somebody asks.
+// only when it is read.
 #pragma once
 
 #include <chrono>

@@ -31,7 +31,7 @@ struct Meaning {
   std::string_view arguments;
 };
 
-// No op: nobody knows the name.
+// No op: the name is unknown.
 Meaning find_meaning(std::string_view name);
 
 // Overloads of a meaning, out= forms left out.

@@ -21,7 +21,7 @@ struct Operands {
   bool swapped = false;  // the last two results
 };
 
-// Raises for attributes that nobody knows.
+// Raises for unknown attributes.
 Operands arrange(
     const std::string& name,
     const Meaning& meaning,

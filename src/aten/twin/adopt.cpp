@@ -157,7 +157,7 @@ at::Tensor TwinCall::adopt_dense(at::Tensor twin) {
           impl.is_python_dispatch())) {
     return tensor_like(storage_to_npu(storage), impl);
   }
-  // Nobody else has seen it: the kernel's tensor becomes the npu tensor.
+  // It has no other owner: the kernel's tensor becomes the npu tensor.
   adopt(data, device_);
   memory->set_allocator(device_allocator());
   impl._change_backend_component_keys(device_);

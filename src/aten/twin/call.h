@@ -162,7 +162,7 @@ class TwinCall {
   c10::SmallVector<Wrapped, 6> tensors_;
   c10::SmallVector<Mapped, 6> storages_;    // arguments', then new results'
   c10::SmallVector<c10::Storage, 0> kept_;  // of results, while maps hold them
-  c10::SmallVector<at::Tensor, 6> originals_;  // nobody else keeps them
+  c10::SmallVector<at::Tensor, 6> originals_;  // without another owner
   // Only made when lists make linear search slow.
   struct Index {
     ska::flat_hash_map<const void*, std::uint32_t> tensors;

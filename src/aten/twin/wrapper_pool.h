@@ -28,7 +28,7 @@ class WrapperPool {
   // A twin tensor of `from`'s dtype, with a storage of its own that holds no
   // bytes: one that had the same geometry last time, where there is one.
   TensorImplPtr take(const c10::TensorImpl& from);
-  // Takes it back if nobody else saw it; its storage lets go of the bytes.
+  // Takes it back if it has no other owner; its storage releases the bytes.
   void give(TensorImplPtr wrapper);
 
  private:

@@ -71,7 +71,7 @@ TEST(Chains, WhatOthersNeedIsAnOutput) {
     fused(g, 2);
     EXPECT_EQ(written(g, 1), (std::vector<BufferId>{2, 3}));
   }
-  {  // somebody else's memory
+  {  // memory from outside the graph
     Graph g = graph(4, add({2}, {0}, {1}), add({3}, {2}, {1}));
     fused(g, 4);
     EXPECT_EQ(written(g, 1), (std::vector<BufferId>{2, 3}));

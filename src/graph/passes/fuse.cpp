@@ -136,7 +136,7 @@ class Fuser {
     return program.touches([&](BufferId id) { return filled.contains(id); });
   }
 
-  // Results that somebody behind the group needs.
+  // Results that are read after the group.
   std::vector<std::size_t> outputs_of(const Group& group) const {
     std::vector<std::size_t> needed;
     const auto last = static_cast<std::int64_t>(group.members.back());
@@ -151,7 +151,7 @@ class Fuser {
     return needed;
   }
 
-  // A fill between members whose memory others read, or nobody.
+  // A fill between members whose memory is read outside the group, or never.
   std::optional<std::size_t> useful_fill(const Group& group) const {
     for (const std::size_t n : group.fills) {
       const BufferId id = fill_of(*frame_at(n))->buffer;

@@ -103,7 +103,7 @@ Graph graph(std::size_t buffers, std::vector<Node> nodes) {
   made.nodes = std::move(nodes);
   return made;
 }
-// Buffers up to `n` belong to somebody else.
+// Buffers up to `n` come from outside the graph.
 std::vector<bool> behind(std::size_t n, std::size_t all) {
   std::vector<bool> made(all, true);
   std::fill_n(made.begin(), n, false);
@@ -158,8 +158,9 @@ std::uint32_t remove_dead(Graph& graph, std::size_t kept) {
   return pass("dead").run(graph, context(kept, graph.buffers.size())).counts[0];
 }
 
-TEST(Dead, WhatNobodyReads) {
-  // 0, 1 are inputs; 2 is read by the island, 3 and 4 by nobody in the end.
+TEST(Dead, FramesWithoutReaders) {
+  // 0, 1 are inputs; 2 is read by the island, 3 and 4 have no reader in the
+  // end.
   std::vector<Node> nodes;
   nodes.push_back(frame(2, {0, 1}));
   nodes.push_back(frame(3, {0, 1}));
@@ -221,7 +222,7 @@ TEST(Copies, StayWhereTheOldValueIsStillNeeded) {
     Graph g = graph(3, std::move(nodes));
     EXPECT_TRUE(without_copies(g, 2).empty());
   }
-  {  // the value belongs to somebody else too
+  {  // the value is also used outside
     std::vector<Node> nodes;
     nodes.push_back(frame(2, {1, 1}));
     nodes.push_back(copy(0, 2));
@@ -303,7 +304,7 @@ TEST(Reuse, NotWhereAValueIsStillNeeded) {
     Graph g = graph(4, std::move(nodes));
     EXPECT_TRUE(reused(g, 2).empty());
   }
-  {  // it belongs to somebody else
+  {  // it comes from outside the graph
     std::vector<Node> nodes;
     nodes.push_back(lists({1}, {0}));
     nodes.push_back(lists({0}, {1}));

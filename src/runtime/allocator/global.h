@@ -28,7 +28,7 @@ inline CachingAllocator& global_allocator() {
   return found != nullptr ? *found : detail::make_allocator();
 }
 // In a forked child: its locks may be held by threads that are not there and
-// its memory belongs to the parent, so nothing of it is touched.
+// its memory belongs to the parent, so it must not be touched.
 inline bool abandoned() noexcept {
   return detail::g_abandoned.load(std::memory_order_relaxed);
 }

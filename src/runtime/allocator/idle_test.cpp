@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Free blocks whose pages the system may have: which ones, when, and that
-// nobody gets a block while its contents are being discarded.
+// no block is handed out while its contents are being discarded.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -11,7 +11,7 @@
 
 namespace npu::discrete {
 
-// profiler.cpp: the same work, noted with its times while somebody records.
+// profiler.cpp: the same work, noted with its times during a recording.
 struct Piece {
   uint32_t kind;  // NPU_RECORD_*
   uint64_t correlation;

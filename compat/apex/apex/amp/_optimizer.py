@@ -67,7 +67,7 @@ def _step_unless(optimizer, original, overflowed: list[tuple[int, Tensor]]) -> N
         original()
         return
     if getattr(optimizer, "_step_supports_amp_scaling", False):
-        # The kernel looks at the flag itself: nobody waits for the device.
+        # The kernel reads the flag itself, so the host does not wait for the device.
         optimizer.grad_scale = None
         optimizer.found_inf = torch.stack([flag for _, flag in overflowed]).amax()
         try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a file may ask to be called: functions of PyTorch's that compute, and nothing else.
 
-A capture or a folder of ditorch's names operators and Python functions. Whoever wrote the file must
+A capture or a folder of ditorch's names operators and Python functions. Its author must
 not choose what runs here: a name is looked up in fixed tables, never by following its dots, and
-what reads or writes files, hands out memory or looks into objects is in none of them.
+no table holds functions that read or write files, hand out memory or look into objects.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _numbers: dict[str, int] = {}
 
 
 def operator_number(op: str) -> int | None:
-    """The number the core knows an operator by; None where PyTorch has none of that name."""
+    """The core's number of an operator; None if PyTorch has no operator of that name."""
     if op not in _numbers:  # libraries register more as they are loaded
         _numbers.update((name, i) for i, name in enumerate(_C.operator_names()))
     return _numbers.get(op)

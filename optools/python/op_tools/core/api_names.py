@@ -124,7 +124,7 @@ def _set_mode(on: bool) -> bool:
 
 
 _depth = torch._C._len_torch_function_stack
-_PATIENCE = 10_000  # events of Python's; somebody has taken the mode off for good
+_PATIENCE = 10_000  # Python events; after so many the mode was removed for good
 
 
 def _follow() -> bool:

@@ -25,8 +25,8 @@ def language() -> str:
 
 
 def spoken() -> str:
-    """The language of what is printed: English where standard output cannot show Chinese and nobody
-    asked for it."""
+    """The language of messages: English if standard output cannot show Chinese and no setting
+    asks for it."""
     if _asked is not None or language() == "en":
         return language()
     try:

@@ -20,7 +20,7 @@ _GROUPS = (  # of what a container may take, and takes
 
 
 def available() -> int:
-    """Bytes; sys.maxsize where nobody says."""
+    """Bytes; sys.maxsize if unknown."""
     left = [sys.maxsize]
     with contextlib.suppress(OSError, ValueError, IndexError):
         with open("/proc/meminfo", encoding="ascii") as file:

@@ -27,7 +27,7 @@ def _go_first() -> None:
 
 
 def _serve() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C: who asks ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C: the parent ends this process
     replies = int(sys.argv[1])
     os.set_inheritable(replies, False)  # its end is told from ours
     sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
@@ -51,7 +51,7 @@ def _serve() -> None:
 
 
 def _read(requests: queue.SimpleQueue) -> None:
-    """Where nobody is left to ask, nothing is left to do, not even to finish a call that hangs."""
+    """Ends the process when the parent is gone, even in a call that hangs."""
     for line in sys.stdin.buffer:
         request = untrusted_worker.decode(line)
         requests.put(request)

@@ -34,7 +34,7 @@ add("TOOLS", ("DEVICE", "VERBOSE", "PRINT_STACK", "MAX_CACHE_SIZE"))
 
 
 def check() -> None:
-    """Warns, once, of each variable that is set and that nobody reads."""
+    """Warns, once, of each variable that is set and unknown."""
     for name in os.environ:
         if name in KNOWN or name in _warned or name.endswith(_ENDINGS):
             continue

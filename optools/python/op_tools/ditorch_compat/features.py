@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""apply_feature(): a tool for chosen functions only, wherever and by whomever they are called."""
+"""apply_feature(): a tool for chosen functions only, from every caller."""
 
 from __future__ import annotations
 

@@ -271,8 +271,8 @@ class Gathering:
                 there -= number in self.written
         if there > 0:
             self.notes.append(
-                f"{many(there, 'reproducer')} was in the folder before: its script is of whoever "
-                "made the capture; read it before you run it"
+                f"{many(there, 'reproducer')} was in the folder before: its script is untrusted; "
+                "read it before you run it"
             )
 
     def _reproduce(self, record: Record, call: Call, base: str) -> None:

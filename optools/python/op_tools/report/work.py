@@ -58,7 +58,7 @@ def flops(record: Record) -> float | None:
             if not argument.kwarg_only  # alpha and beta count for nothing
         ]
         return float(formula(*given, out_val=made[0] if made else None))
-    except Exception:  # a file of somebody else's may hold anything
+    except Exception:  # an untrusted file may hold anything
         return None
 
 

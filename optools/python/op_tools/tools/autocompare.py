@@ -125,7 +125,7 @@ class OpAutoCompare(OpTool):
         )
 
     def _every(self) -> int:
-        """0 where nobody said how many: all, unless the program would be too slow."""
+        """0 if not set: all calls, unless the program would be too slow."""
         if self.every is None and not options.text("OP_AUTOCOMPARE_EVERY").strip():
             return 0
         return self._setting(self.every, "EVERY", 1)

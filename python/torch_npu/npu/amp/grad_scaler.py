@@ -36,7 +36,7 @@ class GradScaler(torch.amp.GradScaler):
     def _unscale_grads_(self, optimizer, inv_scale, found_inf, allow_fp16):
         found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
         self._agree(found)
-        # Added up on the device: an optimizer that looks at the flag itself waits for nobody.
+        # Added up on the device: an optimizer that reads the flag itself does not wait.
         for device, flag in found.items():
             for before in self._overflows:
                 flag.add_(before.to(device, non_blocking=True))

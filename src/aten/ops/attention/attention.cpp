@@ -72,7 +72,7 @@ at::Tensor saved_word(std::uint64_t word) {
       static_cast<std::int64_t>(word), c10::kLong, c10::kCPU);
 }
 
-// The same where nothing is drawn: nobody reads it, so all share one storage.
+// The same where nothing is drawn: it is never read, so all share one storage.
 at::Tensor unused_word() {
   static const at::Tensor zero = saved_word(0);
   return at::Tensor(zero.unsafeGetTensorImpl()->shallow_copy_and_detach(

@@ -204,7 +204,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   }
 };
 
-// Plain tensors of a program that nobody watches or transforms.
+// Plain tensors, and no mode or transform is active.
 bool is_plain(const at::Tensor& tensor) {
   using c10::DispatchKey;
   constexpr c10::DispatchKeySet kOthers(

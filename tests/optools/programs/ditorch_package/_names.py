@@ -70,7 +70,7 @@ x.record_stream(torch.cuda.current_stream())
 counters = (torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, torch.cuda.memory_reserved)
 before = torch.cuda.memory_allocated()
 held = torch.ones(1 << 20, device="cuda")
-for ask in counters:  # nobody counts the cpu's memory
+for ask in counters:  # the cpu's memory is not counted
     assert ask() == ask("cuda:0") == 0 if target == "cpu" else ask() == ask("cuda:0") >= before + (4 << 20), ask
 del held
 assert torch.cuda.memory_allocated() == before

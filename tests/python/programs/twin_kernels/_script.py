@@ -26,7 +26,7 @@ def same(a, b):
         x.dtype == y.dtype and x.shape == y.shape and ((x == y) | ((x != x) & (y != y))).all()
         if isinstance(x, torch.Tensor) else x == y for x, y in zip(a, b))
 
-# Random, or its result is memory that nobody wrote.
+# Random, or its result is uninitialised memory.
 SKIPPED = ("empty", "new_empty", "dropout", "rand", "normal", "bernoulli", "multinomial", "uniform", "exponential",
            "cauchy", "geometric", "rrelu", "scaled_dot_product_attention", "multi_head_attention", "resize", "sparse")
 compared, wrong, unboxed = 0, [], 0
