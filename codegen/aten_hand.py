@@ -92,7 +92,7 @@ def header(operators: list[Operator]) -> str:
     blocks = "\n".join(
         f"""namespace {space} {{
 
-// To be defined by hand, each with exactly the types that stand here.
+// To be defined by hand, with exactly these types.
 struct {STRUCT} {{
 {declarations}}};
 

@@ -88,6 +88,13 @@ def _tables(text: str, chinese: bool) -> str:
         sys.path.remove(str(ROOT / "scripts"))
 
 
+def _title(path: str) -> str:
+    """The first heading of a page: what its links are called in place of a file's name."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    heading = re.search(r"^# (.+)$", text, re.M)
+    return heading[1].replace("`", "") if heading else posixpath.basename(path)
+
+
 def _links(text: str, path: str, name: str, chinese: bool) -> str:
     """Links between files of the repository as links between pages; a folder is no page."""
     untranslated = chinese and "zh-CN" not in path
@@ -101,6 +108,8 @@ def _links(text: str, path: str, name: str, chinese: bool) -> str:
             return match[0]
         if untranslated and (ROOT / "docs/zh-CN" / _in_site(found)).exists():
             anchor = ""  # its headings are Chinese there
+        if label.endswith(".md]"):
+            label = f"[{_title(_on_disk(_in_site(found), chinese))}]"
         return f"{label}({posixpath.relpath(_in_site(found), posixpath.dirname(name) or '.')}{anchor or ''})"
 
     return LINK.sub(page, text)

@@ -360,7 +360,8 @@ npu_status host_register(void* ptr, std::uint64_t bytes) {
     if (settings.protect) {
       return fail(
           NPU_E_UNSUPPORTED,
-          "npu: host driver: host_register: only memory of its own can be "
+          "npu: host driver: host_register: only memory that the driver "
+          "allocated can be "
           "protected. Unset NPU_HOST_PROTECT.");
     }
     char* const begin = static_cast<char*>(ptr);

@@ -46,7 +46,9 @@ npu_status give_back(void* ptr, uint32_t kind) {
   const std::lock_guard lock(mutex);
   const auto block = blocks.find(static_cast<char*>(ptr));
   if (block == blocks.end() || block->second.kind != kind) {
-    return fail(NPU_E_INVALID, "npu: null: freed what it did not allocate.");
+    return fail(
+        NPU_E_INVALID,
+        "npu: null: free of a block that this driver did not allocate.");
   }
   used -= kind == NPU_MEMORY_DEVICE ? block->second.bytes : 0;
   blocks.erase(block);

@@ -146,7 +146,7 @@ static inline const char* npu_program_wrong_op(
   const uint32_t scalars = npu_program_scalars(op.slot);
   uint32_t k;
   if (!npu_program_has_code(op.slot, op.code))
-    return "its kind and code are none of a program";
+    return "a program cannot hold its kind and code";
   if (op.dtype == NPU_ABSENT || op.dtype >= NPU_DTYPE_COUNT ||
       op.compute_dtype >= NPU_DTYPE_COUNT)
     return "its dtype is unknown";
@@ -164,7 +164,7 @@ static inline const char* npu_program_wrong_op(
     if (r < NPU_PROGRAM_INPUTS && inputs[r] == NPU_ABSENT)
       return "it reads an input that is not there";
     if (npu_program_reduces(ops, r))
-      return "it reads what a reduction made";
+      return "it reads the result of a reduction";
   }
   if (op.scalar != NPU_PROGRAM_NONE &&
       (scalars == 0 || op.scalar + scalars > NPU_PROGRAM_SCALARS))
@@ -218,7 +218,7 @@ static inline const char* npu_program_wrong_rows(
   int found = 0;
   for (i = 0; i < n_ops && !rows; ++i) {
     if (npu_program_reduces(ops, NPU_PROGRAM_INPUTS + i))
-      return "a reduction stands in a program that has no code rows";
+      return "a reduction is in a program whose code is not rows";
   }
   for (i = 0; i < NPU_PROGRAM_OUTPUTS; ++i)
     found |= npu_program_reduces(ops, outs[i]);

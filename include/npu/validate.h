@@ -526,7 +526,8 @@ static inline npu_status npu_call_validate(
   }
   if ((call->flags & NPU_CALL_COUNT) != 0 &&
       (kind->flags & NPU_KIND_TWO_STEP) == 0) {
-    return npu_validation_fails(&v, "flagged as count; it is no such kind");
+    return npu_validation_fails(
+        &v, "flagged as count, but it is not a count kind");
   }
   if (call->math_mode > NPU_MATH_HALF_PARTIALS ||
       call->compute_dtype >= NPU_DTYPE_COUNT) {

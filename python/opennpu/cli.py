@@ -21,14 +21,14 @@ COMMANDS = {
     "conformance": ("opennpu.conformance", "the same as `driver check`"),
     "graph-report": (
         "opennpu.graph_report",
-        "run a script and say what of its compiled graphs stays inside of them",
+        "run a script and report which calls its compiled graphs hold",
     ),
     "profile": (
         "opennpu.profile_advice",
-        "what costs time in a recorded profile, and on which line",
+        "find the lines that cost time in a recorded profile",
     ),
     "top": ("opennpu.top", "devices, memory and processes, live"),
-    "explain": ("opennpu.explain", "what an error code or an operator's fallback means"),
+    "explain": ("opennpu.explain", "explain an error code or an operator's fallback"),
 }
 
 

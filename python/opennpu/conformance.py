@@ -132,7 +132,7 @@ def show(found: dict) -> None:
                 print(f"  {k['first_failure'] or k['why_declined'] or 'no case could be drawn'}")
     rest = found["next"]
     print(f"\nmissing: {sum(k['state'] == 'missing' for k in rest)} of {len(found['kinds'])} kinds")
-    print(f"what to do next, by its share of the time of {found['models']} models")
+    print(f"kernels to write next, by their share of the time of {found['models']} models")
     if any(k["name"] == "copy" and k["state"] == "missing" for k in rest):
         print(
             "  write  copy, before the others: it makes operands contiguous and casts them for all kernels"

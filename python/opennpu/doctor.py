@@ -80,7 +80,7 @@ def check_driver() -> str:
         advice = "give the variable one of the allowed values, or unset it"
         raise Finding(
             info["failure"],
-            advice if wrong_value else "set NPU_DRIVER=host, or mend the driver it names",
+            advice if wrong_value else "set NPU_DRIVER=host, or repair the driver that it names",
         )
     chosen = f"auto: {info['reason']}" if info["reason"] else "named by NPU_DRIVER"
     return (

@@ -20,7 +20,7 @@ TAKEN = ("host", "null", "cuda")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     new = actions.add_parser("new", help="write a driver project into ./NAME")
-    new.add_argument("name", help="lower case letters, digits and _: what NPU_DRIVER= will name")
+    new.add_argument("name", help="lower case letters, digits and _; the value for NPU_DRIVER=")
     check = actions.add_parser("check", help="test a driver against the contract")
     check.add_argument("driver", help="the path of a .so, or host, null, a name")
     conformance.add_options(check)

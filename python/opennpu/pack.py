@@ -27,11 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for action, text in (
         ("build", "compile a project and put its wheel into dist/"),
-        ("check", "say what is wrong with a project's YAML, without compiling"),
+        ("check", "check a project's YAML and sources without compiling"),
     ):
         sub = actions.add_parser(action, help=text)
         sub.add_argument("folder", nargs="?", default=".", help="default: the current one")
-    actions.add_parser("list", help="packs that are installed, and what became of them")
+    actions.add_parser("list", help="list installed packs and whether they loaded")
 
 
 def refuse(text: str) -> int:

@@ -14,7 +14,7 @@ from opennpu import words
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
-        help="a folder *_ascend_pt, a folder of such, or a trace of torch.profiler (.json)",
+        help="a folder *_ascend_pt, a folder that holds some, or a trace of torch.profiler (.json)",
     )
     parser.add_argument("--json", action="store_true", help="for programs")
 

@@ -31,18 +31,18 @@ _NO_PROFILE = (
 
 
 def pytest_addoption(parser) -> None:
-    group = parser.getgroup("npu", "OpenNPU: what the chip would run on the CPU")
+    group = parser.getgroup("npu", "OpenNPU: operators that the chip would run on its CPU")
     group.addoption(
         "--npu-no-fallback", action="store_true",
-        help="a test fails when an operator falls back that the chip of NPU_PROFILE lacks, "
-        "or does what raises an error there, as a dtype that the operator refuses",
+        help="a test fails when it calls an operator that the chip of NPU_PROFILE lacks, "
+        "or uses a feature or a dtype that the chip refuses",
     )  # fmt: skip
     group.addoption(
         "--npu-allow-fallback", action="append", default=[], metavar="OPERATOR",
         help="accept this operator (aten::fmax; * and ? stand for any); may be repeated",
     )  # fmt: skip
     group.addoption(
-        "--npu-fallback-json", metavar="FILE", help="write what fell back in each test to FILE"
+        "--npu-fallback-json", metavar="FILE", help="write each test's fallbacks to FILE"
     )
     parser.addini("npu_allow_fallback", "operators that may fall back, one a line", "linelist", [])
 

@@ -63,7 +63,7 @@ _TEXTS = {
     },
     "timeout": {
         "en": (
-            "The program stands still for minutes, then ends.",
+            "The program hangs for minutes, then ends.",
             "A task did not end in time: a kernel that loops, a collective whose other ranks are "
             "missing, a stream that waits for an event that is never recorded.",
             "The stream takes no more work.",
@@ -81,8 +81,8 @@ _TEXTS = {
         "en": (
             "An allocation, stream, event or model is refused.",
             "The device's memory or another resource is used up, or is not allowed to this user.",
-            "The call did nothing; what ran before is whole.",
-            "torch.npu.memory_summary() shows who holds memory. NPU_HOST_MEMORY here, or a smaller batch, "
+            "The call did nothing. Earlier work is complete.",
+            "torch.npu.memory_summary() shows how memory is used. NPU_HOST_MEMORY here, or a smaller batch, "
             "shows whether the model fits.",
         ),
         "zh": (

@@ -39,7 +39,7 @@ def _describe_pack(pack, row) -> list[str]:
     ]
     if pack.state != "loaded":
         lines.append(
-            "  so: nothing of this pack is registered. Mend what stands behind 'pack', build it again"
+            "  so: no operator of this pack is registered. Correct the fault named after 'pack' and build it again"
         )
     return lines
 

@@ -95,7 +95,7 @@ def check_arguments(target, args: tuple, kwargs: dict) -> None:
         kind = _WORDS.get(str(argument.real_type).removeprefix("Optional[").removesuffix("]"))
         if kind is not None and value is not None and not isinstance(value, kind):
             raise BadFile(
-                f"{target}: {argument.name} is {value!r}, which is no torch.{kind.__name__}"
+                f"{target}: {argument.name} is {value!r}, which is not a torch.{kind.__name__}"
             )
 
 

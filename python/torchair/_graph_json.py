@@ -112,7 +112,7 @@ def _read_node(graph: Graph, row: dict, known: dict, tensors: dict) -> Node:
 def _attribute(module, target: str):
     value = getattr(module, target, None) if target.isidentifier() else None
     if not isinstance(value, torch.Tensor):
-        raise NotWritable(f"the graph holds {target}, which is no tensor")
+        raise NotWritable(f"the graph holds {target}, which is not a tensor")
     return value
 
 

@@ -139,7 +139,7 @@ class _Replacement:
         held = [n.target for n in made.graph.nodes if n.op == "get_attr"]
         if held and isinstance(getattr(made, held[0], None), torch.Tensor):
             raise ValueError(
-                f"register_replacement: {_named(function)} holds a tensor of its own. Pass it as an "
+                f"register_replacement: {_named(function)} holds a tensor as a constant. Pass it as an "
                 "input, or make it with an operator such as torch.full."
             )
         if function is not self.replace:

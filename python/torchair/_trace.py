@@ -273,7 +273,7 @@ def _is_same(one, other: torch.Tensor) -> bool:
 def _constant(program, node, spec) -> None:
     value = program.constants.get(spec.target)
     if not isinstance(value, torch.Tensor):
-        raise NotWritable(f"the graph holds {spec.target}, which is no tensor")
+        raise NotWritable(f"the graph holds {spec.target}, which is not a tensor")
     module, name = program.graph_module, f"constant_{node.name}"
     module.register_buffer(name, value, persistent=False)
     with module.graph.inserting_after(node):

@@ -312,7 +312,7 @@ void FlightRecorder::write_after_failure(int rank) noexcept {
     }
     const std::string file = file_of(rank);
     write(file, dump(true, false, false));
-    log(NPU_LOG_ERROR, "npu: hccl: what this rank did is in " + file);
+    log(NPU_LOG_ERROR, "npu: hccl: the calls of this rank are in " + file);
     // With stacks, when Python's lock is free. Python ends a thread that asks
     // for it while the interpreter shuts down, so that is a thread of its own.
     std::thread with_stacks([&] {

@@ -470,7 +470,8 @@ npu_status Driver::ask_caps(
         NPU_E_INVALID,
         "npu: " + identity() + ": caps of slot " + std::to_string(slot) +
             ", code " + std::to_string(code) +
-            " wrote past the end of what it was given. Write no more than "
+            " wrote past the end of the struct it was given. Write no more "
+            "than "
             "out->size bytes, here " +
             std::to_string(given) + ".");
   }

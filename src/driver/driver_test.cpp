@@ -163,7 +163,8 @@ TEST(Load, RowsOfDtypesHaveToBeThere) {
 TEST(Load, CapsStayInsideWhatTheyAreGiven) {
   EXPECT_HAS(
       driver_failure_of("tiny_long_caps"),
-      "wrote past the end of what it was given. Write no more than out->size "
+      "wrote past the end of the struct it was given. Write no more than "
+      "out->size "
       "bytes, here " +
           std::to_string(sizeof(npu_op_caps)));
 }

@@ -31,7 +31,8 @@ Switches Switches::read() {
       throw Error(
           NPU_E_INVALID,
           "npu: environment: NPU_GRAPH_OFF names '" + word +
-              "', which is no part of graph mode. Allowed, comma separated: " +
+              "', which is not a part of graph mode. Allowed, comma "
+              "separated: " +
               allowed + ".");
     }
     made.off_.insert(word);

@@ -100,6 +100,22 @@ def test_links_lead_to_pages_and_places(site, pages):
     assert not broken, "\n".join(sorted(set(broken)))
 
 
+@pytest.mark.parametrize("place, title", [("", "Ascend's operators"), ("zh-CN/", "昇腾算子")])
+def test_long_tables_are_filled_in(site, pages, place, title):
+    """They are made from the rows of ops/, and a link without a text of its own has the page's title."""
+    names = re.compile(r"- func: '(?:\w+::)?(\w+)[.(]")
+    listed = {
+        name
+        for path in (ROOT / "ops/npu").glob("*.yaml")
+        for name in names.findall(path.read_text())
+    }
+    assert len(listed) > 400
+    text = (site[0] / place / "npu-operators.html").read_text()
+    assert not [name for name in listed if f"<code>{name}</code>" not in text]
+    assert "<code>histc</code>" in (site[0] / place / "accelerator-dtypes.html").read_text()
+    assert f'<a href="npu-operators.html">{title}</a>' in (site[0] / place / "api.html").read_text()
+
+
 def test_nothing_is_loaded_from_elsewhere(pages):
     for page in pages.values():
         assert page.loads and not [load for load in page.loads if urlsplit(load).netloc]

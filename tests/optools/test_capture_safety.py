@@ -179,7 +179,7 @@ def test_export_stays_in_its_folder(name, capsys):
         "named", (2, ["op", 1, name, ""]), (4, {"number": 1, "op": 1, "args": [1], "out": [2]})
     )
     assert main(["export", folder, "to/here"]) == 1
-    assert "its name is none of an operator" in capsys.readouterr().err
+    assert "its name is neither an operator" in capsys.readouterr().err
     assert not os.path.exists("to") and not os.path.exists("outside")
 
 
@@ -209,7 +209,7 @@ def test_code_in_any_file_of_a_folder_is_refused(capsys):
         assert run_op_from_data.main([what, "--run_times", "1", "--device", "cpu"]) == (
             1 if what == "input" else 0
         )
-        assert "holds what is not plain data" in capsys.readouterr().out
+        assert "holds more than plain data" in capsys.readouterr().out
     assert not os.path.exists("harmed")
 
 

@@ -144,7 +144,7 @@ def test_a_number_where_a_dtype_belongs(whole, number, capsys):
     odd = next(r for r in captures.open(folder) if r.number == 900)
     with untrusted_worker.Apart("judge", {}, timeout=20) as worker:
         found = judging.judged_by(worker)(odd)
-    why = f"its dtype is {number}, which is no torch.dtype"
+    why = f"its dtype is {number}, which is not a torch.dtype"
     assert found["verdict"] == "skip" and found["reason"] == why
     flags = ["--device", "cpu", "--op", "aten::sum", "--timeout", "20"]
     assert main(["replay", folder, *flags]) == 1

@@ -440,7 +440,9 @@ def test_self_check_finds_a_tool_that_meddles(device):
             return super().start()
 
     w = torch.zeros(4, device=device)
-    with pytest.raises(op_tools.SelfCheckError, match="Meddling changes what it watches"):
+    with pytest.raises(
+        op_tools.SelfCheckError, match="Meddling changes the results of the program"
+    ):
         op_tools.self_check(Meddling, lambda: w + 1)
 
 

@@ -96,7 +96,7 @@ def test_what_is_asked_for_too_early_is_said():
     ("setting", "value", "said"),
     [
         ("modules", "(", r"OpObserve.modules: '\(' is no regular expression"),
-        ("phases", ("forwards",), "OpObserve.phases: 'forwards' is none of forward, backward"),
+        ("phases", ("forwards",), "OpObserve.phases: 'forwards' is not one of forward, backward"),
     ],
 )
 def test_a_start_that_fails_leaves_nothing_behind(setting, value, said):

@@ -157,7 +157,7 @@ def test_a_broken_tool_says_so_once_and_user_code_goes_on(device, failing_new):
             assert said in ("std::bad_alloc", "the same")
     for name, times in broken.items():
         assert times >= 3, name
-        words = f"op_tools: {name} stopped watching after an error of its own: std::bad_alloc"
+        words = f"op_tools: {name} stopped watching after an internal error: std::bad_alloc"
         assert done.stderr.count(words) == times
 
 

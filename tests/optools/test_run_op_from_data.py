@@ -239,7 +239,7 @@ def test_bad_files_do_not_stop_the_walk(device, monkeypatch, capsys):
     text = capsys.readouterr().out
     assert f"{count()} cases, {count() - 5} agree, 5 differ or could not be run" in text
     assert "torch.bad/truncated/input.pth is no file of torch.save, or a part of one" in text
-    assert "torch.bad/evil/input.pth holds what is not plain data (posix.mkdir)" in text
+    assert "torch.bad/evil/input.pth holds more than plain data (posix.mkdir)" in text
     assert "torch.bad/list/input.pth is no file of a call" in text
     assert not Path("made_by_a_file").exists()
 

@@ -64,7 +64,7 @@ def test_a_tool_that_changes_results_is_found(check, monkeypatch):
     code, text = check(SCRIPT, "--tool", "OpDtypeCast", "--", "cpu")
     assert code == 1
     assert (
-        "OpDtypeCast changes what it watches: step 0, result of Sequential, torch.float32"
+        "OpDtypeCast changes the results of the program: step 0, result of Sequential, torch.float32"
         in text.out
     )
     assert "0 of 1 tools change nothing" in text.out

@@ -70,7 +70,7 @@ def test_schedules_that_make_no_sense():
 
 
 def test_options_of_the_wrong_kind():
-    with pytest.raises(TypeError, match=r"is none of ProfilerLevel.Level_none"):
+    with pytest.raises(TypeError, match=r"is not one of ProfilerLevel.Level_none"):
         npu_profiler._ExperimentalConfig(profiler_level="Level1")
     with pytest.raises(TypeError, match=r"not a torch_npu.profiler._ExperimentalConfig"):
         npu_profiler.profile(experimental_config={"profiler_level": 1})

@@ -96,7 +96,7 @@ void make(Made& made, npu_device device, const Problem& problem) {
     made.kernel.reset();
     made.why = compiled.cubin.empty()
                    ? "NVRTC refuses it: " + compiled.why.substr(0, 160)
-                   : "CUDA does not load what NVRTC made";
+                   : "CUDA does not load the code that NVRTC compiled";
     return;
   }
   std::string why;

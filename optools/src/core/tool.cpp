@@ -69,7 +69,7 @@ void Tool::fail(const char* why) noexcept {
       failure_ = why;
       std::fprintf(
           stderr,
-          "op_tools: %s stopped watching after an error of its own: %s\n",
+          "op_tools: %s stopped watching after an internal error: %s\n",
           label.c_str(),
           why);
     }

@@ -9,7 +9,7 @@ namespace @name@_driver {
 namespace {
 
 npu_status no_kernel() {
-  return fail(NPU_E_UNSUPPORTED, "npu: @name@: has no such kernel.");
+  return fail(NPU_E_UNSUPPORTED, "npu: @name@: there is no kernel for this call.");
 }
 
 // Which kinds there are. Slots and names: npu/kinds.h.

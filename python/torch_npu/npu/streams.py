@@ -173,7 +173,7 @@ class Event(torch.Event):
         if interprocess:
             raise NotImplementedError(
                 "torch.npu.Event: interprocess events are not supported. "
-                "Synchronize in this process and tell the other one."
+                "Synchronize in this process, then notify the other one."
             )
         return super().__new__(cls, device="npu", enable_timing=enable_timing, blocking=blocking)
 

@@ -53,7 +53,7 @@ def dtype_of(number: int | None, default, operator: str, argument: str = "dst_ty
         return default
     require(
         number in _NUMBERS,
-        f"{operator}: {argument} is {number}, which is no dtype known here.",
+        f"{operator}: {argument} is {number}, which is not a known dtype.",
         "TYPE",
     )
     return _NUMBERS[number]

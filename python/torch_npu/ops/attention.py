@@ -224,7 +224,7 @@ def _check_stats(name, softmax_max, softmax_sum, attention_in) -> None:
         ("softmax_sum", softmax_sum),
         ("attention_in", attention_in),
     ):
-        require(x is not None, f"{name}: {what} is None; give what the forward operator returned.")
+        require(x is not None, f"{name}: {what} is None; pass the result of the forward operator.")
 
 
 @implements("npu_fusion_attention_grad")

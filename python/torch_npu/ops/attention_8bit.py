@@ -116,7 +116,7 @@ def npu_quant_fusion_attention_backward(
     for what, x in (
         ("softmax_max", softmax_max), ("softmax_sum", softmax_sum), ("attention_in", attention_in)
     ):  # fmt: skip
-        require(x is not None, f"{name}: {what} is None; give what the forward operator returned.")
+        require(x is not None, f"{name}: {what} is None; pass the result of the forward operator.")
     q, k, v = call.q, call.k, call.v
     require(
         list(softmax_max.shape[:3]) == list(q.shape[:3]) and softmax_sum.shape == softmax_max.shape

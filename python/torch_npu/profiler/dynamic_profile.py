@@ -62,7 +62,7 @@ def _member(kind, text, name: str):
     for member in kind:
         if text in {member.name, member.value, f"{kind.__name__}.{member.name}"}:
             return member
-    raise ConfigError(f"{name}: {text!r} is none of {', '.join(m.name for m in kind)}")
+    raise ConfigError(f"{name}: {text!r} is not one of {', '.join(m.name for m in kind)}")
 
 
 def _number(config: dict, name: str, least: int) -> int:
@@ -78,7 +78,7 @@ def _experimental(given: dict) -> _ExperimentalConfig:
     known = DEFAULTS["experimental_config"]
     unknown = sorted(given.keys() - known.keys())
     if unknown:
-        raise ConfigError(f"experimental_config: {unknown[0]!r} is none of {', '.join(known)}")
+        raise ConfigError(f"experimental_config: {unknown[0]!r} is not one of {', '.join(known)}")
     options = {key: given.get(key, default) for key, default in known.items()}
     limit = options["gc_detect_threshold"]
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, (int, float))):

@@ -59,7 +59,7 @@ def _checked(name: str, value, kind: type, default):
     if not isinstance(value, kind):
         names = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
         raise TypeError(
-            f"torch_npu.profiler._ExperimentalConfig: {name}={value!r} is none of {names}."
+            f"torch_npu.profiler._ExperimentalConfig: {name}={value!r} is not one of {names}."
         )
     return value
 

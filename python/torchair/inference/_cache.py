@@ -57,12 +57,10 @@ def cached(
     if not isinstance(owner, torch.nn.Module):
         raise ValueError(
             f"cache_compile: expected a method of a torch.nn.Module, but got {func!r}. "
-            "Write what is to be cached as a method, and pass module.method."
+            "Write the code to be cached as a method, and pass module.method."
         )
     if not func.__name__.isidentifier():
-        raise ValueError(
-            f"cache_compile: {func.__name__!r} has no name of its own; define it with def"
-        )
+        raise ValueError(f"cache_compile: {func.__name__!r} has no name; define it with def")
     decompositions = dict(custom_decompositions or {})
 
     def locate():
@@ -76,7 +74,9 @@ def _config(config, backend):
 
     keywords = getattr(backend, "keywords", None)
     if backend is not None and (keywords is None or "compiler_config" not in keywords):
-        raise ValueError("cache_compile: backend: expected what torchair.get_npu_backend() gives")
+        raise ValueError(
+            "cache_compile: backend: expected a backend made by torchair.get_npu_backend()"
+        )
     given = keywords["compiler_config"] if backend is not None else None
     if config is not None and given is not None and config != given:
         raise ValueError("cache_compile: config and the backend's configuration differ; pass one")
@@ -99,8 +99,8 @@ def _path(
         given, held = _key.read(owner, func, decompositions)
     except _key.Unkeyable as why:
         warnings.warn(
-            f"cache_compile: {func.__name__} is not kept on disk: {why}, and another value of it "
-            "could not be told from this one.",
+            f"cache_compile: {func.__name__} is not kept on disk: {why}, and a change of its "
+            "value could not be noticed.",
             stacklevel=4,
         )
         return None, []
@@ -170,7 +170,7 @@ class CachedFunction:
         try:
             return self._run(bound, args, kwargs)
         except _trace.Mismatch as why:
-            written = f" and {path} is written anew" if path else ""
+            written = f" and {path} is written again" if path else ""
             warnings.warn(
                 f"cache_compile: {self.__name__}: {why}; it is traced again{written}.",
                 stacklevel=3,
@@ -247,7 +247,7 @@ class CachedFunction:
             return None
         except BadFile as why:
             warnings.warn(
-                f"cache_compile: {path} is not used: {why}. It is written anew.", stacklevel=3
+                f"cache_compile: {path} is not used: {why}. It is written again.", stacklevel=3
             )
             _remove(path)
             return None

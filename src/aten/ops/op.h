@@ -123,7 +123,7 @@ void fill(Call& call, Arguments&&... arguments) {
 // The device of the first tensor among the arguments that is on one.
 template <class... Arguments>
 c10::DeviceIndex device_among(const Arguments&... arguments) {
-  static_assert((kIsTensor<Arguments> || ...), "nothing tells the device");
+  static_assert((kIsTensor<Arguments> || ...), "no argument names the device");
   c10::DeviceIndex found = -1;
   const auto look = [&found](const auto& argument) {
     if constexpr (kIsTensor<decltype(argument)>) {

@@ -287,7 +287,7 @@ c10::TensorImpl* TwinCall::wrap_dense(c10::TensorImpl& from, const Arg& arg) {
       entry_.label,
       ": argument '",
       entry_.op.schema().arguments()[arg.index].name(),
-      "' has no memory of its own (a tensor subclass?), so no CPU kernel can "
+      "' has no memory (a tensor subclass?), so no CPU kernel can "
       "read it. Pass a plain tensor.");
   const c10::Storage& storage = from.unsafe_storage();
   const bool maps = !needs_no_record(entry_, copies_, opens_);

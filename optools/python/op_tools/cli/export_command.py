@@ -57,7 +57,7 @@ def _computes_nothing(record: Record) -> bool:
 def _write(record: Record, folder: str) -> None:
     name = python_name(record.op)
     if not _NAME.fullmatch(name):  # it becomes a folder: nothing else than a name may be in it
-        raise CaptureError("its name is none of an operator or a Python function")
+        raise CaptureError("its name is neither an operator nor a Python function")
     args, kwargs = record.load()
     for value in (*args, *kwargs.values()):
         if isinstance(value, Opaque):

@@ -89,7 +89,9 @@ def _gradients(flags: argparse.Namespace) -> int:
         print(f"the script ended with code {outcome.code}: {outcome.last_words}")
     rows = outcome.gradients
     if not rows:
-        print("no gradient was checked: the script called no autograd function of its own")
+        print(
+            "no gradient was checked: the script did not call an autograd function that it defines"
+        )
         return outcome.code or 2
     bad = [row for row in rows if row["verdict"] in (WRONG, IMPRECISE)]
     for row in [row for row in rows if row["verdict"] == UNJUDGED]:

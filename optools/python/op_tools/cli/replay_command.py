@@ -38,7 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--judge",
         choices=replaying.JUDGES,
         default=replaying.E,
-        help="what decides: e, the error in units of what rounding allows (the default), or "
+        help="the criterion: e, the error in units of the allowed rounding error (the default), or "
         "allclose, by ditorch's atol and rtol (AUTOCOMPARE_ERROR_TOLERANCE...)",
     )
     parser.add_argument("--op", help="operators whose name (a regular expression) matches")

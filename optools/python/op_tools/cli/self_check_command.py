@@ -74,7 +74,7 @@ def _tell(name: str, plain: Outcome, watched: Outcome, seconds: float) -> bool:
     selected = " (no operator selected)" if TOOLS[name] else ""
     found = difference(plain, watched)
     if found:
-        print(f"{name}{selected} changes what it watches: {found}")
+        print(f"{name}{selected} changes the results of the program: {found}")
         return False
     steps, unit = (plain.steps, "a step") if plain.steps else (1, "the run")
     before, after = (1e3 * value / steps for value in (seconds, watched.seconds))

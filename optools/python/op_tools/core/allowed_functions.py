@@ -155,7 +155,7 @@ def check_words(function: Callable, args: Iterable[object], kwargs: dict) -> Non
             continue
         if not argument.has_default_value() or value != argument.default_value:
             said = f"torch.{kind.__name__}"
-            raise CaptureError(f"its {argument.name} is {value!r}, which is no {said}")
+            raise CaptureError(f"its {argument.name} is {value!r}, which is not a {said}")
 
 
 # ---- Python functions --------------------------------------------------------------

@@ -186,7 +186,7 @@ class OpTool:
         name = type(self).__name__
         for phase in self.phases:
             if phase not in PHASES:
-                raise ValueError(f"{name}.phases: {phase!r} is none of {', '.join(PHASES)}")
+                raise ValueError(f"{name}.phases: {phase!r} is not one of {', '.join(PHASES)}")
         try:
             self._module_pattern = re.compile(self.modules or "")
         except re.error as error:

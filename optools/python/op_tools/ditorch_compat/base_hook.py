@@ -61,7 +61,7 @@ def give_up(tool, name: str, error: Exception) -> None:
     """Training goes on; this tool's hooks do not."""
     tool.gave_up = True
     warn(
-        f"{type(tool).__name__} says no more of single calls after an error of its own at "
+        f"{type(tool).__name__} stopped printing single calls after an internal error at "
         f"{api_names.plain(name)}: {type(error).__name__}: {error}"
     )
 

@@ -99,7 +99,7 @@ def _load(path: str) -> dict:
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL (\S+)", str(error))
         what = f" ({named[1]})" if named else ""
-        raise CaseError(f"{path} holds what is not plain data{what}, and is not read") from None
+        raise CaseError(f"{path} holds more than plain data{what}, and is not read") from None
     except MemoryError:
         raise CaseError(f"{path} takes more memory than there is") from None
     except Exception as error:  # a damaged or foreign file can make the reader raise anything

@@ -59,7 +59,7 @@ def self_check(
         off.append(_run(step)[1])
         watched, took = _run_with(tool, step)
         on.append(took)
-        _compare(plain, watched, f"{name} changes what it watches")
+        _compare(plain, watched, f"{name} changes the results of the program")
     cost = Cost(len(plain), statistics.median(off), statistics.median(on))
     print(
         f"{name}: {many(cost.tensors, 'tensor')} bit-equal with and without it; a step takes "

@@ -8,4 +8,4 @@ __all__ = ["version"]
 
 def version() -> None:
     """None: Ascend's library says no version of its own either."""
-    warnings.warn("torch.npu.aclnn.version: there is no ACLNN version to tell.", stacklevel=2)
+    warnings.warn("torch.npu.aclnn.version: this device has no ACLNN version.", stacklevel=2)
