@@ -17,10 +17,10 @@ extern "C" {
 #define NPU_CAPTURE_INTERFACE "capture/1"
 #define NPU_CAPTURE_VERSION 1u
 
-typedef struct npu_graph_s* npu_graph;           /* what was recorded */
+typedef struct npu_graph_s* npu_graph;           /* a recorded graph */
 typedef struct npu_graph_exec_s* npu_graph_exec; /* ready to be launched */
 
-#define NPU_CAPTURE_NONE 0u    /* the stream runs what it is given */
+#define NPU_CAPTURE_NONE 0u    /* the stream runs its work */
 #define NPU_CAPTURE_ACTIVE 1u  /* it records */
 #define NPU_CAPTURE_INVALID 2u /* it recorded, and the capture failed */
 
@@ -60,7 +60,7 @@ typedef struct npu_capture {
    * outside. The streams run again in either case. */
   npu_status (*end)(npu_stream origin, npu_graph* out);
 
-  /* What the stream does now. Never an error for a live stream. */
+  /* The state of the stream. Never an error for a live stream. */
   npu_status (*status)(npu_stream stream, npu_capture_info* out);
 
   /* The same graph may be instantiated more than once. */

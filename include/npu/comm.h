@@ -60,7 +60,8 @@ typedef struct npu_comm_table {
   uint32_t version;  /* NPU_COMM_VERSION */
   uint32_t id_bytes; /* of the blob that make_id writes */
   uint32_t reserved;
-  /* it reduces; bit NPU_DTYPE_BIT. What only moves data takes every dtype. */
+  /* it reduces; bit NPU_DTYPE_BIT. Functions that only move data take every
+   * dtype. */
   uint64_t dtypes;
   uint64_t reductions; /* it knows: bit 1 << NPU_REDUCTION_* */
 

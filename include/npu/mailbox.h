@@ -46,8 +46,8 @@ typedef struct npu_mailbox {
   uint32_t operand; /* place in call.tensors */
   uint64_t correlation;
   int64_t position; /* of the element in that operand, counted in row order */
-  int64_t value;    /* what was found there */
-  int64_t limit;    /* what it had to stay below */
+  int64_t value;    /* the value found there */
+  int64_t limit;    /* the exclusive limit */
   char label[64];   /* "aten::index_select", cut and ended with 0 */
   uint64_t reserved[2];
 } npu_mailbox;

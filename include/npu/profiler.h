@@ -16,7 +16,7 @@ extern "C" {
 #define NPU_PROFILER_INTERFACE "profiler/1"
 #define NPU_PROFILER_VERSION 1u
 
-/* What a record is about; start takes a mask of them, bit 1 << kind. */
+/* The kinds of records; start takes a mask of them, bit 1 << kind. */
 #define NPU_RECORD_KERNEL 0u
 #define NPU_RECORD_COPY 1u /* bytes between host, device and peers */
 #define NPU_RECORD_SET 2u

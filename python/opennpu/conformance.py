@@ -84,7 +84,7 @@ def kit() -> Path | None:
 
 
 def without_skips(text: str) -> str:
-    """What the kit printed, less its words about tests that it skipped: a place, and why."""
+    """The kit's output without the place and reason of each skipped test."""
     lines = text.strip().splitlines()
     skips = {i for i, line in enumerate(lines) if line.endswith(": Skipped")}
     return "\n".join(
@@ -103,7 +103,7 @@ def state_of(kind: dict, failures: dict[str, str]) -> str:
 
 
 def next_kinds(kinds: list[dict], models: dict) -> list[dict]:
-    """What fails, then what is missing, by its share of the models' time."""
+    """Failing kinds, then missing kinds, by their share of the models' time."""
     wanted = [k for k in kinds if k["state"] in ("missing", "fails")]
     shares = models["kinds"]
     wanted = [{**k, "time_share": shares.get(k["name"], {}).get("time", 0.0)} for k in wanted]

@@ -19,7 +19,7 @@ VARIABLES = (
 )  # fmt: skip
 
 
-# What others read on npu devices: Transformers, Ascend's fault detection.
+# Variables of other libraries: Transformers, Ascend's fault detection.
 OF_LIBRARIES = ("NPU_FA2_SPARSE_MODE", "NPU_ASD_ENABLE", "NPU_ASD_CONFIG")
 
 

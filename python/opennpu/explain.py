@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "subject", help="an error code (ERR01007, 507018) or an operator (aten::fmax)"
     )
-    # Not given here, it stays what was said before the command.
+    # If not given here, the option before the command counts.
     parser.add_argument(
         "--lang", choices=words.LANGUAGES, default=argparse.SUPPRESS,
         help="default: that of LC_ALL, LC_MESSAGES or LANG",
@@ -94,7 +94,7 @@ def difference(space: str, name: str, lang: str) -> str:
 
 
 def explain_custom(name: str, lang: str, faults: dict) -> bool:
-    """Operators of Ascend's own: what one computes, and whether it is implemented."""
+    """Prints what an operator of Ascend computes and whether it is implemented; False if unknown."""
     import torch_npu
 
     namespace, _, bare = name.rpartition("::")
@@ -212,7 +212,7 @@ def explain_operator(name: str, lang: str, faults: dict) -> int:
     profile, driver = rows[0]["profile"], torch_npu._C._driver_info().get("name", "host")
     case, words = ("falls" if falling else "native"), {"profile": profile}
     if profile == "none" and driver != "host" and falling:
-        # No chip is imitated: what this driver lacks falls back, and nothing else.
+        # No chip is imitated: only operators that this driver lacks fall back.
         rungs = driver_rungs()
         falling = [row for row in falling if rungs.get(row["overload"], LAST) > LAST_OF_DRIVER]
         case = f"driver_falls_{rungs['lowest']}" if falling else "driver_native"

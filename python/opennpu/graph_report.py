@@ -60,7 +60,7 @@ def _split(options: argparse.Namespace) -> list[str]:
 
 @contextlib.contextmanager
 def _to_stderr() -> Iterator[None]:
-    """What is printed inside, by other languages and child processes too."""
+    """Captures output printed inside, also by native code and child processes."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

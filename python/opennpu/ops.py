@@ -55,7 +55,7 @@ def rung_of(row: dict, runs: dict[str, list[str]], host_can_read: bool) -> int:
 
 
 def dtypes_of(row: dict, runs: dict[str, list[str]], seen: bool) -> list[str]:
-    """What was seen to run, else what the driver says of all the kinds it calls."""
+    """The rungs that were seen to run, else the driver's answer for all kinds it calls."""
     if seen and "seen" in row:
         found = {d for dtypes in row["seen"].values() for d in dtypes}
     else:
@@ -64,7 +64,7 @@ def dtypes_of(row: dict, runs: dict[str, list[str]], seen: bool) -> list[str]:
 
 
 def judged(overload: str) -> str:
-    """What the device of the profile does with it."""
+    """How the profile's device runs it."""
     import torch_npu
 
     rows = torch_npu._C._explain_operator(overload)
@@ -112,7 +112,7 @@ def collect(options: argparse.Namespace) -> dict:
 
 
 def with_packs(rows: list[dict], pattern: str | None) -> list[dict]:
-    """Operators that packs serve: their functions come before what is built in."""
+    """Operators that packs serve: their functions replace the built-in ones."""
     from torch_npu import _packs
 
     by_name = {

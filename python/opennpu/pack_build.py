@@ -80,7 +80,7 @@ def read_project(folder: Path) -> Project:
 
 # ---- compiling -----------------------------------------------------------------------
 
-# What compilers and linkers say, and what is to be done about it (seeds/003, FAQ).
+# Messages of compilers and linkers, with the cure for each (seeds/003, FAQ).
 REASONS = (
     (
         r"undefined reference to `?([^'\n]*NPUNativeFunctions::(\w+)\([^'\n]*)'",

@@ -14,7 +14,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def missing(project, rows: list[dict]) -> list[str]:
-    """A line for each operator without a function: file:line: operator: what is missing, and where."""
+    """A line for each operator without a function: file:line, operator, the missing function and its file."""
     if project.kind == "python":
         return list(_missing_python(project, rows))
     return list(_missing_cpp(project, rows))
@@ -43,7 +43,7 @@ def _missing_python(project, rows: list[dict]) -> Iterator[str]:
 
 
 def _names(tree: ast.Module) -> set[str] | None:
-    """What a module has at its top, also inside if, try and with; None where it cannot be known."""
+    """The names a module defines at its top, also inside if, try and with; None if unknown."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

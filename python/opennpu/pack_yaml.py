@@ -11,7 +11,7 @@ from opennpu import conformance
 
 
 class YamlError(Exception):
-    """What is wrong with the YAML: file:line: text, one a line."""
+    """Faults in the YAML as lines "file:line: text"."""
 
 
 def share() -> Path:

@@ -2,7 +2,7 @@
 """pytest --npu-no-fallback: tests fail where the chip would leave an operator to its CPU, or raise.
 
 pytest loads this file in every environment with OpenNPU: it imports neither torch nor the plugin
-until a test has done so. What a test's child processes do is not seen.
+until a test has done so. Child processes of a test are not seen.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def no_fallback(request):
 
 
 def _counts_anew(item) -> bool:
-    """Whether counting began with the setup: what other fixtures do belongs to the test."""
+    """Whether counting began with the setup: calls of other fixtures belong to the test."""
     return (
         _is_on(item.config)
         or "no_fallback" in getattr(item, "fixturenames", ())

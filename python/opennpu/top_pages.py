@@ -104,7 +104,7 @@ class Page:
 
     @classmethod
     def open(cls, path: Path) -> Page | None:
-        """None for what is no page, and for that of a process that ended, which is removed."""
+        """None if the file is not a page. The page of a process that ended is removed."""
         mine = path.name == f"{os.getpid()}.page"
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

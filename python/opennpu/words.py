@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The language of what commands say, and what a terminal can show of it."""
+"""The language of messages, and the characters a terminal can show."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def width() -> int | None:
 
 
 class Fitted:
-    """A text stream whose lines are folded to a width; what follows is indented below its line."""
+    """A text stream whose lines are folded to a width; continuation lines are indented."""
 
     def __init__(self, stream, columns: int) -> None:
         self._stream, self._columns, self._rest = stream, columns, ""
@@ -164,7 +164,7 @@ class Fitted:
 
 @contextlib.contextmanager
 def fitted_output() -> Iterator[None]:
-    """What is printed inside fits the terminal; unchanged where a program reads it."""
+    """Folds output to the terminal's width; output to a program is unchanged."""
     columns = width()
     if columns is None:
         yield

@@ -21,7 +21,7 @@ def install() -> None:
 
 
 def cast_weight(self: nn.Module, device) -> nn.Module:
-    """Casts what this module and its children hold on the npu device."""
+    """Casts the npu tensors of this module and its children."""
     if torch.device(device).type == "npu":
         for module in self.modules():
             for parameter, format in _formats(module):

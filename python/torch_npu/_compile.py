@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.compile on npu tensors: what PyTorch's Python side leaves out for other devices.
+"""torch.compile on npu tensors: the Python parts that PyTorch has for its own devices only.
 
 Its default backend, Inductor, gets a CPU twin of the graph (_inductor). A part that is computed
 twice, as torch.utils.checkpoint has it, draws the same random numbers both times. Fake tensors of a

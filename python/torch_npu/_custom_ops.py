@@ -15,7 +15,7 @@ def _method(name: str):
 
 
 def add_methods(names) -> None:
-    """Gives Tensor a method for each operator; names that Tensor has stay what they are."""
+    """Gives Tensor a method for each operator; names that Tensor has are kept."""
     for name in names:
         if not hasattr(torch.Tensor, name):
             setattr(torch.Tensor, name, _method(name))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the imitated chip does with the dtypes of calls in a traced graph, as eager mode judges them."""
+"""The profile's verdicts on dtypes of calls in a traced graph, as in eager mode."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def _get_cann_version(module: str = "CANN") -> str:
 
 
 def _is_gte_cann_version(version: str, module: str = "CANN") -> bool:
-    """Where no toolkit of Ascend's is used, none is too old: what is missing raises when it is used."""
+    """Where no toolkit of Ascend's is used, none is too old: missing features raise when they are used."""
     from torch_npu.testing.common_utils import _version
     from torch_npu.utils._error_code import ErrCode, pta_error
 

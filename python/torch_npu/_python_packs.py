@@ -80,7 +80,7 @@ class Registration:
 
     @contextlib.contextmanager
     def _told(self, row: dict):
-        """What is wrong names the line of the YAML; nothing of the pack stays."""
+        """An error names the line of the YAML; no operator of the pack stays registered."""
         try:
             yield
         except Broken:

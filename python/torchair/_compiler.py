@@ -164,7 +164,7 @@ def boxed(module):
 
 
 def _unrecorded(program):
-    """Every call runs the program anew: what a recording did wrong shows in the difference."""
+    """Every call runs the program again, so that faults of a recording show in the difference."""
 
     def run(args: list):
         return program.run(args)

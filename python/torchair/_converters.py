@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users' own converters: a function that says what an operator of a graph is made of.
+"""Users' own converters: a function that replaces an operator of a graph by other operators.
 
-It gets the operator's arguments and calls PyTorch's operators in its place; what it calls is
+It gets the operator's arguments and calls PyTorch's operators in its place; the operators it calls are
 traced into the graph. `meta_outputs`, where it has such a parameter, holds the results' fakes.
 """
 

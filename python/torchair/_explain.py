@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a model goes into graphs, what does not, why, and what to do first."""
+"""Which calls of a model go into graphs, which do not, why, and which to fix first."""
 
 import collections
 import functools

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a file of a graph may name. Every name is looked up in a fixed table; none is followed by its dots.
+"""The names that a graph's file may hold. Every name is looked up in a fixed table; none is followed by its dots.
 
 The rules for operators are those of op_tools/core/allowed_functions.py, which is in the other wheel.
 """

@@ -23,7 +23,7 @@ def write(module: torch.fx.GraphModule, form: str, folder: str | None, stage: st
 
 
 def json_text(module: torch.fx.GraphModule) -> str:
-    """What torchair reads back. A graph with more than operators in it says what that is."""
+    """The form that torchair reads back, or the reason why the graph cannot be written."""
     from torchair import _graph_json
 
     try:
@@ -54,7 +54,7 @@ def _quoted(value) -> str:
 
 
 def node_text(module: torch.fx.GraphModule) -> str:
-    """A line per node: name, target, arguments, what it gives; the user's line before it."""
+    """A line per node: name, target, arguments, results; the user's line before it."""
     from torchair.fx_summary import printed
 
     lines, place = [], None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modes of the configuration: what one ignores, and options given to torch.compile itself."""
+"""Modes of the configuration: the options that each ignores, and options given to torch.compile itself."""
 
 import copy
 import warnings

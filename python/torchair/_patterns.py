@@ -65,7 +65,7 @@ class Patterns:
         )
 
     def apply(self, module: torch.fx.GraphModule) -> int:
-        """Replaces what it finds in a graph of AOTAutograd. Returns how many parts that were."""
+        """Replaces the matches in a graph of AOTAutograd. Returns their number."""
         return _applied(self._in_graphs, module)
 
     def apply_to_joint(self, module: torch.fx.GraphModule) -> int:
@@ -74,7 +74,7 @@ class Patterns:
 
 def _applied(patterns: PatternMatcherPass, module: torch.fx.GraphModule) -> int:
     count = patterns.apply(module)
-    if count:  # what is replaced stands where the first of its results was
+    if count:  # the replacement stands at the place of its first result
         pattern_matcher.stable_topological_sort(module.graph)
     return count
 
@@ -154,7 +154,7 @@ class _Replacement:
         return bool(self._extra_check(match))
 
     def _checked(self, replace_fn, args, results):
-        """`results`, as far as they are what the part of the graph gave."""
+        """Checks `results` against those of the replaced part."""
         outputs = [n for n in self._match.output_nodes() if n is not None]
         wanted = pytree.tree_leaves([n.meta["val"] for n in outputs])
         given = pytree.tree_leaves(results)

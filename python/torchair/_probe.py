@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the driver computes a call of a graph: asked by calling it once, on made-up operands.
 
-What a driver takes depends on dtypes, sizes and strides, and one operator may become several calls
+Which calls a driver takes depends on dtypes, sizes and strides, and one operator may become several calls
 of the driver, so that no list of operators tells. Only PyTorch's operators and npu's are called:
-what others do beyond their results is not known.
+the side effects of others are unknown.
 """
 
 import contextlib

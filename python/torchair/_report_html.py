@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as one HTML file that loads nothing and runs nothing: first what it comes to, then the tables."""
+"""A report as one HTML file that loads nothing and runs nothing: the conclusion first, then the tables."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ _WORDS = {
         "what": "What", "where": "Where", "todo": "What to do", "first_break": "First break",
         "stake": "{calls} of {all} calls are outside of graphs; {op} makes {mine} of them{time}.",
         "stake_time": ", {share} of the measured time",
-        "todo_break": "Move what cannot be compiled out of the function, or see the reason below.",
+        "todo_break": "Move the code that cannot be compiled out of the function, or see the reason below.",
         "next": "Fix next", "operator": "operator", "seconds": "seconds", "fix": "fix",
         "break_list": "Graph breaks", "reason": "reason", "location": "location",
         "all": "All calls", "status": "status", "module": "module", "phase": "phase",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what a program puts in the place of a part of a graph gives the same kind of results."""
+"""Whether a replacement of a part of a graph gives the same kind of results."""
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a traced function: what is written into inputs, and what the caller gets."""
+"""The results of a traced function: values written into inputs, and the caller's results."""
 
 import torch
 
@@ -7,7 +7,7 @@ from torchair._file_rules import NotWritable
 
 
 def write_in_place(module, signature, places) -> list:
-    """Results that only update an input become copy_ nodes. What the caller's results are."""
+    """Results that only update an input become copy_ nodes. Returns the caller's results."""
     from torch.export.graph_signature import OutputKind
 
     names = {s.target: s.arg.name for s in signature.input_specs if s.target is not None}

@@ -165,7 +165,7 @@ struct GroupState : std::enable_shared_from_this<GroupState> {
   Communicator::Watch watch_over(const CallNote& note) const;
 
   // ---- the watch
-  // What is in flight on one communicator.
+  // The front of the operations in flight on one communicator.
   struct Front {
     CallNote oldest;
     CallNote waiting;  // the oldest that has not ended, where `waits`

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a driver's plan may depend on, as bytes.
+// The facts that a driver's plan may depend on, as bytes.
 #pragma once
 
 #include <string>

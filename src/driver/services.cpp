@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host services: what a driver may call back.
+// The host services: functions that a driver may call.
 #include "driver/services.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host side offers every driver: log, error text, threads, accounts.
+// Functions the host side offers every driver: log, errors, threads, accounts.
 #pragma once
 
 #include <atomic>

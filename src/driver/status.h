@@ -10,7 +10,7 @@
 namespace npu {
 
 // A failed driver call, or a driver that could not be used. what() is one line
-// that says what was asked, what is wrong and what to do.
+// that names the request, the fault and the cure.
 class Error : public std::runtime_error {
  public:
   Error(npu_status code, const std::string& text)

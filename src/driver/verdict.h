@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a driver's declared capabilities say about a call, before it is asked.
+// Checks a call against a driver's declared capabilities before planning.
 #pragma once
 
 #include "driver/driver.h"

@@ -40,7 +40,7 @@ struct IslandNode {
   std::vector<BufferId> buffers;
 };
 
-// What a pass has taken out.
+// Stands for a node that a pass removed.
 struct Nothing {};
 
 using Node = std::variant<FrameCopy, BytesNode, IslandNode, Nothing>;

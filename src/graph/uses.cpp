@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the nodes of a recording do to its buffers.
+// How the nodes of a recording use its buffers.
 #include "graph/uses.h"
 
 #include <algorithm>

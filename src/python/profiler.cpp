@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the profiler and `opennpu top` show of themselves, for tests.
+// State of the profiler and `opennpu top`, for tests.
 #include "profiler/page.h"
 #include "profiler/watch.h"
 #include "python/bindings.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device lets the host side do.
+// The capabilities of a device that the host side asks for.
 //
 // This header and src/driver/driver.h are the only places that know which
 // processor a device is. Code elsewhere asks for the capability it needs;

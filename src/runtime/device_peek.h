@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be asked about a device before it is used.
+// Properties of a device that are known before it is opened.
 #pragma once
 
 #include <c10/core/Device.h>

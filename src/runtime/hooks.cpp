@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PyTorch's CPU code asks of the accelerator.
+// The hooks that PyTorch's CPU code calls on the accelerator.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include "runtime/allocator/allocator.h"

@@ -18,7 +18,7 @@ npu_status find(const char* name, uint32_t* slot) {
   return *slot == NPU_KIND_FILL ? NPU_OK : no_kernel();
 }
 
-// What a kind can do, whatever the call: dtypes of each operand, layouts, plans.
+// The capabilities of a kind: dtypes of each operand, layouts, plans.
 npu_status caps(uint32_t slot, uint32_t code, npu_op_caps* out) {
   if (slot != NPU_KIND_FILL || code != 0) {
     return no_kernel();
@@ -40,7 +40,7 @@ npu_status plan(npu_device device, const npu_call* call, npu_verdict* verdict) {
   return check_device(device);
 }
 
-// Queues the call. An asynchronous driver copies what it needs of the frame.
+// Queues the call. An asynchronous driver copies the parts of the frame that it needs.
 npu_status run(npu_stream stream, const npu_call* call) {
   if (npu_status status = check_given(stream, call)) {
     return status;

@@ -2,7 +2,7 @@
 """Operators of a CPU twin that are called on the device: random ones and those of npu alone.
 
 Each gets an operator of its own with the same schema, whose CPU kernel moves its arguments to the
-device, calls the original there and brings the results back. Inductor calls what it has no code for.
+device, calls the original there and brings the results back. Inductor calls operators that it has no code for.
 """
 
 import functools

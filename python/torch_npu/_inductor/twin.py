@@ -93,7 +93,7 @@ def _cpu_device(value):
 
 def as_cpu(value):
     """The fake of an npu tensor as one of a CPU tensor that shares its storage: passes look at
-    storages to see what is a view of what."""
+    storages to see which tensors are views of others."""
     from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
     if not _is_npu(value):

@@ -47,7 +47,7 @@ class Capture(TorchDispatchMode):
         self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._random = CapturedRandom()
         self._random.follow_device(torch.npu.current_device())
-        self.broken = ""  # what was forbidden and called all the same
+        self.broken = ""  # the forbidden call that was made
 
     # While capturing.
 
@@ -210,7 +210,7 @@ class Capture(TorchDispatchMode):
     # After.
 
     def restore(self) -> None:
-        """What was written outside, and the generator, as they were before."""
+        """Restores tensors from outside the capture, and the generator."""
         for whole, before in reversed(self._before):
             whole.copy_(before)
         self._random.restore()

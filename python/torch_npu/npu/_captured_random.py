@@ -31,7 +31,7 @@ class _Followed:
         self._replay_began = _state_of(self.generator)
 
     def setter(self, state: tuple[int, int]):
-        """What a replay does where the program gave the generator this state."""
+        """A replay's step at the place where the program set this generator state."""
         (first_seed, first_offset), (seed, offset) = self.first, state
 
         def set_again() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: which there are, which is current, what they are."""
+"""Devices: their number, the current one, their properties."""
 
 import os
 import threading

@@ -19,7 +19,7 @@ _POLICIES = ("warn", "silent", "error")
 def fallback_stats(native: bool = False) -> list[dict]:
     """One dict per overload that fell back, most time first.
 
-    `native=True` adds what ran on the CPU but counts as the device's own way:
+    `native=True` adds CPU kernels that count as the device's own way:
     on the host driver the CPU is the device.
     """
     return [row for row in _C._fallback_rows() if native or not row["native"]]
@@ -31,7 +31,7 @@ def reset_fallback_stats() -> None:
 
 
 def profile_gaps() -> list[dict]:
-    """What was used that works here and raises on the device of the profile."""
+    """Features that were used here and raise on the profile's device."""
     return _C._profile_gaps()
 
 
@@ -42,7 +42,7 @@ def unknown_dtypes() -> list[dict]:
 
 
 def fallback_report(native: bool = False) -> str:
-    """The same as a table to print, and what is not on the profile."""
+    """The same as a table to print, with the features that the profile's device lacks."""
     rows = fallback_stats(native)
     head = ("operator", "rung", "calls", "bytes", "time", "reason", "first call")
     parts = [

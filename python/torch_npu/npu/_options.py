@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Switches of Ascend's compiler and libraries.
 
-They are checked as torch_npu checks them and remembered; what has no meaning
+They are checked as torch_npu checks them and remembered; options without meaning
 for a driver other than Ascend's changes nothing.
 """
 

@@ -214,7 +214,7 @@ class MissingRecordStreamError(csan.SynchronizationError):
 
 
 class _Handler:
-    """What was found since the sanitizer was enabled."""
+    """The races found since the sanitizer was enabled."""
 
     def __init__(self, action: str):
         self.action = action
@@ -285,7 +285,7 @@ class NPUSanitizer:
         self.event_handler, self.dispatch, self.enabled = handler, _Dispatch(), True
 
     def disable(self) -> None:
-        """What was found stays in `event_handler`."""
+        """Findings stay in `event_handler`."""
         if self.enabled:
             _C._sanitizer_stop()
             self.dispatch, self.enabled = None, False

@@ -116,7 +116,7 @@ class NPUGraph:
             capture.restore()
 
     def _end(self):
-        """(capture, what was forbidden and tried in it)."""
+        """(capture, the forbidden call that was tried in it)."""
         capture, self._capture = self._capture, None
         del _capturing[self._key]
         capture.__exit__(None, None, None)

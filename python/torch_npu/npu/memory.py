@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device and pinned memory: what is used, what is cached, and how to give it back."""
+"""Device and pinned memory: statistics, cached blocks, and how to free them."""
 
 import collections
 from typing import Any

@@ -2,7 +2,7 @@
 """A call of an operator as a node of domain `npu`: its name, inputs, attributes and body.
 
 Tensors are inputs in the schema's order, everything else is an attribute under its name there;
-what is None is left out. Both exporters build their nodes from this.
+arguments that are None are left out. Both exporters build their nodes from this.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ _LETTERS = {int: "i", float: "f", str: "s"}
 
 
 class _Function:
-    """What the exporter asks of an onnxscript function."""
+    """The interface of an onnxscript function that the exporter uses."""
 
     class opset:
         domain, version = DOMAIN, 1

@@ -38,7 +38,7 @@ def _returns_arguments(overload: str) -> bool:
 
 
 def register(namespace: str, name: str) -> None:
-    """Registers what the imported modules have for an operator's overloads."""
+    """Registers the imported modules' functions for an operator's overloads."""
     whole = f"{namespace}::{name}"
     for overload in [k for k in _FUNCTIONS if k.partition(".")[0] == whole]:
         function, meta = _FUNCTIONS[overload]
@@ -89,7 +89,7 @@ def _without_autocast(function):
 
 
 def _about_the_call(function, args, kwargs, error) -> str:
-    """What PyTorch refused inside a composition, told of the operator that the user called."""
+    """Reports an error of PyTorch inside a composition under the operator that the user called."""
     name, places, shapes = function.__name__, {}, []
     for key, value in inspect.signature(function).bind(*args, **kwargs).arguments.items():
         tensors = value if isinstance(value, (list, tuple)) else (value,)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of arguments: the sentence names argument, value and what is allowed; the code ends it."""
+"""Checks of arguments: a message names argument, value and the allowed values, and ends with the code."""
 
 import torch
 

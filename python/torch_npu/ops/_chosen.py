@@ -58,7 +58,7 @@ def attend_chosen(
             p = p.to(narrow).to(p.dtype)
         p = p / torch.where(total == 0, torch.ones_like(total), total)
         v = take_value(rows[a:b], k)
-        # What stands in a page that no query reads may be anything, NaN too.
+        # A page that no query reads may hold anything, NaN too.
         out = (p.reshape(b - a, heads, n1 // heads, count) @ v).reshape(b - a, n1, 1, -1)
         out = torch.where(total == 0, 0, out)
         outs.append((out.reshape(b - a, n1, -1), m[..., 0, 0], total[..., 0, 0]))

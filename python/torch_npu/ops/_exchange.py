@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows sent between the ranks of the process group that a string names.
 
-The name is what a group's backend says: group._get_backend(torch.device("npu")).get_hccl_comm_name(rank).
+The name comes from a group's backend: group._get_backend(torch.device("npu")).get_hccl_comm_name(rank).
 """
 
 import torch

@@ -80,7 +80,7 @@ class FusionCall:
             )
 
     def _check_sizes(self, q, k, v) -> None:
-        """What query, key, value and what is added to their scores have in common."""
+        """Checks that query, key, value and the terms added to their scores agree in dtype and sizes."""
         name = self.name
         same_dtype(name, query=q, key=k, value=v)
         if self.layout == "TND":

@@ -9,7 +9,7 @@ from torch_npu.ops._check import known, require
 
 
 def values_of(x: torch.Tensor) -> list | None:
-    """What a tensor holds; None where it cannot be read."""
+    """A tensor's values; None if they cannot be read."""
     return x.tolist() if known(x) else None
 
 

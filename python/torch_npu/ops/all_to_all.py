@@ -261,7 +261,7 @@ def _before_options(
     comm_quant_dtype=None, x1_dtype=None, x2_dtype=None, x1_scale_dtype=None, x2_scale_dtype=None,
     output_scale_dtype=None, comm_scale_dtype=None, y_dtype=None, comm_mode=None,
 ):  # fmt: skip
-    """What the operator takes behind world_size, in the order of its schema."""
+    """The operator's arguments after world_size, in the order of its schema."""
     return locals()
 
 

@@ -141,7 +141,7 @@ def _one_length_each(name: str, table, lengths, sequences: int) -> None:
 
 
 def _nothing_before(q, size: int):
-    """What a sequence without keys gives."""
+    """The result of a sequence without keys."""
     return wide(q).new_zeros((1, q.size(1), size))
 
 

@@ -113,5 +113,5 @@ def _npu_fusion_attention_grad_v3_infer_output(query, key, value, pse=None, sink
     "_npu_fused_infer_attention_score_v2_get_max_workspace",
 )
 def _no_workspace(query, *args, **kwargs):
-    """Nothing here needs a workspace: what is asked for is an empty one."""
+    """No workspace is needed here, so the result is empty."""
     return query.new_empty(0, dtype=torch.uint8)

@@ -88,7 +88,7 @@ def _written(cache, rows, slots, mode: str, name: str):
         rows = rows.flatten(1).unflatten(1, (-1, cache.size(3)))
     slots = slots.flatten().to(torch.int64)
     real = slots >= 0
-    # A row to be skipped writes the first real one again; where there is none, what stands there.
+    # A row to be skipped writes the first real one again; if there is none, the old content.
     numbers = torch.arange(slots.size(0), device=slots.device)
     source = torch.where(real, numbers, real.to(torch.int8).argmax()) if slots.size(0) else numbers
     slots = slots.index_select(0, source).clamp(min=0)

@@ -62,7 +62,7 @@ def _check_lines(name, lines, states) -> None:
 
 
 class _Sequences:
-    """Rows of packed or padded sequences, and what stands before each in its cached state."""
+    """Rows of packed or padded sequences, each after the rows of its cached state."""
 
     def __init__(self, name, x, weight, states, query_start_loc, tables, options):
         self.x, self.width = x.reshape(-1, x.size(-1)), weight.size(0)

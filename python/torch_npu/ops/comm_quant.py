@@ -35,7 +35,7 @@ class _Product:
                 x.dim() == 2, f"{name}: {what}_dim should be 2, but now it is {x.dim()}.", "VALUE"
             )
         self.depth = columns_of(x1, options.get("x1_dtype"))
-        # What does not fit is said before anything is sent.
+        # Wrong arguments raise before anything is sent.
         self.columns = weight_columns(name, "x2", x2, s2, self.depth, options.get("x2_dtype"))
         rows, deep, wide_ = (
             -(-x1.size(0) // _BLOCK),

@@ -77,7 +77,7 @@ def _slots(name, indices, accepted, starts, lengths, tokens: int, slots: int):
 
 
 def _recurrent(name, query, key, value, state, beta, scale, lengths, indices, accepted, g, gk):
-    """The result; what is wrong is said before anything is written into `state`."""
+    """The result. Wrong arguments raise before `state` is written."""
     _check(name, query, key, value, beta, state, scale, lengths, g, gk)
     tokens, heads, _ = value.shape
     lengths = _lengths(name, lengths, tokens)

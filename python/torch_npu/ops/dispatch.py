@@ -143,7 +143,7 @@ def check_nums(name, kind: int) -> None:
 
 
 class _Arrived:
-    """What came to this rank's experts: rows ordered by expert, source rank, token."""
+    """The rows for this rank's experts, ordered by expert, source rank, token."""
 
     def __init__(self, layout: Layout, group, counts: list[int], size: int, device):
         self.layout, self.group, self.sent = layout, group, counts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dispatch and combination in two halves: the first prepares what the second sends.
+"""Dispatch and combination in two halves: the first prepares the rows that the second sends.
 
 Rows travel in the second half. What it must know of the first is in y and comm_cmd_info, whose contents
 are private to each pair of operators.

@@ -28,7 +28,7 @@ from torch_npu.ops._operands import (
 
 
 class _Call:
-    """What the four operators share: counts, experts, the optional second product."""
+    """The part common to four operators: counts, experts, the optional second product."""
 
     def __init__(self, name, x, weight, world_size, send, receive, there: bool, options):
         self.name, self.experts, self.options = name, weight.size(0), options

@@ -220,7 +220,7 @@ def _sequences(name, layout, lengths, argument: str, *tensors):
 
 
 def _join(layout, parts, like):
-    """The rows of the sequences where they stood; what no sequence has is 0."""
+    """The rows of the sequences in their old places; rows outside of all sequences are 0."""
     if layout == "TND":
         whole = torch.cat(parts) if parts else like[:0]
         return _filled(whole, like.size(0)).to(like.dtype)

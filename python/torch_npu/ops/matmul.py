@@ -45,7 +45,7 @@ def npu_transpose_batchmatmul(
 
 
 def _numbers(group_list, kind: int, name: str) -> list:
-    """What a group_list tensor holds."""
+    """The values of a group_list tensor."""
     require(
         group_list.dtype in (torch.int64, torch.int32),
         f"{name}: group_list is {group_list.dtype}; allowed: int64, int32.",
@@ -82,7 +82,7 @@ def _bounds(group_list, kind: int, name: str) -> list[tuple[int, int]]:
 
 
 class _Grouped:
-    """What is done to one group's product."""
+    """One group's product with its scales, bias and activation."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ _WEIGHTS = {0: None, 1: _INT8, 2: _INT8, 3: _MX, 4: _FP8, 5: _HIF8}
 
 
 def _kind_of_cache(cache, number, name: str, argument: str):
-    """What a quantised cache holds; None: it is not quantised."""
+    """The kind of a quantised cache; None if it is not quantised."""
     if cache.dtype == torch.int8:
         return _INT8
     if cache.is_floating_point() and cache.element_size() > 1:
@@ -285,7 +285,7 @@ class _Slots:
         return at[source].clamp(min=0), source, real.any()
 
     def _write(self, lines, at, source, some, rows) -> None:
-        # Where no row is real, line 0 gets what stands there.
+        # If no row is real, line 0 keeps its content.
         lines.index_put_((at,), torch.where(some, rows[source], lines[at]))
 
 

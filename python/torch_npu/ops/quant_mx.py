@@ -13,7 +13,7 @@ _KINDS = (*lowp.FP8, *lowp.FP4)
 
 
 class _Format:
-    """What an operator quantises to: dst_type, round_mode, scale_alg and dst_type_max, checked."""
+    """The target of a quantisation, checked: dst_type, round_mode, scale_alg, dst_type_max."""
 
     def __init__(self, name, dst_type, round_mode, scale_alg, largest=0.0):
         self.kind = lowp.kind_of(dst_type, name, allowed=_KINDS)

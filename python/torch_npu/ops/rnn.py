@@ -389,7 +389,7 @@ class _Layers:
         return grad.transpose(0, 1) if self.first and not self.padded else grad, made
 
     def outputs(self, h, first: int):
-        """What a layer gave to the next: the states, 0 at steps that do not exist."""
+        """The input of the next layer: the states, 0 at steps that do not exist."""
         y = torch.cat([wide(h)[first + k] for k in range(self.directions)], -1)
         return y if self.real is None else torch.where(self.real, y, torch.zeros_like(y))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the fused optimizers share: parameters in groups the device takes whole."""
+"""The base of the fused optimizers: parameters in groups for one call each."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class NpuFusedOptimizerBase(torch.optim.Optimizer):
     def get_combined_params(self) -> list[Tensor]:
         """The values of all parameters with a gradient, flat, one tensor per device and dtype.
 
-        The parameters become views of these tensors: what is written there is seen in them.
+        The parameters become views of these tensors: writes to them change the parameters.
         """
         combined = []
         for params in self._alike(self._with_grad()):

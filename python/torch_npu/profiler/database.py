@@ -103,7 +103,7 @@ class _Filler:
         )
         self.put("STRING_IDS", ((number, text) for text, number in self.strings.items()))
 
-    # ---- what was profiled ----
+    # ---- the profiled work ----
 
     def about(self) -> None:
         begin = self.info.get("start_info", {}).get("collectionTimeBegin")

@@ -55,7 +55,7 @@ _ACTIVITIES = {"CPU": ProfilerActivity.CPU, "NPU": ProfilerActivity.PrivateUse1}
 
 
 class ConfigError(ValueError):
-    """What the file asks for makes no sense."""
+    """The file holds a wrong setting."""
 
 
 def _member(kind, text, name: str):

@@ -72,7 +72,7 @@ def _listed(name: str, value, kind: type, default: list) -> list:
 
 
 class _ExperimentalConfig:
-    """What Ascend's profiler can be asked for. What no device here can measure is said once, and left out."""
+    """Options of Ascend's profiler. Options that no device here can measure are warned about once and ignored."""
 
     def __init__(
         self,

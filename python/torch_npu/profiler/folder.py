@@ -23,7 +23,7 @@ class FolderError(RuntimeError):
 
 
 def chosen(dir_name) -> Path:
-    """Where profiles go: what the caller says, ASCEND_WORK_PATH, the current folder."""
+    """The folder for profiles: the caller's, ASCEND_WORK_PATH, or the current one."""
     if dir_name is not None and not isinstance(dir_name, (str, os.PathLike)):
         raise TypeError(f"torch_npu.profiler: dir_name={dir_name!r} is no path.")
     if dir_name:

@@ -164,7 +164,7 @@ class profile(torch.profiler.profile):
             self.npu_metadata[key] = value
 
     def write_folder(self, parent, worker_name: str | None = None):
-        """Writes what was recorded, not analysed yet, to a new folder below `parent`; its path."""
+        """Writes the recording, not analysed yet, to a new folder below `parent`. Returns its path."""
         target = folder.new(parent, worker_name)
         with folder.whole(target / folder.TRACE) as unfinished:
             self.export_chrome_trace(str(unfinished))
@@ -214,7 +214,7 @@ def analyse(
 ) -> None:
     """Makes the results of profiles that were written without: of one folder, or of all in it.
 
-    export_type: ExportType.Text, ExportType.Db or a list of both; None: what the profile was taken with.
+    export_type: ExportType.Text, ExportType.Db or a list of both; None: the types chosen when recording.
     """
     from . import advice, database, tables
     from .trace import Trace

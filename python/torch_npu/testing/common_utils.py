@@ -83,7 +83,7 @@ def iter_indices(tensor: torch.Tensor) -> Iterable:
 
 @contextlib.contextmanager
 def freeze_rng_state():
-    """What is drawn inside leaves no trace outside, on CPU and npu."""
+    """Restores the generators of CPU and npu at the end."""
     cpu_state = torch.get_rng_state()
     npu_state = torch.npu.get_rng_state() if torch.npu.is_initialized() else None
     try:

@@ -99,7 +99,7 @@ def instantiate_tests(arg=None, **kwargs):
 
 
 def gen_op_input(testcase, func: Callable, op_info) -> dict:
-    """The axes of a test over one operator: its dtypes, and what the test's decorators say."""
+    """The axes of a test over one operator: its dtypes, and the test's decorators."""
     axes = dict(getattr(func, "npu_axes", {}))
     dtypes = getattr(op_info, "dtypesIfNPU", None) or op_info.dtypes
     axes.setdefault("dtype", tuple(sorted(dtypes, key=str)))

@@ -26,7 +26,7 @@ class _FlopsCounter:
         _C._flops_resume()
 
     def get_flops(self) -> list[int]:
-        """[counted, traversed]: the second includes what ran while paused."""
+        """[counted, traversed]: the second includes calls while paused."""
         return list(_C._flops_counts())
 
 

@@ -216,7 +216,7 @@ class Group:
         return made
 
     def as_dict(self) -> tuple[dict, dict]:
-        """Text by dotted name of what is set: options of one graph, options of the process."""
+        """The options that are set, as text by dotted name: options of one graph, options of the process."""
         local, process = {}, {}
         for name, leaf in self.leaves():
             if leaf.value is not None and not callable(leaf.raw):

@@ -165,7 +165,7 @@ class CompilerConfig(Group):
         )
 
     def __reduce__(self):
-        """A compiled model that is saved takes its configuration along: what is set, by name."""
+        """A saved compiled model holds its configuration: the options that are set, by name."""
         return _made_again, ({name: leaf.raw for name, leaf in self.changed()},)
 
 

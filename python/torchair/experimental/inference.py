@@ -45,7 +45,7 @@ def _on_npu(weight: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def _settle_scale(module: torch.nn.Module) -> None:
-    """What the quantised layers else do in every call."""
+    """Does once the work that the quantised layers would do in every call."""
     from torch_npu.contrib.module import LinearQuant, QuantConv2d
 
     if isinstance(module, LinearQuant) and module.pertoken_scale is None:

@@ -12,7 +12,7 @@ import torch
 
 __all__ = ["Cast", "Clone", "Const", "DataType", "Format", "Tensor", "TensorSpec"]
 
-# What PyTorch has of Ascend's types.
+# Ascend's types that PyTorch has.
 _TORCH = {
     "DT_FLOAT": torch.float32, "DT_FLOAT16": torch.float16, "DT_INT8": torch.int8,
     "DT_INT32": torch.int32, "DT_UINT8": torch.uint8, "DT_INT16": torch.int16,

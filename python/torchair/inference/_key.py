@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace takes as given, as text: a module's values, its code and the functions that it calls.
+"""The facts that a trace depends on, as text: a module's values, its code and the functions that it calls.
 
 Parameters, buffers and tensors that are attributes are read at every call, so only their places
 count. Whatever has no text that is the same in the next process raises Unkeyable, with its path.
@@ -55,7 +55,7 @@ class Held:
     steps: tuple
 
     def now(self, owner: torch.nn.Module):
-        """What is there now. LookupError, AttributeError or TypeError where the way has ended."""
+        """The current value. Raises LookupError, AttributeError or TypeError if the path is gone."""
         value = owner
         for kind, key in self.steps:
             if kind == "globals":
@@ -91,7 +91,7 @@ def read(owner: torch.nn.Module, function, decompositions=()) -> tuple[str, list
 
 
 def state() -> tuple:
-    """What a trace depends on besides the module: another state is another trace."""
+    """The global state that a trace depends on: another state is another trace."""
     kinds = [k for k in ("cpu", "npu") if torch.is_autocast_enabled(k)]
     autocast = tuple((k, str(torch.get_autocast_dtype(k))) for k in kinds)
     return autocast, str(torch.get_default_dtype()), str(torch.get_default_device())

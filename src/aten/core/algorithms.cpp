@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user asks of algorithms, where calls are planned.
+// The user's settings for algorithms, read where calls are planned.
 #include "aten/core/algorithms.h"
 
 #include <ATen/Context.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the paths around PyTorch's meta functions share: small calls of plain
+// Helpers of the paths around PyTorch's meta functions: small calls of plain
 // tensors, whose frames need no iterator, no plan and no mending.
 #pragma once
 

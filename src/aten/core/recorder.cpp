@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watching what a thread gives to the driver.
+// Records the frames that a thread gives to the driver.
 #include "aten/core/recorder.h"
 
 #include <memory>

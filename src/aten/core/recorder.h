@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watching what a thread gives to the driver: where graph mode attaches.
+// Records the frames that a thread gives to the driver; graph mode uses it.
 #pragma once
 
 #include <c10/core/Allocator.h>

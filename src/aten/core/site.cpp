@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a site knows of its driver, and what it has counted.
+// A site's knowledge of its driver, and its counters.
 #include "aten/core/site.h"
 
 #include <algorithm>

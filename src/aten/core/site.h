@@ -53,7 +53,7 @@ class StaticName {
   const char* text_;
 };
 
-// What a driver keeps between the count call and the fill call of a pair.
+// A driver's state between the count call and the fill call of a pair.
 struct Carry {
   c10::DataPtr memory;
   std::uint64_t bytes = 0;

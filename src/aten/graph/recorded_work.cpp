@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one instruction gave to the driver.
+// The work that one instruction gave to the driver.
 #include <algorithm>
 #include <string_view>
 #include <utility>

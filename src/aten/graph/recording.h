@@ -71,7 +71,7 @@ bool storages_overlap(const std::vector<c10::IValue>& inputs);
 bool overlaps_another(
     const std::vector<c10::IValue>& inputs, std::size_t place);
 
-// What has to be equal for a recording to serve a call.
+// One input in the key of a recording.
 struct InputKey {
   bool tensor = false;
   Spec spec;                   // buffer: the first input with the same storage

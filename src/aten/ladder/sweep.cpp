@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ladder registers with PyTorch's dispatcher.
+// Registers the ladder's functions with PyTorch's dispatcher.
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 

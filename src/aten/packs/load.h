@@ -11,7 +11,7 @@
 
 namespace npu::packs {
 
-// What a pack registered.
+// One registration of a pack.
 struct Row {
   std::string overload;  // "aten::add.Tensor"
   std::string key;       // "PrivateUse1"; "" for a schema

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a profile says of its device besides the overloads it runs.
+// Facts of a profile besides its overloads.
 #pragma once
 
 #include <string>

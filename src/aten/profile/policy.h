@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user wants done when an operator leaves the device.
+// The user's policy for operators that leave the device.
 #pragma once
 
 namespace npu::profile {

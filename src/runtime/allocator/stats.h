@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the allocator counts, per device: torch.cuda's memory_stats.
+// The allocator's counters per device: torch.cuda's memory_stats.
 #pragma once
 
 #include <algorithm>

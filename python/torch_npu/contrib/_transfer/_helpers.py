@@ -22,7 +22,7 @@ def _one(value, replace_int: bool):
 
 
 def _replace_cuda_to_npu_in_list(args_list: list, replace_int: bool) -> list:
-    """In place; also what it gives back."""
+    """Converts in place, and also the results."""
     args_list[:] = [_one(value, replace_int) for value in args_list]
     return args_list
 

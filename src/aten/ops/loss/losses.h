@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the adapters of losses share.
+// Helpers of the adapters of losses.
 #pragma once
 
 #include <cstdint>

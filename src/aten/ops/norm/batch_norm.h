@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the adapters of batch norm share.
+// Helpers of the adapters of batch norm.
 #pragma once
 
 #include <ATen/core/Tensor.h>
