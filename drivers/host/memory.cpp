@@ -135,7 +135,7 @@ npu_status check_redzone(const Block& block) {
           "bytes past its end.",
           static_cast<unsigned long long>(block.bytes),
           static_cast<void*>(block.base),
-          static_cast<unsigned long long>(i + 1));
+          static_cast<unsigned long long>(i) + 1);
     }
   }
   return NPU_OK;

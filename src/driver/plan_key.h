@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The facts that a driver's plan may depend on, as bytes.
+// What a driver's plan may depend on, as bytes.
 #pragma once
 
 #include <string>

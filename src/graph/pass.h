@@ -32,7 +32,7 @@ struct PassContext {
   // Device of the arena. Tiles are made only where all frames run there.
   bool one_device = true;
   // How many bytes of one list go into a tile.
-  std::uint64_t tile_bytes = 1024 * 1024;
+  std::uint64_t tile_bytes = std::uint64_t{1} << 20;
   // Capabilities of a kind; null when the driver lacks it.
   std::function<const npu_op_caps*(std::uint32_t slot, std::uint32_t code)>
       caps;

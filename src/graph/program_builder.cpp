@@ -214,6 +214,8 @@ std::optional<std::uint8_t> ProgramBuilder::read(
       std::ranges::all_of(operand.data, [&](const Ref& ref) {
         const Filled* const each = number_of(ref);
         return each != nullptr && each->dtype == first->dtype &&
+               // The bits decide: a NaN equals itself.
+               // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
                std::memcmp(&each->value, &first->value, sizeof(each->value)) ==
                    0;
       });

@@ -28,12 +28,11 @@ Switches Switches::read() {
       for (const std::string& name : known) {
         allowed += (allowed.empty() ? "" : ", ") + name;
       }
-      throw Error(
-          NPU_E_INVALID,
-          "npu: environment: NPU_GRAPH_OFF names '" + word +
-              "', which is not a part of graph mode. Allowed, comma "
-              "separated: " +
-              allowed + ".");
+      std::string text = "npu: environment: NPU_GRAPH_OFF names '" + word;
+      text +=
+          "', which is not a part of graph mode. Allowed, comma separated: ";
+      text += allowed + ".";
+      throw Error(NPU_E_INVALID, text);
     }
     made.off_.insert(word);
   }

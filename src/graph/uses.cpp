@@ -51,7 +51,7 @@ bool AllUses::writes(std::size_t node, BufferId id) const {
 }
 
 void redirect(Graph& graph, AllUses& uses, BufferId from, BufferId to) {
-  const auto there = [&](const Ref& ref) -> std::optional<Ref> {
+  const auto there = [&](const Ref& ref) {
     return ref.buffer == from ? Ref{to, ref.offset} : ref;
   };
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
@@ -59,10 +59,11 @@ void redirect(Graph& graph, AllUses& uses, BufferId from, BufferId to) {
       continue;
     }
     if (auto* const frame = std::get_if<FrameCopy>(&graph.nodes[n])) {
-      frame->remap(there);
+      frame->remap(
+          [&](const Ref& ref) -> std::optional<Ref> { return there(ref); });
     } else if (auto* const bytes = std::get_if<BytesNode>(&graph.nodes[n])) {
-      bytes->to = *there(bytes->to);
-      bytes->from = *there(bytes->from);
+      bytes->to = there(bytes->to);
+      bytes->from = there(bytes->from);
     }
     uses.update(n);
   }

@@ -205,7 +205,7 @@ class Program::Scratch {
   std::int64_t row_elements_ = 0;
   std::int64_t row_done_ = 0;
   // 92 buffers of 64 elements of 16 bytes, when there are that many.
-  static constexpr std::int64_t kBytes = 96 * 1024;
+  static constexpr std::int64_t kBytes = std::int64_t{96} * 1024;
   alignas(64) char memory_[kBytes];
 };
 

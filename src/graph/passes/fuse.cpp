@@ -154,10 +154,11 @@ class Fuser {
   // A fill between members whose memory is read outside the group, or never.
   std::optional<std::size_t> useful_fill(const Group& group) const {
     for (const std::size_t n : group.fills) {
-      const BufferId id = fill_of(*frame_at(n))->buffer;
+      const auto fill = fill_of(*frame_at(n));
       const auto& used = group.program.constants();
-      if (std::ranges::find(used, id) == used.end() ||
-          last_reader_[id] > static_cast<std::int64_t>(group.members.back())) {
+      const auto last = static_cast<std::int64_t>(group.members.back());
+      if (fill && (std::ranges::find(used, fill->buffer) == used.end() ||
+                   last_reader_[fill->buffer] > last)) {
         return n;
       }
     }
