@@ -23,6 +23,7 @@ import aten_list
 import aten_map
 import custom
 from aten_model import Operator, Pack
+from aten_options import shared_predicates
 from aten_overload import MADE_BY
 from aten_torch import TorchOps, load_torch, packaged_yaml
 from aten_yaml import load_pack
@@ -61,6 +62,13 @@ def check_adapters(pack: Pack, sources: Path | None) -> None:
         for o in pack.mapped()
         if (why := no_adapter(o))
     ]
+    problems += [
+        f"{o.where.file}:{o.where.line}: key '{o.section}': '{o.name}': no predicate '{p.name}' in "
+        f"src/aten/ops/predicates.h{near(p.name, shared_predicates())}."
+        for o in (*pack.mapped(), *pack.foreach())
+        for p in o.options.predicates
+        if not p.shared
+    ]
     if sources:
         problems += unwritten(pack.framed(), sources)
     if problems:
@@ -69,11 +77,19 @@ def check_adapters(pack: Pack, sources: Path | None) -> None:
 
 def unwritten(framed: list[Operator], sources: Path) -> list[str]:
     written = names_in(sources)
+    wanted = [
+        (o, type_, name)
+        for o in framed
+        for type_, name in [
+            ("npu_reason", o.impl or o.attempt),
+            *(("bool", p.name) for p in o.options.predicates if not p.shared),
+        ]
+    ]
     return [
         f"{o.where.file}:{o.where.line}: key '{o.section}': '{o.name}': no function "
-        f"'npu_reason {name}(…)' in {sources}{near(name, written)}."
-        for o in framed
-        if (name := o.impl or o.attempt) not in written
+        f"'{type_} {name}(…)' in {sources}{near(name, [n for t, n in written if t == type_])}."
+        for o, type_, name in wanted
+        if (type_, name) not in written
     ]
 
 
@@ -97,10 +113,12 @@ def no_adapter(operator: Operator) -> str:
     return "PyTorch has no meta for its shapes, or it takes lists. Give key 'attempt'."
 
 
-def names_in(folder: Path) -> set[str]:
-    """Functions in the C++ files below a folder that answer with a reason."""
+def names_in(folder: Path) -> set[tuple[str, str]]:
+    """Functions in the C++ files below a folder that answer with a reason or a bool: (type, name)."""
     texts = (path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.cpp")))
-    return {name for text in texts for name in re.findall(r"^npu_reason (\w+)\(", text, re.M)}
+    return {
+        name for text in texts for name in re.findall(r"^(npu_reason|bool) (\w+)\(", text, re.M)
+    }
 
 
 def adapters_of(pack: Pack, torch: TorchOps) -> dict[str, str]:

@@ -18,6 +18,7 @@ from aten_overload import FORMS, MADE_BY, Overload, literal, meta_argument, shar
 from aten_torch import TorchOps
 from aten_unboxed import cpu_function
 from torchgen.api import structured
+from torchgen.api.types import CppSignatureGroup
 from torchgen.context import native_function_manager
 from torchgen.model import SchemaKind
 
@@ -268,6 +269,21 @@ def declaration(operator: Operator, torch: TorchOps) -> str:
     return f"npu_reason {name}({', '.join([*first, *constants, *rest])});"
 
 
+def predicate_declarations(operator: Operator) -> list[str]:
+    """Those that only this file's adapters need."""
+    function = operator.primary
+    with native_function_manager(function):
+        group = CppSignatureGroup.from_native_function(
+            function, method=False, fallback_binding=False
+        )
+        types = {a.name: a.type for a in (group.faithful_signature or group.signature).arguments()}
+    return [
+        f"bool {p.name}({', '.join(as_handed(types[a], a)[0] for a in p.arguments)});"
+        for p in operator.options.predicates
+        if not p.shared
+    ]
+
+
 def direct_declaration(operator: Operator, torch: TorchOps) -> str:
     function = next(f for f in operator.functions if f.func.kind() == SchemaKind.functional)
     types = [t for t, _ in adapter(operator, function, torch).direct_arguments()]
@@ -289,7 +305,7 @@ def changed_declaration(operator: Operator) -> str:
 def header_text(operators: list[Operator], torch: TorchOps) -> str:
     spaces: dict[str, dict[str, str]] = {}
     for operator in operators:
-        texts = [declaration(operator, torch)]
+        texts = [declaration(operator, torch), *predicate_declarations(operator)]
         if operator.options.direct:
             texts.append(direct_declaration(operator, torch))
         if operator.options.cpu:
@@ -340,7 +356,8 @@ def emit(operators: list[Operator], pack: Pack, torch: TorchOps) -> dict[str, st
     for name in sorted({folder_header(o) for o in pack.framed()}):
         made[name] = header_text([o for o in pack.framed() if folder_header(o) == name], torch)
     for number, part in enumerate(split(overloads, SHARDS)):
-        includes = ['"aten/host_device/direct.h"', '"aten/ops/op.h"', '"driver/build_call.h"']
+        includes = ['"aten/host_device/direct.h"', '"aten/ops/op.h"', '"aten/ops/predicates.h"']
+        includes += ['"driver/build_call.h"']
         includes += sorted(
             {f'"{folder_header(o.operator)}"' for o in part if not o.operator.mapping}
         )

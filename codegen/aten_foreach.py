@@ -50,7 +50,7 @@ class Foreach(Overload):
     def body(self) -> list[str]:
         kind = self.operator.kind.name.upper()
         code = f"NPU_{kind}_{self.operator.code.upper()}"
-        conditions = "".join(f"{c} && " for _, c in self.operator.options.checks)
+        conditions = "".join(f"{p.text} && " for p in self.operator.options.predicates)
         call = f"({{site, {code}}}, {self.lists()}, {self.factor()})"
         name = f'"aten::{self.overload}"'
         lines = [f"  static NativeSite site({name}, NPU_KIND_MULTI_MAP, NPU_MULTI_MAP_{kind});"]
@@ -66,11 +66,12 @@ class Foreach(Overload):
         return [*lines, *self.twin_lines(), *self.cpu_lines()]
 
 
+INCLUDES = ['"aten/ops/lists/foreach.h"', '"aten/ops/predicates.h"', '"npu/kinds.h"']
+
+
 def emit(pack: Pack, torch: TorchOps) -> dict[str, str]:
     overloads = [Foreach(o, f, torch) for o in pack.foreach() for f in o.functions]
     return {
-        f"foreach_{number}.cpp": shard(
-            f"foreach_rows_{number}", ['"aten/ops/lists/foreach.h"', '"npu/kinds.h"'], part
-        )
+        f"foreach_{number}.cpp": shard(f"foreach_rows_{number}", INCLUDES, part)
         for number, part in enumerate(split(overloads, SHARDS))
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from aten_fit import default_code
 from aten_model import Options
+from aten_options import read_predicates
 from yaml_reader import near
 
 KEYS = ("names", "kind", "code", "overloads", "if")
@@ -36,7 +37,7 @@ def read_foreach(reader, node) -> None:
                 reader.problem(
                     key, f"{what}: key 'if': no overload '{key.value}'{near(key.value, names)}."
                 )
-            conditions[key.value] = reader.text(value, f"{what}: key 'if'")
+            conditions[key.value] = value
     for item in reader.sequence(fields["names"][1], f"{what}: key 'names'"):
         name = reader.text(item, f"{what}: key 'names'")
         code = code_of(reader, fields, kind, name, item)
@@ -69,7 +70,11 @@ def add(reader, kind, code, name, overload, node, conditions) -> None:
     group, functions = reader.whole_group(function)
     # The out= forms PyTorch composes of these.
     functions = [f for f in functions if not f.func.arguments.out]
-    checks = (("arguments", conditions[overload]),) if overload in conditions else ()
+    checks = ()
+    if overload in conditions:
+        what = "key 'foreach': key 'if'"
+        found = read_predicates(reader, conditions[overload], what, function)
+        checks = (("arguments", found),)
     reader.add(
         "foreach", node, whole, functions,
         group=group, kind=kind, code=code, options=Options(checks=checks),

@@ -88,7 +88,7 @@ class Adapter(Overload):
             return None
         scalars = self.scalars()
         tests = [f"is_plain({s})" for s in scalars if self.needs_plain(s)]
-        tests += [f"({condition})" for _, condition in self.operator.options.checks]
+        tests += [p.text for p in self.operator.options.predicates]
         optional = [s for s in scalars if str(self.arguments[s].type).endswith("?")]
         if len(optional) > 1:
             tests.append("(" + " || ".join(f"{s}.has_value()" for s in optional) + ")")
@@ -218,7 +218,7 @@ def emit(operators: list[Operator], torch: TorchOps) -> dict[str, str]:
     """`operators`: those with a mapping that this emitter serves."""
     adapters = [Adapter(o, f, torch) for o in operators for f in o.functions]
     includes = ['"aten/host_device/cpu_kernels.h"', '"aten/host_device/direct.h"']
-    includes += ['"aten/ops/map/map.h"', '"npu/kinds.h"']
+    includes += ['"aten/ops/map/map.h"', '"aten/ops/predicates.h"', '"npu/kinds.h"']
     return {
         f"native_{number}.cpp": shard(f"native_rows_{number}", includes, part)
         for number, part in enumerate(split(adapters, SHARDS))

@@ -93,6 +93,19 @@ class Mapping:
 
 
 @dataclasses.dataclass(frozen=True)
+class Predicate:
+    """A C++ function that answers with a bool about arguments; without a name, the argument itself."""
+
+    name: str
+    arguments: tuple[str, ...]
+    shared: bool = True  # of src/aten/ops/predicates.h; else defined beside the adapter
+
+    @property
+    def text(self) -> str:
+        return f"ops::{self.name}({', '.join(self.arguments)})" if self.name else self.arguments[0]
+
+
+@dataclasses.dataclass(frozen=True)
 class Options:
     """How the adapter is made; aten_yaml.py explains the keys."""
 
@@ -100,9 +113,9 @@ class Options:
     arguments: tuple[Constant | Source, ...] | None = None
     sites: tuple[tuple[str, Kind, str], ...] = ()  # (name, kind, code)
     wants: tuple[str, ...] | None = None
-    anyway: str = ""  # C++ condition
+    anyway: tuple[Predicate, ...] = ()
     direct: str = ""  # C++ function, Note [Direct]
-    checks: tuple[tuple[str, str], ...] = ()  # (reason, C++ condition)
+    checks: tuple[tuple[str, tuple[Predicate, ...]], ...] = ()  # (reason, what must hold)
     composite: bool = False  # key 'otherwise'
     cpu: str = ""  # C++ function
     cpu_results: str = ""  # C++ function
@@ -111,6 +124,10 @@ class Options:
     floating: bool = False
     bool_result: bool = False  # key 'result'
     fast: bool = True
+
+    @property
+    def predicates(self) -> list[Predicate]:
+        return [*(p for _, listed in self.checks for p in listed), *self.anyway]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,10 +4,12 @@ which calls are left to the CPU, what PyTorch's description of the operator does
 
 from __future__ import annotations
 
+import functools
 import re
+from pathlib import Path
 
 import yaml
-from aten_model import Constant, Options, Source
+from aten_model import Constant, Options, Predicate, Source
 from torchgen.model import NativeFunction
 from yaml_reader import Reader, near
 
@@ -19,6 +21,42 @@ OPTION_KEYS = (
 REASONS = ("arguments", "alias", "attribute", "dtype", "size", "strides")
 RULES = ("unary", "float", "bool", "binary", "compare")
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+PREDICATES = Path(__file__).resolve().parents[1] / "src/aten/ops/predicates.h"
+
+
+@functools.cache
+def shared_predicates() -> set[str]:
+    """Names that predicates.h has."""
+    text = PREDICATES.read_text(encoding="utf-8") if PREDICATES.exists() else ""
+    return set(re.findall(r"^(?:(?:inline )?bool |using npu::)(\w+)", text, re.M))
+
+
+def read_predicates(
+    reader: Reader, node, what: str, function: NativeFunction
+) -> tuple[Predicate, ...]:
+    """{predicate: argument, predicate: [arguments]}: the YAML has no expressions of C++."""
+    if not isinstance(node, yaml.MappingNode):
+        reader.problem(
+            node,
+            f"{what}: expected {{predicate: [arguments]}}. Write a condition in C++, as a function "
+            "'bool predicate(…)' beside the adapter or in src/aten/ops/predicates.h.",
+        )
+        return ()
+    known = [a.name for a in function.func.arguments.flat_all]
+    found = []
+    for key, value in reader.mapping(node, what).values():
+        nodes = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        names = tuple(reader.text(each, what) for each in nodes)
+        for name in names:
+            if name not in known:
+                reader.problem(
+                    value,
+                    f"{what}: no argument '{name}'{near(name, known)}. It has: {', '.join(known)}.",
+                )
+        if not IDENTIFIER.fullmatch(key.value):
+            reader.problem(key, f"{what}: '{key.value}' is not the name of a predicate.")
+        found.append(Predicate(key.value, names, key.value in shared_predicates()))
+    return tuple(found)
 
 
 def read_options(reader: Reader, fields: dict, what: str, function: NativeFunction) -> Options:
@@ -27,11 +65,9 @@ def read_options(reader: Reader, fields: dict, what: str, function: NativeFuncti
         arguments=_arguments(reader, fields, what, function),
         sites=_sites(reader, fields, what, function),
         wants=_wants(reader, fields, what, function),
-        anyway=reader.text(fields["anyway"][1], f"{what}: key 'anyway'")
-        if "anyway" in fields
-        else "",
+        anyway=_anyway(reader, fields, what, function),
         direct=_function(reader, fields, what, "direct"),
-        checks=_checks(reader, fields, what),
+        checks=_checks(reader, fields, what, function),
         cpu=_function(reader, fields, what, "cpu"),
         cpu_results=_function(reader, fields, what, "cpu_results"),
         composite=_choice(reader, fields, what, "otherwise", ("cpu", "composite")) == "composite",
@@ -139,15 +175,23 @@ def _wants(reader: Reader, fields: dict, what: str, function) -> tuple[str, ...]
     return tuple(names)
 
 
-def _checks(reader: Reader, fields: dict, what: str) -> tuple[tuple[str, str], ...]:
-    """A condition in C++; or conditions by the reason to give where one does not hold."""
+def _anyway(reader: Reader, fields: dict, what: str, function) -> tuple[Predicate, ...]:
+    """Predicates, or an argument that is a bool."""
+    if "anyway" not in fields:
+        return ()
+    node = fields["anyway"][1]
+    flags = [a.name for a in function.func.arguments.flat_all if str(a.type) == "bool"]
+    if isinstance(node, yaml.ScalarNode) and node.value in flags:
+        return (Predicate("", (node.value,)),)
+    return read_predicates(reader, node, f"{what}: key 'anyway'", function)
+
+
+def _checks(reader: Reader, fields: dict, what: str, function: NativeFunction):
+    """Predicates that must hold, by the reason to give where one does not."""
     if "check" not in fields:
         return ()
-    node = fields["check"][1]
-    if isinstance(node, yaml.ScalarNode):
-        return (("arguments", node.value),)
-    found = []
-    for key, value in reader.mapping(node, f"{what}: key 'check'").values():
-        reason = reader.choice(key, f"{what}: key 'check'", REASONS)
-        found.append((reason, reader.text(value, f"{what}: key 'check'")))
-    return tuple(found)
+    what = f"{what}: key 'check'"
+    return tuple(
+        (reader.choice(key, what, REASONS), read_predicates(reader, value, what, function))
+        for key, value in reader.mapping(fields["check"][1], what).values()
+    )

@@ -118,13 +118,15 @@ class Overload:
         """`why`, from the driver's wishes and the entry's own conditions."""
         why = self.wants(names)
         if self.operator.options.anyway:
-            why = f"{self.operator.options.anyway} ? npu_reason{{NPU_REASON_NONE}} : {why}"
+            anyway = " && ".join(p.text for p in self.operator.options.anyway)
+            why = f"{anyway} ? npu_reason{{NPU_REASON_NONE}} : {why}"
         if self.chosen_by():
             why = f"chosen < 0 ? npu_reason{{NPU_REASON_ATTRIBUTE}} : {why}"
         lines = [f"  npu_reason why = {why};"]
-        for reason, condition in self.operator.options.checks:
+        for reason, predicates in self.operator.options.checks:
+            holds = " && ".join(p.text for p in predicates)
             lines += [
-                f"  if (why == NPU_REASON_NONE && !({condition})) {{",
+                f"  if (why == NPU_REASON_NONE && !({holds})) {{",
                 f"    why = NPU_REASON_{reason.upper()};",
                 "  }",
             ]

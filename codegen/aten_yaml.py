@@ -22,7 +22,8 @@ The format is the one of the API guide, with our additions:
         forms: named                 # only the overload named, not its group
         sites: {apply: unary.exp}    # further sites that it gets after its own: kind.code
         wants: [self]                # tensors the driver is asked about first; default: all inputs
-        anyway: dim == 0             # C++: where it holds the driver is not asked, the function does it
+        anyway: {is_vector: self}    # predicates, or a bool argument: where they hold the driver is not
+                                     # asked, the function does it
         direct: glu_direct           # bool glu_direct(Outputs&, …): the CPU kernel on npu tensors themselves,
                                      # tried before the CPU function (src/aten/host_device/direct.h)
         cpu: layer_norm_on_cpu       # R layer_norm_on_cpu(NativeSite&, npu_reason, …): takes the functional form
@@ -36,8 +37,10 @@ The format is the one of the API guide, with our additions:
         operands: {in: self}         # default: by name, then in order
         attrs: {a: alpha, b: 1.0}    # attribute of the kind: argument or constant; default: by name
         ignore: [dtype]              # arguments the kernel does not need
-        check: alpha.toDouble() > 0  # C++; where it does not hold the CPU gets the call, and complains
-                                     # {dtype: …, size: …}: the same with the reason for the report
+        check: {dtype: {same_dtype: [self, other]}, size: {fits: self}}
+                                     # predicates, by the reason for the report; where one does not hold the
+                                     # CPU gets the call, and complains. They are functions of
+                                     # src/aten/ops/predicates.h, or beside the adapter: bool fits(…)
         direct: erfinv               # PyTorch's CPU kernel (src/aten/host_device/cpu_kernels.h) that may have the
                                      # npu tensors themselves, where the driver has none
         rule: unary                  # no meta that builds a TensorIterator: how dtypes go (MapRule, map.h)
@@ -48,7 +51,7 @@ The format is the one of the API guide, with our additions:
       - names: [add, sub]
         kind: binary                 # code: default the name
         overloads: [Scalar, List]    # default: the one without a name
-        if: {Tensor: alpha.equal(1)} # C++ condition for an overload to go in one call
+        if: {Tensor: {is_one: alpha}}  # predicates, for an overload to go in one call
     by_hand:                         # registered in C++ (TORCH_LIBRARY_IMPL): listed, nothing is made
       - copy_
       - func: _foreach_powsum.Scalar

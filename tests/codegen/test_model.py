@@ -143,11 +143,17 @@ def test_options_of_an_entry(load):
         "  - func: put_\n    kind: put\n    attempt: put\n"
         "    code: {accumulate: {false: set, true: accumulate}}\n"
         "    with: {spatial: 2, exact: true}\n    wants: [self, index]\n"
-        "    check: {dtype: self.dim() > 0, size: true}\n    otherwise: cpu\n",
+        "    check: {dtype: {is_long: index, fits: [self, index]}, size: {is_off: accumulate}}\n"
+        "    otherwise: cpu\n",
     ).options
     assert options.constants == (("spatial", 2), ("exact", True))
     assert options.wants == ("self", "index") and not options.composite
-    assert options.checks == (("dtype", "self.dim() > 0"), ("size", "true"))
+    texts = [(reason, [p.text for p in listed]) for reason, listed in options.checks]
+    assert texts == [
+        ("dtype", ["ops::is_long(index)", "ops::fits(self, index)"]),
+        ("size", ["ops::is_off(accumulate)"]),
+    ]
+    assert [p.name for p in options.predicates if not p.shared] == ["fits"]
 
 
 def test_what_a_function_is_called_with(load, torch_ops):
@@ -180,10 +186,10 @@ def test_options_of_an_elementwise_entry(load):
     options = one(
         load,
         "  - func: logical_not.out\n    kind: unary\n    rule: bool\n    result: bool\n"
-        "    floating: true\n    fast: false\n    check: true\n",
+        "    floating: true\n    fast: false\n    check: {dtype: {is_real: self}}\n",
     ).options
     assert options.rule == "bool" and options.bool_result and options.floating
-    assert not options.fast and options.checks == (("arguments", "true"),)
+    assert not options.fast and [p.text for p in options.predicates] == ["ops::is_real(self)"]
 
 
 def test_array_attribute_of_several_arguments(load):
@@ -201,7 +207,7 @@ def test_foreach_rows(load):
     pack = load(
         "foreach:\n  - names: [abs, neg]\n    kind: unary\n"
         "  - names: [add]\n    kind: binary\n    overloads: [List, Tensor]\n"
-        "    if: {Tensor: alpha.equal(1)}\n"
+        "    if: {Tensor: {is_one: alpha}}\n"
     )
     names = [[str(f.func.name) for f in o.functions] for o in pack.foreach()]
     assert names == [
@@ -211,10 +217,8 @@ def test_foreach_rows(load):
         ["_foreach_add.Tensor", "_foreach_add_.Tensor"],
     ]
     assert [o.code for o in pack.operators] == ["abs", "neg", "add", "add"]
-    assert [o.options.checks for o in pack.operators[2:]] == [
-        (),
-        (("arguments", "alpha.equal(1)"),),
-    ]
+    conditions = [[p.text for p in o.options.predicates] for o in pack.operators[2:]]
+    assert conditions == [[], ["ops::is_one(alpha)"]]
 
 
 def test_listed_only(load):

@@ -275,8 +275,23 @@ ONE_FILE = {
         [(7, "no tensor argument 'slef'", "did you mean 'self'?")],
     ),
     "check with an unknown reason": (
-        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n    check: {dtyp: dim == 0}\n",
+        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n    check: {dtyp: {is_real: self}}\n",
         [(7, "key 'check': 'dtyp' is not known", "did you mean 'dtype'?")],
+    ),
+    "check that is an expression": (
+        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n"
+        "    check: {dtype: self.dim() > 0}\n",
+        [(7, "key 'check': expected {predicate: [arguments]}", "src/aten/ops/predicates.h")],
+    ),
+    "expression for a predicate": (
+        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n"
+        "    anyway: {'!is_real': self}\n",
+        [(7, "key 'anyway': '!is_real' is not the name of a predicate")],
+    ),
+    "expression for an argument of a predicate": (
+        "supported:\n  - func: glu\n    kind: binary\n    attempt: glu\n"
+        "    check: {size: {is_positive: [slef]}}\n",
+        [(7, "key 'check': no argument 'slef'", "did you mean 'self'?")],
     ),
     "unknown rule": (
         "supported:\n  - func: abs.out\n    kind: unary\n    rule: unaries\n",
@@ -304,7 +319,7 @@ ONE_FILE = {
         [(6, "aten::_foreach_abs is already at"), (6, "aten::_foreach_abs_ is already at")],
     ),
     "foreach condition of another overload": (
-        "foreach:\n  - names: [add]\n    kind: binary\n    overloads: [List]\n    if: {Lists: true}\n",
+        "foreach:\n  - names: [add]\n    kind: binary\n    overloads: [List]\n    if: {Lists: {is_one: alpha}}\n",
         [(7, "key 'if': no overload 'Lists'", "did you mean 'List'?")],
     ),
     "by hand, of no operator": (

@@ -138,6 +138,11 @@ npu_reason add_matrix_vector(
       site, {column, matrix, vector.unsqueeze(1), sum, beta, alpha});
 }
 
+bool are_batches(const at::Tensor& a, const at::Tensor& b) {
+  return a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0) &&
+         a.size(2) == b.size(1);
+}
+
 // The batch is part of the sum.
 npu_reason add_batch_product(
     NativeSite& site,
@@ -159,6 +164,12 @@ npu_reason add_batch_product(
 }
 
 // ---- dot ----
+
+// What is conjugated by a bit needs no copy on the CPU.
+bool fits_dot(const at::Tensor& self, const at::Tensor& other) {
+  return self.dim() == 1 && self.sizes() == other.sizes() && on_device(other) &&
+         !self.is_conj() && !other.is_conj();
+}
 
 npu_reason dot(
     NativeSite& site,
@@ -249,6 +260,10 @@ npu_reason scaled_product(
 
 // ---- 8-bit integers ----
 
+bool are_factors(const at::Tensor& a, const at::Tensor& b) {
+  return a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0);
+}
+
 npu_reason int_product(
     NativeSite& site,
     Outputs& out,
@@ -267,6 +282,18 @@ npu_reason int_product(
   npu_gemm_int8_attrs attrs{};
   return run<build::gemm_int8>(
       site, result, self, other, nullptr, nullptr, nullptr, attrs);
+}
+
+bool fits_weight_int8(
+    const at::Tensor& self,
+    const at::Tensor& weight,
+    const at::Tensor& scales) {
+  return self.dim() == 2 && weight.dim() == 2 && scales.dim() == 1 &&
+         self.size(1) == weight.size(1) && scales.size(0) == weight.size(0);
+}
+
+bool has_whole_blocks(const at::Tensor& weight) {
+  return weight.size(0) % 32 == 0;
 }
 
 npu_reason weight_int8_product(

@@ -136,6 +136,23 @@ npu_reason fractional_pool_grad(
 
 // ---- unpool ----
 
+bool fits_unpool2d(
+    const at::Tensor& self, const at::Tensor& indices, IntArrayRef size) {
+  return size.size() == 2 && indices.sizes() == self.sizes() &&
+         (self.dim() == 3 || self.dim() == 4);
+}
+
+bool fits_unpool3d(
+    const at::Tensor& self,
+    const at::Tensor& indices,
+    IntArrayRef size,
+    IntArrayRef stride,
+    IntArrayRef padding) {
+  return size.size() == 3 && indices.sizes() == self.sizes() &&
+         (self.dim() == 4 || self.dim() == 5) && stride.size() == 3 &&
+         stride[0] > 0 && stride[1] > 0 && stride[2] > 0 && padding.size() == 3;
+}
+
 npu_reason unpool(
     NativeSite& site,
     Outputs& out,

@@ -14,6 +14,10 @@ enum Mode : std::int64_t { kSum, kMean, kMax };  // as PyTorch numbers them
 
 // ---- embedding ----
 
+bool fits_embedding_grad(const at::Tensor& grad, const at::Tensor& indices) {
+  return grad.dim() != 0 && grad.numel() == indices.numel() * grad.size(-1);
+}
+
 npu_reason embedding_grad(
     NativeSite& site,
     Outputs& out,
@@ -91,6 +95,18 @@ npu_reason embedding_bag(
       attrs);
 }
 
+bool fits_bag(
+    const at::Tensor& grad,
+    const at::Tensor& indices,
+    const at::Tensor& offset2bag,
+    const at::Tensor& bag_size,
+    const at::Tensor& max_indices,
+    std::int64_t mode) {
+  return grad.dim() == 2 && offset2bag.sizes() == indices.sizes() &&
+         bag_size.numel() == grad.size(0) &&
+         (mode != kMax || max_indices.sizes() == grad.sizes());
+}
+
 npu_reason bag_grad(
     NativeSite& site,
     Outputs& out,
@@ -119,6 +135,17 @@ npu_reason bag_grad(
       scales,
       nullptr,
       attrs);
+}
+
+bool fits_bag_weights(
+    const at::Tensor& grad,
+    const at::Tensor& weight,
+    const at::Tensor& indices,
+    const at::Tensor& offset2bag,
+    std::int64_t mode) {
+  return mode == kSum && grad.dim() == 2 && weight.dim() == 2 &&
+         grad.size(1) == weight.size(1) && indices.dim() == 1 &&
+         offset2bag.sizes() == indices.sizes();
 }
 
 npu_reason bag_weights_grad(

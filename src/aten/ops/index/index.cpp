@@ -28,6 +28,10 @@ bool is_apart(
 
 // ---- gather ----
 
+bool fits_gather(const at::Tensor& self, const at::Tensor& index) {
+  return index.numel() == 0 || index.dim() == self.dim();
+}
+
 npu_reason gather(
     NativeSite& site,
     const at::Tensor& self,
@@ -42,6 +46,10 @@ npu_reason gather(
 }
 
 // ---- index_select ----
+
+bool selects(const at::Tensor& self, const at::Tensor& index) {
+  return index.dim() <= 1 && self.dim() != 0;
+}
 
 npu_reason index_select(
     NativeSite& site,
