@@ -18,7 +18,7 @@ PAIRS = 15
 LIMITS = {
     "attention": 1.0, "attention-causal": 1.0, "rms-norm": 0.7, "swiglu": 0.7, "rotary": 0.7,
     "grouped-matmul": 1.0, "moe-permute": 0.8, "mla-prolog": 1.0, "sparse-attention": 1.0,
-    "delta-rule": 1.0,
+    "delta-rule": 1.0, "geglu-small": 1.0,
 }  # fmt: skip
 
 
@@ -76,6 +76,22 @@ def _swiglu(device: str) -> Callable[[], object]:
     import torch_npu
 
     return _there_and_back(torch_npu.npu_swiglu, x)
+
+
+def _geglu_small(device: str) -> Callable[[], object]:
+    """One call of 512 elements: what the host side costs."""
+    x = _rand(device, 4, 128, grad=False)
+
+    def parts():
+        a, b = x.chunk(2, -1)
+        gelu = F.gelu(b, approximate="tanh")
+        return a * gelu, gelu
+
+    if device == "cpu":
+        return parts
+    import torch_npu
+
+    return lambda: torch_npu.npu_geglu(x)
 
 
 def _rotary(device: str) -> Callable[[], object]:
@@ -225,7 +241,7 @@ def _delta_rule(device: str) -> Callable[[], object]:
 STEPS: dict[str, Callable[[str], Callable[[], object]]] = {
     "attention": _attention(False), "attention-causal": _attention(True), "rms-norm": _rms,
     "swiglu": _swiglu, "rotary": _rotary, "grouped-matmul": _grouped, "moe-permute": _moe,
-    "mla-prolog": _mla_prolog, "sparse-attention": _sparse_attention, "delta-rule": _delta_rule,
+    "geglu-small": _geglu_small, "mla-prolog": _mla_prolog, "sparse-attention": _sparse_attention, "delta-rule": _delta_rule,
 }  # fmt: skip
 
 

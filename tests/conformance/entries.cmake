@@ -142,6 +142,11 @@ npu_kit_test(bears-own-numbers own_random random.* "")
 npu_kit_test(catches-stuck-mask mask random.AttentionsOwn* "another seed, the same mask")
 npu_kit_test(bears-own-mask own_mask random.AttentionsOwn* "")
 npu_kit_test(catches-if-in-copy copy_if kind.copy "the plan of copy and fill says yes or no")
+foreach(_part geglu.active geglu_grad.active quantise.zero quantise.smooth quantise.symmetric dequantise.zero
+              dequantise.bias dequantise.token_scale paged_attention.window paged_attention.softcap)
+  string(REGEX REPLACE "[.].*" "" _kind ${_part})
+  npu_kit_test(catches-forgotten-${_part} forgets=${_part} kind.${_kind} "FAILED  . kind.${_kind}")
+endforeach()
 # Drivers of older minors are judged by the rules of their minor.
 set(_older abi.*:device.*:stream.*:fill.*:kind.copy:kind.unary:kind.binary:kind.gemm:kind.attention:kind.batch_norm_stats)
 npu_kit_test(bears-1.0 "" ${_older} "" NPU_FAULTY_MINOR=0)

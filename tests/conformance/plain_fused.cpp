@@ -73,6 +73,64 @@ Outcome swiglu_grad(const Case& value) {
   return outcome;
 }
 
+double gelu_of(std::uint32_t code, double x) {
+  const double tangent =
+      std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+  const bool exact = code == NPU_GEGLU_ERF;
+  return x / 2 * (1 + (exact ? std::erf(x / std::sqrt(2)) : tangent));
+}
+
+double gelu_slope(std::uint32_t code, double x) {
+  if (code == NPU_GEGLU_GRAD_ERF) {
+    return (1 + std::erf(x / std::sqrt(2))) / 2 +
+           x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+  }
+  const double inner = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+  const double outer = std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+  const double cosine = std::cosh(inner);
+  return (1 + std::tanh(inner)) / 2 + x / 2 * outer / (cosine * cosine);
+}
+
+Outcome geglu(const Case& value) {
+  const Asked asked(value);
+  const auto attrs = asked.attrs<npu_geglu_attrs>();
+  Numbers out = zeros(asked["out"].numel());
+  Numbers gelu = zeros(asked["out"].numel());
+  each_half(
+      asked["in"].sizes,
+      attrs.dim,
+      [&](std::int64_t a, std::int64_t b, std::int64_t i) {
+        const bool first = attrs.active == NPU_GEGLU_ACTIVE_FIRST;
+        at(gelu, i) = gelu_of(asked.code(), asked.at("in", first ? a : b));
+        at(out, i) = at(gelu, i) * asked.at("in", first ? b : a);
+      });
+  Outcome outcome;
+  add_result(outcome, asked["out"], out);
+  add_result(outcome, asked["gelu"], gelu);
+  return outcome;
+}
+
+Outcome geglu_grad(const Case& value) {
+  const Asked asked(value);
+  const auto attrs = asked.attrs<npu_geglu_grad_attrs>();
+  Numbers out = zeros(asked["grad_in"].numel());
+  each_half(
+      asked["in"].sizes,
+      attrs.dim,
+      [&](std::int64_t a, std::int64_t b, std::int64_t i) {
+        const bool first = attrs.active == NPU_GEGLU_GRAD_ACTIVE_FIRST;
+        const std::int64_t gate = first ? a : b;
+        const std::int64_t other = first ? b : a;
+        const double grad = asked.at("grad_out", i);
+        at(out, gate) = grad * asked.at("in", other) *
+                        gelu_slope(asked.code(), asked.at("in", gate));
+        at(out, other) = grad * asked.at("gelu", i);
+      });
+  Outcome outcome;
+  add_result(outcome, asked["grad_in"], out);
+  return outcome;
+}
+
 // ---- rotary ----
 
 // Place of the angle that turns element i of a tensor of these sizes.
@@ -367,9 +425,151 @@ Outcome gemm_grouped(const Case& value) {
   return outcome;
 }
 
+// ---- quantisation ----
+
+// The scale of each element, by the sizes of the tensor and of its scales.
+std::int64_t scale_of(
+    const std::string& code,
+    const Shape& in,
+    std::int64_t axis,
+    std::int64_t group,
+    std::int64_t i) {
+  if (code == "channel") {
+    for (std::size_t d = in.size(); d-- > static_cast<std::size_t>(axis) + 1;) {
+      i /= in[d];
+    }
+    return i % in[static_cast<std::size_t>(axis)];
+  }
+  return code.ends_with("group")   ? i / group
+         : code == "dynamic_token" ? i / in.back()
+                                   : 0;
+}
+
+Outcome quantise(const Case& value) {
+  const Asked asked(value);
+  const auto attrs = asked.attrs<npu_quantise_attrs>();
+  const std::string code = value.kind->codes[asked.code()];
+  const Shape& in = asked["in"].sizes;
+  const auto place = [&](std::int64_t i) {
+    return scale_of(code, in, attrs.axis, attrs.group_size, i);
+  };
+  const auto smoothed = [&](std::int64_t i) {
+    return asked.at("in", i) * asked.at("smooth", i % in.back(), 1);
+  };
+  const auto low = static_cast<double>(attrs.low);
+  const auto high = static_cast<double>(attrs.high);
+  const bool dynamic = asked.has("scale_out");
+  const std::int64_t n = asked[dynamic ? "scale_out" : "scale"].numel();
+  Numbers scales, zeros_of;
+  for (std::int64_t s = 0; s < n; ++s) {
+    double least = INFINITY, most = -INFINITY, largest = 0;
+    for (std::int64_t i = 0; dynamic && i < product(in); ++i) {
+      if (place(i) == s) {
+        least = std::min(least, smoothed(i));
+        most = std::max(most, smoothed(i));
+        largest = std::max(largest, std::abs(smoothed(i)));
+      }
+    }
+    const double wide = (most - least) / (high - low);
+    scales.push_back(
+        !dynamic               ? asked.at("scale", s)
+        : attrs.symmetric != 0 ? largest / high
+                               : wide);
+    zeros_of.push_back(
+        !dynamic               ? asked.at("zero", s, 0)
+        : attrs.symmetric != 0 ? 0
+                               : high - most / (wide == 0 ? 1 : wide));
+  }
+  Numbers out;
+  for (std::int64_t i = 0; i < product(in); ++i) {
+    const double scale = at(scales, place(i));
+    const double exact =
+        smoothed(i) / (scale == 0 ? 1 : scale) + at(zeros_of, place(i));
+    out.push_back(std::clamp(std::nearbyint(exact), low, high));
+  }
+  Outcome outcome;
+  add_result(outcome, asked["out"], out);
+  add_if(outcome, asked["scale_out"], scales);
+  add_if(outcome, asked["zero_out"], zeros_of);
+  return outcome;
+}
+
+Outcome dequantise(const Case& value) {
+  const Asked asked(value);
+  const auto attrs = asked.attrs<npu_dequantise_attrs>();
+  const std::string code = value.kind->codes[asked.code()];
+  const Shape& in = asked["in"].sizes;
+  const std::int64_t columns = asked["scale"].numel();
+  Numbers out;
+  for (std::int64_t i = 0; i < product(in); ++i) {
+    const std::int64_t row = i / in.back();
+    const std::int64_t column = i % in.back();
+    const std::int64_t s =
+        code == "product" ? column % columns
+                          : scale_of(code, in, attrs.axis, attrs.group_size, i);
+    const double whole = asked.at("in", i) - asked.at("zero", s, 0) +
+                         asked.at("bias", column, 0);
+    out.push_back(
+        whole * asked.at("scale", s) * asked.at("token_scale", row, 1));
+  }
+  Outcome outcome;
+  add_result(outcome, asked["out"], out);
+  return outcome;
+}
+
+// ---- decoding ----
+
+Outcome paged_attention(const Case& value) {
+  const Asked asked(value);
+  const auto attrs = asked.attrs<npu_paged_attention_attrs>();
+  const Shape& q = asked["q"].sizes;
+  const Shape& cache = asked["key_cache"].sizes;
+  const std::int64_t width = q[2];
+  const std::int64_t share = q[1] / cache[2];
+  const std::int64_t most = asked["block_table"].sizes[1];
+  Numbers out, lse;
+  for (std::int64_t row = 0; row < q[0] * q[1]; ++row) {
+    const std::int64_t sequence = row / q[1];
+    const std::int64_t length = asked.whole("lengths", sequence);
+    const std::int64_t first =
+        attrs.window > 0 ? std::max<std::int64_t>(0, length - attrs.window) : 0;
+    Numbers sums = zeros(width);
+    double total = 0;
+    for (std::int64_t p = first; p < length; ++p) {
+      const std::int64_t block =
+          asked.whole("block_table", sequence * most + p / cache[1]);
+      const std::int64_t place =
+          ((block * cache[1] + p % cache[1]) * cache[2] + row % q[1] / share) *
+          width;
+      double score = 0;
+      for (std::int64_t i = 0; i < width; ++i) {
+        score += asked.at("q", row * width + i) *
+                 asked.at("key_cache", place + i) * attrs.scale;
+      }
+      if (attrs.softcap > 0) {
+        score = attrs.softcap * std::tanh(score / attrs.softcap);
+      }
+      total += std::exp(score);
+      for (std::int64_t i = 0; i < width; ++i) {
+        at(sums, i) += std::exp(score) * asked.at("value_cache", place + i);
+      }
+    }
+    for (const double sum : sums) {
+      out.push_back(total > 0 ? sum / total : 0);
+    }
+    lse.push_back(std::log(total));
+  }
+  Outcome outcome;
+  add_result(outcome, asked["out"], out);
+  add_if(outcome, asked["lse"], lse);
+  return outcome;
+}
+
 constexpr Plain kRows[] = {
     {"swiglu", swiglu},
     {"swiglu_grad", swiglu_grad},
+    {"geglu", geglu},
+    {"geglu_grad", geglu_grad},
     {"rotary", rotary},
     {"rotary_grad", rotary_grad},
     {"add_rms_norm", add_rms_norm},
@@ -377,6 +577,9 @@ constexpr Plain kRows[] = {
     {"moe_gating", moe_gating},
     {"moe_route", moe_route},
     {"gemm_grouped", gemm_grouped},
+    {"quantise", quantise},
+    {"dequantise", dequantise},
+    {"paged_attention", paged_attention},
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules of the fused kinds.
+#include <cmath>
+
 #include "rules.h"
 
 namespace npu::kit {
@@ -27,6 +29,20 @@ void swiglu(Draw& d) {
 void swiglu_grad(Draw& d) {
   const Halved h = draw_halved(d);
   d.set("grad_in", h.whole).set("in", h.whole).set("grad_out", h.half);
+  d.terms(3);
+}
+
+// 1 + erf and 1 + tanh cancel, times the input.
+void geglu(Draw& d) {
+  const Halved h = draw_halved(d);
+  d.cancels(3);
+  d.set("out", h.half).set("gelu", h.half).set("in", h.whole);
+}
+
+void geglu_grad(Draw& d) {
+  const Halved h = draw_halved(d);
+  d.set("grad_in", h.whole).set("in", h.whole);
+  d.set("grad_out", h.half).set("gelu", h.half);
   d.terms(3);
 }
 
@@ -163,9 +179,172 @@ void gemm_grouped(Draw& d) {
   d.linear(depth);
 }
 
+// ---- quantisation ----
+//
+// Inputs are such that every step is exact: factors are powers of 2 and
+// quotients are multiples of 1/8, so that no driver rounds another way.
+
+// A shape, those of its scales, and how many elements in a row have one scale.
+struct Scaled {
+  Shape in, scales;
+  std::int64_t each;
+};
+
+Scaled draw_scaled(Draw& d) {
+  Scaled s;
+  s.in = d.shape(1, 3);
+  const std::string code = d.code();
+  if (code.ends_with("group")) {
+    const std::int64_t groups = d.between(1, 3);
+    s.each = d.size() + 1;
+    s.in.back() = groups * s.each;
+    s.scales = with(s.in, s.in.size() - 1, groups);
+    d.attr("group_size", number(s.each));
+  } else if (code == "channel") {
+    const std::size_t axis = d.dim(s.in);
+    d.attr("axis", number(static_cast<std::int64_t>(axis)));
+    s.scales = {s.in[axis]};
+    s.each = product(
+        {s.in.begin() + static_cast<std::ptrdiff_t>(axis) + 1, s.in.end()});
+  } else if (code == "dynamic_token") {
+    s.scales = without(s.in, s.in.size() - 1);
+    s.each = s.in.back();
+  } else {
+    s.scales = {1};
+    s.each = product(s.in);
+  }
+  return s;
+}
+
+std::vector<double> draw_factors(Draw& d, std::int64_t n) {
+  std::vector<double> out;
+  for (std::int64_t i = 0; i < n; ++i) {
+    out.push_back(std::ldexp(1.0, static_cast<int>(d.between(-3, 2))));
+  }
+  return out;
+}
+
+constexpr std::uint64_t kFloats =
+    NPU_DTYPE_BIT(NPU_F16) | NPU_DTYPE_BIT(NPU_BF16) | NPU_DTYPE_BIT(NPU_F32);
+
+// Whole numbers times the share's factor, with both ends of the range in each
+// share: the computed scale is that factor. Now and then a share of zeros.
+void draw_dynamic(Draw& d, const Scaled& s, double low, double high) {
+  const bool symmetric = d.coin();
+  const bool smooths = d.code_is("dynamic_token") && d.coin();
+  const auto smooth = draw_factors(d, smooths ? s.each : 0);
+  const auto factors = draw_factors(d, product(s.scales));
+  std::vector<double> values;
+  for (const double factor : factors) {
+    const double zero = symmetric ? 0 : number(d.between(-9, 9));
+    const bool empty = symmetric && d.between(0, 5) == 0;
+    const std::int64_t last = s.each - 1;
+    for (std::int64_t i = 0; i < s.each; ++i) {
+      const double whole = i == 0      ? high
+                           : i == last ? (symmetric ? -high : low)
+                                       : number(d.between(-100, 100));
+      const double value = empty ? 0 : (whole + zero) * factor;
+      values.push_back(
+          smooths ? value / smooth.at(static_cast<std::size_t>(i)) : value);
+    }
+  }
+  d.attr("symmetric", symmetric ? 1 : 0);
+  d.values("in", values).set("scale_out", s.scales);
+  if (!symmetric) {
+    d.set("zero_out", s.scales);
+  }
+  if (smooths) {
+    d.set("smooth", {s.each}).values("smooth", smooth).contiguous("smooth");
+  }
+}
+
+void quantise(Draw& d) {
+  const Scaled s = draw_scaled(d);
+  const bool dynamic = std::string(d.code()).starts_with("dynamic");
+  const bool narrow = !dynamic && d.coin();
+  const double low = narrow ? -8 : -128;
+  const double high = narrow ? 7 : 127;
+  d.attr("low", low).attr("high", high).set("in", s.in).contiguous("in");
+  d.dtype("out", NPU_I8).set("out", s.in);
+  if (dynamic) {
+    if (s.each < 2) {
+      d.impossible();
+    }
+    draw_dynamic(d, s, low, high);
+    return;
+  }
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < product(s.in); ++i) {
+    values.push_back(number(d.between(-99, 99)) / 8);
+  }
+  const auto factors = draw_factors(d, product(s.scales));
+  d.values("in", values).set("scale", s.scales).values("scale", factors);
+  d.contiguous("scale");
+  if (d.coin()) {
+    std::vector<double> zeros;
+    for (std::int64_t i = 0; i < product(s.scales); ++i) {
+      zeros.push_back(number(d.between(-5, 5)));
+    }
+    d.set("zero", s.scales).values("zero", zeros).contiguous("zero");
+  }
+}
+
+void dequantise(Draw& d) {
+  Scaled s;
+  const bool products = d.code_is("product");
+  if (products) {
+    s.in = d.shape(2, 3);
+    s.scales = {d.coin() ? s.in.back() : 1};
+  } else {
+    s = draw_scaled(d);
+  }
+  const npu_dtype dtype = d.one_of("out", kFloats);
+  const auto give = [&](const char* name, const Shape& sizes) {
+    d.dtype(name, dtype).set(name, sizes);
+  };
+  give("out", s.in);
+  d.set("in", s.in);
+  give("scale", s.scales);
+  if (d.coin()) {
+    give("zero", s.scales);
+  }
+  if (d.coin()) {
+    give("bias", {s.in.back()});
+  }
+  if (products && d.coin()) {
+    give("token_scale", {product(s.in) / s.in.back()});
+  }
+  d.terms(3);
+}
+
+// ---- decoding ----
+
+void paged_attention(Draw& d) {
+  const std::int64_t batch = d.between(1, 3);
+  const std::int64_t kv_heads = d.between(1, 3);
+  const std::int64_t heads = kv_heads * d.between(1, 3);
+  const std::int64_t width = d.between(1, 9);
+  const std::int64_t block = d.between(1, 5);
+  const std::int64_t most = d.between(1, 4);  // blocks of a sequence
+  const std::int64_t blocks = batch * most + 1;
+  const Shape cache{blocks, block, kv_heads, width};
+  d.set("out", {batch, heads, width}).set("q", {batch, heads, width});
+  d.set("key_cache", cache).set("value_cache", cache);
+  d.maybe("lse", {batch, heads});
+  d.set("block_table", {batch, most});
+  d.range("block_table", 0, number(blocks - 1));
+  d.set("lengths", {batch}).range("lengths", 0, number(most * block));
+  d.attr("block_size", number(block)).attr("max_length", number(most * block));
+  d.attr("scale", 1 / std::sqrt(number(width)));
+  d.attr("softcap", d.coin() ? 2 : 0).attr("window", number(d.between(0, 6)));
+  d.terms(most * block * width);
+}
+
 constexpr Rule kRows[] = {
     {"swiglu", swiglu},
     {"swiglu_grad", swiglu_grad},
+    {"geglu", geglu},
+    {"geglu_grad", geglu_grad},
     {"rotary", rotary},
     {"rotary_grad", rotary_grad},
     {"add_rms_norm", add_rms_norm},
@@ -173,6 +352,9 @@ constexpr Rule kRows[] = {
     {"moe_gating", moe_gating},
     {"moe_route", moe_route},
     {"gemm_grouped", gemm_grouped},
+    {"quantise", quantise},
+    {"dequantise", dequantise},
+    {"paged_attention", paged_attention},
 };
 
 }  // namespace

@@ -40,6 +40,7 @@
 //     stuck      ... the same at every offset
 //     mask       attention's own dropout does not look at seed and offset
 //     copy_if    the plan of a strided copy wants contiguous operands
+//     forgets=<kind>.<name>   an optional input or an attribute of the kind
 //   Not wrong:
 //     prepared   takes memory in prepare, and refuses to run without
 //     own_random   draws random numbers of its own
@@ -128,6 +129,7 @@ struct Wrong {
                               "stuck",
                               "mask",
                               "copy_if",
+                              "forgets",
                               "prepared",
                               "own_random",
                               "own_mask"}) {
@@ -312,6 +314,9 @@ class ChangedCall {
       }
     }
     const npu_kind_info* kind = npu_kind_of(call_.slot);
+    if (wrong.is("forgets") && kind != nullptr) {
+      forget(wrong.value, *kind);
+    }
     for (std::uint32_t i = 1; wrong.is("optional") && i < call_.n_out; ++i) {
       if (kind != nullptr && kind->operands[i].optional != 0) {
         tensors_[i] = npu_tensor{};
@@ -323,6 +328,24 @@ class ChangedCall {
   }
 
  private:
+  void forget(const std::string& name, const npu_kind_info& kind) {
+    const auto is_named = [&](const char* part) {
+      return name == std::string(kind.name) + "." + part;
+    };
+    for (std::uint32_t i = call_.n_out; i < tensors_.size(); ++i) {
+      tensors_[i] =
+          is_named(kind.operands[i].name) ? npu_tensor{} : tensors_[i];
+    }
+    const auto* const given = static_cast<const char*>(call_.attrs);
+    attrs_.assign(given, given + call_.attr_bytes);
+    for (std::uint32_t i = 0; i < kind.n_attrs; ++i) {
+      const npu_attr_info& attr = kind.attrs[i];
+      if (is_named(attr.name)) {
+        std::fill_n(attrs_.begin() + attr.offset, attr.bytes, '\0');
+      }
+    }
+    call_.attrs = attrs_.data();
+  }
   static bool is_half(npu_dtype dtype) {
     return dtype == NPU_F16 || dtype == NPU_BF16;
   }
@@ -369,6 +392,7 @@ class ChangedCall {
 
   npu_call call_;
   std::vector<npu_tensor> tensors_;
+  std::vector<char> attrs_;
   npu_program_attrs program_{};
   std::deque<std::vector<std::int64_t>> strides_;
   float number_ = 0;

@@ -10,11 +10,11 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parent
 FUSED = (
-    "rotary,rotary_grad,swiglu,swiglu_grad,add_rms_norm,add_rms_norm_grad,moe_gating,moe_route,"
+    "rotary,rotary_grad,swiglu,swiglu_grad,geglu,geglu_grad,add_rms_norm,add_rms_norm_grad,moe_gating,moe_route,"
     "paged_attention,quantise,dequantise"
 )
 OPERATORS = (
-    "npu_rotary_mul or npu_swiglu or npu_add_rms_norm or npu_rms_norm or npu_moe_token or "
+    "npu_rotary_mul or npu_swiglu or npu_geglu or npu_add_rms_norm or npu_rms_norm or npu_moe_token or "
     "npu_moe_gating_top_k_softmax or npu_dynamic_quant or npu_quant_matmul or npu_grouped_matmul or "
     "npu_fused_infer_attention_score"
 )
@@ -46,6 +46,7 @@ COUNTED = """
 import torch, torch_npu
 def r(*size): return torch.rand(size).npu()
 torch_npu.npu_swiglu(r(4, 8))
+torch_npu.npu_geglu_grad(r(4, 4), r(4, 8), torch_npu.npu_geglu(r(4, 8))[1])
 torch_npu.npu_rotary_mul(r(1, 4, 2, 8), r(1, 4, 1, 8), r(1, 4, 1, 8))
 torch_npu.npu_add_rms_norm(r(4, 8), r(4, 8), r(8))
 torch_npu.npu_dynamic_quant(r(4, 8))
@@ -57,7 +58,7 @@ torch_npu.npu_quant_matmul(whole, whole.t(), r(4), output_dtype=torch.float16)
 torch_npu.npu_fused_infer_attention_score(
     r(2, 1, 16), r(6, 4, 16), r(6, 4, 16), num_heads=2, input_layout="BSH", block_size=4,
     block_table=torch.arange(6, dtype=torch.int32).view(2, 3).npu(), actual_seq_lengths_kv=[5, 12])
-names = ("swiglu rotary_mul add_rms_norm dynamic_quant moe_token_permute moe_token_unpermute "
+names = ("swiglu geglu geglu_grad rotary_mul add_rms_norm dynamic_quant moe_token_permute moe_token_unpermute "
          "moe_gating_top_k_softmax quant_matmul fused_infer_attention_score").split()
 counts = torch_npu._C._native_calls()
 for name in names:

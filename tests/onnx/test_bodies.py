@@ -93,6 +93,27 @@ def test_sizes_are_not_in_the_body():
     compare(run(model, (x, gamma)), (Norm()(x, gamma),))
 
 
+def test_calls_with_other_attributes_and_ranks_share_a_body():
+    """Why bodies are written by hand: a traced composition has attributes and ranks as constants, so that each call
+    would need a function of another name, and importers know a node by its name."""
+
+    class Norms(torch.nn.Module):
+        def forward(self, x, gamma, table):
+            return (
+                torch_npu.npu_rms_norm(x, gamma, 1e-6)[0],
+                torch_npu.npu_rms_norm(x, gamma, 0.5)[0],
+                torch_npu.npu_rms_norm(x, table, 0.25)[0],
+                torch_npu.npu_swiglu(x, 1),
+                torch_npu.npu_swiglu(x, -1),
+            )
+
+    tensors = tuple(torch.rand(*size).npu() for size in ((2, 4, 8), (8,), (4, 8)))
+    model = torchscript(Norms(), tensors)
+    assert npu_nodes(model) == ["NPURmsNorm"] * 3 + ["NPUSwiglu"] * 2
+    assert sorted(f.name for f in model.functions) == ["NPURmsNorm", "NPUSwiglu"]
+    compare(run(model, tensors), Norms()(*tensors))
+
+
 def test_at_least_25_operators():
     assert len({name for name, _, _ in CASES}) >= 25
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kinds swiglu, rotary, add_rms_norm, and backward; the family's table.
+// Kinds swiglu, geglu, rotary, add_rms_norm, and backward; the family's table.
 #include "kernels/fused.h"
 
 namespace npu::host {
 namespace {
 
-// ---- swiglu ----
+// ---- gates ----
 
 // Along dim the first half of `part` elements, then the second.
 struct Halves {
@@ -63,6 +63,54 @@ npu_status swiglu_grad_run(const npu_call& call) {
         grad_a, grad_a + halves.part, grad.data() + to, a, a + halves.part, n);
   });
   return finish(status, in, grad, out);
+}
+
+// Where the active half begins, and the other one.
+struct Places {
+  Places(std::int64_t active, std::int64_t part)
+      : gate(active == NPU_GEGLU_ACTIVE_FIRST ? 0 : part), other(part - gate) {}
+  std::int64_t gate;
+  std::int64_t other;
+};
+
+npu_status geglu_run(const npu_call& call) {
+  const npu_geglu_args args = npu_geglu_unpack(&call);
+  const auto run = fused_table().geglu[call.code];
+  const Loaded<float> in(args.in);
+  const Stored<float> out(args.out);
+  const Stored<float> gelu(args.gelu);
+  const Halves halves(*args.in, args.attrs.dim);
+  const Places at(args.attrs.active, halves.part);
+  const npu_status status =
+      halves.each([&](std::int64_t from, std::int64_t to, std::int64_t n) {
+        const float* const x = in.data() + from;
+        run(out.data() + to, gelu.data() + to, x + at.gate, x + at.other, n);
+      });
+  return finish(status, in, out, gelu);
+}
+
+npu_status geglu_grad_run(const npu_call& call) {
+  const npu_geglu_grad_args args = npu_geglu_grad_unpack(&call);
+  const auto run = fused_table().geglu_grad[call.code];
+  const Loaded<float> in(args.in);
+  const Loaded<float> grad(args.grad_out);
+  const Loaded<float> gelu(args.gelu);
+  const Stored<float> out(args.grad_in);
+  const Halves halves(*args.in, args.attrs.dim);
+  const Places at(args.attrs.active, halves.part);
+  const npu_status status =
+      halves.each([&](std::int64_t from, std::int64_t to, std::int64_t n) {
+        const float* const x = in.data() + from;
+        float* const dx = out.data() + from;
+        run(dx + at.gate,
+            dx + at.other,
+            grad.data() + to,
+            x + at.gate,
+            x + at.other,
+            gelu.data() + to,
+            n);
+      });
+  return finish(status, in, grad, gelu, out);
 }
 
 // ---- rotary ----
@@ -261,6 +309,11 @@ npu_status one_code_caps(std::uint32_t code, npu_op_caps& out) {
   return code == 0 ? NPU_OK : NPU_E_UNSUPPORTED;
 }
 
+npu_status two_code_caps(std::uint32_t code, npu_op_caps& out) {
+  narrow_caps(out);
+  return code < NPU_GEGLU_CODES ? NPU_OK : NPU_E_UNSUPPORTED;
+}
+
 npu_status rotary_caps(std::uint32_t code, npu_op_caps& out) {
   narrow_caps(out);
   return code < NPU_ROTARY_CODES ? NPU_OK : NPU_E_UNSUPPORTED;
@@ -269,6 +322,8 @@ npu_status rotary_caps(std::uint32_t code, npu_op_caps& out) {
 constexpr KernelRow kRows[] = {
     {NPU_KIND_SWIGLU, one_code_caps, nullptr, swiglu_run},
     {NPU_KIND_SWIGLU_GRAD, one_code_caps, nullptr, swiglu_grad_run},
+    {NPU_KIND_GEGLU, two_code_caps, nullptr, geglu_run},
+    {NPU_KIND_GEGLU_GRAD, two_code_caps, nullptr, geglu_grad_run},
     {NPU_KIND_ROTARY, rotary_caps, nullptr, rotary_run},
     {NPU_KIND_ROTARY_GRAD, rotary_caps, nullptr, rotary_grad_run},
     {NPU_KIND_ADD_RMS_NORM, one_code_caps, nullptr, add_rms_norm_run},

@@ -19,6 +19,17 @@ struct FusedTable {
       const float* a,
       const float* b,
       std::int64_t n);
+  // gelu = GELU(a), out = gelu * b; by code of the kind.
+  void (*geglu[2])(
+      float* out, float* gelu, const float* a, const float* b, std::int64_t n);
+  void (*geglu_grad[2])(
+      float* grad_a,
+      float* grad_b,
+      const float* grad,
+      const float* a,
+      const float* b,
+      const float* gelu,
+      std::int64_t n);
   // Sum of x * x.
   double (*squares)(const float* x, std::int64_t n);
   // sum = x + y; the sum of its squares.

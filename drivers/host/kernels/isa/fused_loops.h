@@ -37,6 +37,79 @@ void swiglu_grad(
   }
 }
 
+// Within 2 ulp of 1: the fits are of erf(x) / x and of log(1 - erf(x)).
+NPU_FUSED_FN float erf_f32(float x) {
+  const float t = x < 0 ? -x : x;
+  const float far = t > 4.0f ? 4.0f : t;
+  float q = 1.86551709632e-4f;
+  q = q * far + -2.94894594996e-3f;
+  q = q * far + 2.18417071175e-2f;
+  q = q * far + -1.03111456639e-1f;
+  q = q * far + -6.38142486408e-1f;
+  q = q * far + -1.12708892350e+0f;
+  q = q * far + -3.41962342e-4f;
+  const float large = 1.0f - exp_f32(q);
+  const float s = x * x;
+  float p = 7.88224685e-5f;
+  p = p * s + -8.01877366e-4f;
+  p = p * s + 5.18930178e-3f;
+  p = p * s + -2.68543227e-2f;
+  p = p * s + 1.12835973e-1f;
+  p = p * s + -3.76126269e-1f;
+  p = p * s + 1.28379166e-1f;
+  const float small = x + x * p;
+  return t < 1.0f ? small : (x < 0 ? -large : x != x ? x : large);
+}
+
+// GELU(x) = x * share(x), and the derivative of the share.
+struct GeluErf {
+  NPU_FUSED_FN static float share(float x) {
+    return 0.5f * (1.0f + erf_f32(x * 0.707106781f));
+  }
+  NPU_FUSED_FN static float slope(float x, float /*share*/) {
+    return 0.398942280f * exp_f32(-0.5f * x * x);
+  }
+};
+
+struct GeluTanh {
+  static constexpr float kFactor = 1.59576912f;  // 2 sqrt(2 / pi)
+  static constexpr float kCube = 0.044715f;
+  NPU_FUSED_FN static float share(float x) {
+    return logistic(kFactor * (x + kCube * x * x * x));
+  }
+  NPU_FUSED_FN static float slope(float x, float share) {
+    return share * (1.0f - share) * kFactor * (1.0f + 3.0f * kCube * x * x);
+  }
+};
+
+template <class Gelu>
+void geglu(
+    float* out, float* gelu, const float* a, const float* b, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float y = a[i] * Gelu::share(a[i]);
+    gelu[i] = y;
+    out[i] = y * b[i];
+  }
+}
+
+template <class Gelu>
+void geglu_grad(
+    float* grad_a,
+    float* grad_b,
+    const float* grad,
+    const float* a,
+    const float* b,
+    const float* gelu,
+    std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float share = Gelu::share(a[i]);
+    grad_b[i] = grad[i] * gelu[i];
+    grad_a[i] = grad[i] * b[i] * (share + a[i] * Gelu::slope(a[i], share));
+  }
+}
+
 // Sums of term(i): lanes of float over a block, blocks in double, so that the
 // error does not grow with the length and every instruction set has the same.
 template <class Term>
@@ -213,6 +286,8 @@ namespace NPU_ISA {
 extern const FusedTable kFused = {
     swiglu,
     swiglu_grad,
+    {geglu<GeluErf>, geglu<GeluTanh>},
+    {geglu_grad<GeluErf>, geglu_grad<GeluTanh>},
     squares,
     add_squares,
     scale,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// npu_swiglu and npu_rotary_mul on their kinds.
+// npu_swiglu, npu_geglu and npu_rotary_mul on their kinds.
 #include <ATen/ops/cat.h>
 
 #include <string_view>
@@ -10,7 +10,7 @@
 
 namespace npu::fused {
 
-// ---- swiglu ----
+// ---- gates ----
 
 namespace {
 
@@ -54,6 +54,47 @@ npu_reason swiglu_grad(
   }
   const at::Tensor& dx = set_output(out, 0, input.sizes(), input);
   return run<build::swiglu_grad>(site, dx, grad, input, attrs);
+}
+
+// The kind has a code per `approximate`.
+npu_reason geglu(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& input,
+    std::int64_t dim,
+    bool activate_left) {
+  npu_geglu_attrs attrs{};
+  attrs.dim = halved_dim(input, dim);
+  attrs.active =
+      activate_left ? NPU_GEGLU_ACTIVE_FIRST : NPU_GEGLU_ACTIVE_SECOND;
+  if (!is_narrow(input) || attrs.dim < 0) {
+    return kLeaveToCpu;
+  }
+  const c10::DimVector sizes = halved_sizes(input, attrs.dim);
+  const at::Tensor& y = set_output(out, 0, sizes, input);
+  const at::Tensor& gelu = set_output(out, 1, sizes, input);
+  return run<build::geglu>(site, y, gelu, input, attrs);
+}
+
+npu_reason geglu_grad(
+    NativeSite& site,
+    Outputs& out,
+    const at::Tensor& grad,
+    const at::Tensor& input,
+    const at::Tensor& gelu,
+    std::int64_t dim,
+    bool activate_left) {
+  npu_geglu_grad_attrs attrs{};
+  attrs.dim = halved_dim(input, dim);
+  attrs.active = activate_left ? NPU_GEGLU_GRAD_ACTIVE_FIRST
+                               : NPU_GEGLU_GRAD_ACTIVE_SECOND;
+  if (!is_narrow(input) || attrs.dim < 0 || !same_dtype(grad, input) ||
+      !same_dtype(gelu, input) || gelu.sizes() != grad.sizes() ||
+      grad.sizes() != halved_sizes(input, attrs.dim)) {
+    return kLeaveToCpu;
+  }
+  const at::Tensor& dx = set_output(out, 0, input.sizes(), input);
+  return run<build::geglu_grad>(site, dx, grad, input, gelu, attrs);
 }
 
 // ---- rotary ----
