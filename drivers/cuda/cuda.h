@@ -27,6 +27,7 @@ inline std::atomic<bool> alive{false};
 // Store the error text (printf) and hand back `status`, to be returned.
 __attribute__((format(printf, 2, 3))) npu_status fail(
     npu_status status, const char* format, ...) noexcept;
+void warn(const std::string& text) noexcept;  // one line of the log
 npu_status shutdown_status() noexcept;
 npu_status null_argument() noexcept;
 npu_status exception_status() noexcept;  // inside catch (...)
@@ -203,7 +204,7 @@ npu_status set_bytes(
     npu_stream stream, void* dst, std::int32_t value, std::uint64_t bytes);
 
 // Is it named in NPU_CUDA_TRY? So begins what has not run on a GPU yet:
-// program, rows, capture (tries.cpp).
+// program, rows, capture, comm (tries.cpp).
 bool tries(const char* what) noexcept;
 
 void drop_event_pool(npu_device device) noexcept;  // event.cpp

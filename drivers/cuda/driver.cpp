@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "capture.h"
+#include "comm.h"
 #include "cuda.h"
 
 namespace npu::cuda {
@@ -20,8 +21,12 @@ const void* get_interface(const char* name) {
   if (name == nullptr || !alive.load(std::memory_order_relaxed)) {
     return nullptr;
   }
-  if (std::string_view(name) == NPU_CAPTURE_INTERFACE && tries("capture")) {
+  const std::string_view asked(name);
+  if (asked == NPU_CAPTURE_INTERFACE && tries("capture")) {
     return &capture_table;
+  }
+  if (asked == NPU_COMM_INTERFACE && tries("comm")) {
+    return comm_interface();
   }
   return nullptr;
 }

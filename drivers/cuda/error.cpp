@@ -33,6 +33,12 @@ npu_status fail(npu_status status, const char* format, ...) noexcept {
   return status;
 }
 
+void warn(const std::string& text) noexcept {
+  if (services != nullptr && services->log != nullptr) {
+    services->log(NPU_LOG_WARNING, ("npu: cuda driver: " + text).c_str());
+  }
+}
+
 npu_status shutdown_status() noexcept {
   return fail(
       NPU_E_SHUTDOWN,

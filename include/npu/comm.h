@@ -189,9 +189,10 @@ typedef struct npu_comm_table {
       npu_stream stream);
 
   /* Dtypes it also reduces, but rounding at every hop, so that the result
-   * depends on the number of ranks. The host side asks for these only when the
-   * user allows it, and else sums them in float32. No bit is in `dtypes` too.
-   * Default: none. Since 1.2. */
+   * depends on the number of ranks. The host side asks for these when the user
+   * allows it, or the platform is "cuda" and the user does not forbid it, and
+   * else sums them in float32. No bit is in `dtypes` too. Default: none. Since
+   * 1.2. */
   uint64_t dtypes_per_hop;
 } npu_comm_table;
 

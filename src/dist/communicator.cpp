@@ -15,6 +15,7 @@
 #include "driver/env.h"
 #include "driver/registry.h"
 #include "driver/services.h"
+#include "runtime/capabilities.h"
 #include "runtime/device.h"
 #include "runtime/external_stream.h"
 #include "runtime/stream.h"
@@ -58,7 +59,9 @@ class Pause {
 }  // namespace
 
 std::uint64_t Communicator::reduced_dtypes(const npu_comm_table& table) {
-  static const bool halves = env::flag("NPU_COLLECTIVES_HALVES", false);
+  // On CUDA as PyTorch's own collectives: NCCL sums halves as halves.
+  static const bool halves =
+      env::flag("NPU_COLLECTIVES_HALVES", platform() == Platform::kCuda);
   return table.dtypes | (halves ? table.dtypes_per_hop : 0);
 }
 

@@ -48,7 +48,7 @@ class Communicator {
   // process has none, or NPU_COLLECTIVES=host.
   static std::string offered();
   // Dtypes that go to the driver as they are: those that it rounds at every hop
-  // only with NPU_COLLECTIVES_HALVES=1.
+  // only with NPU_COLLECTIVES_HALVES=1, the default on CUDA.
   static std::uint64_t reduced_dtypes(const npu_comm_table& table);
   // Together with the other ranks: where one of them gets none, none has, and
   // the log says why.

@@ -58,9 +58,9 @@ constexpr Variable kTable[] = {
      "Where processes put the page that `opennpu top` reads."},
     {"NPU_COLLECTIVES", Type::kChoice, Group::kCore, "driver, host", "driver",
      "host: collectives go through the host though the driver has communicators (comm/1)."},
-    {"NPU_COLLECTIVES_HALVES", Type::kFlag, Group::kCore, kFlagValues, "0",
+    {"NPU_COLLECTIVES_HALVES", Type::kFlag, Group::kCore, kFlagValues, "1 on CUDA, else 0",
      "1: halves are summed as halves where the driver's communicator rounds at every hop: half "
-     "the bytes, less exact."},
+     "the bytes, less exact. 0: in float32."},
     {"NPU_COLLECTIVES_CHECK", Type::kFlag, Group::kCore, kFlagValues, "0",
      "1: all ranks agree on a collective before a driver's communicator gets it; "
      "TORCH_DISTRIBUTED_DEBUG=DETAIL does the same."},
@@ -97,11 +97,11 @@ constexpr Variable kTable[] = {
      "Every call is accepted and nothing computed, to measure the host side."},
     // ---- drivers/cuda ----
     {"NPU_CUDA_LIBRARIES", Type::kList, Group::kCudaDriver, "folders, separated by ':'", "none",
-     "Where cuBLASLt, cuDNN and NVRTC are looked for, after PyTorch's own copies."},
+     "Where cuBLASLt, cuDNN, NVRTC and NCCL are looked for, after PyTorch's own copies."},
     {"NPU_CUDA_KERNELS", Type::kChoice, Group::kCudaDriver, "fast, all",
      "fast with a CUDA build of PyTorch, else all",
      "Which of its kernels are used: those measured to be as fast as PyTorch's, or all."},
-    {"NPU_CUDA_TRY", Type::kList, Group::kCudaDriver, "all, program, rows, capture, separated by ','",
+    {"NPU_CUDA_TRY", Type::kList, Group::kCudaDriver, "all, program, rows, capture, comm, separated by ','",
      "none", "Parts of the driver to use although they have not run on a GPU yet."},
     {"NPU_CACHE", Type::kText, Group::kCudaDriver, "a folder",
      "opennpu in XDG_CACHE_HOME or ~/.cache",

@@ -60,14 +60,8 @@ bool load(Made& made, const std::vector<char>& cubin) {
 
 void warn_once(const std::string& why) {
   static std::once_flag once;
-  std::call_once(once, [&] {
-    if (services != nullptr && services->log != nullptr) {
-      services->log(
-          NPU_LOG_WARNING,
-          ("npu: cuda driver: compiled programs are not kept: " + why + ".")
-              .c_str());
-    }
-  });
+  std::call_once(
+      once, [&] { warn("compiled programs are not kept: " + why + "."); });
 }
 
 void make(Made& made, npu_device device, const Problem& problem) {

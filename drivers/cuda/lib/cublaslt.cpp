@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/cublaslt.h"
 
-#include <dlfcn.h>
-
 #include "lib/library.h"
 
 namespace npu::cuda::lt {
@@ -20,8 +18,7 @@ struct Opened {
     }
     works = true;
     const auto take = [&](auto& function, const char* symbol) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
-          dlsym(library, symbol));
+      function = load_function<decltype(function)>(library, symbol);
       if (!function) {
         works = false;
         why = std::string("libcublasLt.so.13 has no ") + symbol;

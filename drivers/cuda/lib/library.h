@@ -2,7 +2,10 @@
 // Libraries of NVIDIA that the driver opens when it first needs them.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <string>
+#include <type_traits>
 
 namespace npu::cuda {
 
@@ -10,6 +13,14 @@ namespace npu::cuda {
 // of NPU_CUDA_LIBRARIES, one of the nvidia packages beside this driver, or one
 // that the system finds. Null: there is none, and `why` is one sentence.
 void* open_library(const char* soname, std::string& why);
+
+// A function of an opened library, or null. `Function` may be a reference.
+template <class Function>
+std::remove_reference_t<Function> load_function(
+    void* library, const char* symbol) noexcept {
+  return reinterpret_cast<std::remove_reference_t<Function>>(
+      dlsym(library, symbol));
+}
 
 // The folders that are searched, in that order. For messages and tests.
 std::string library_folders();

@@ -3,8 +3,6 @@
 
 #include <dlfcn.h>
 
-#include <type_traits>
-
 #include "lib/library.h"
 
 namespace npu::cuda::nvrtc {
@@ -41,8 +39,7 @@ struct Opened {
       return;
     }
     const auto take = [&](auto& function, const char* symbol) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
-          dlsym(library, symbol));
+      function = load_function<decltype(function)>(library, symbol);
       if (!function && why.empty()) {
         why = std::string(kLibrary) + " has no " + symbol;
       }
