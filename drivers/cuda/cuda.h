@@ -204,7 +204,7 @@ npu_status set_bytes(
     npu_stream stream, void* dst, std::int32_t value, std::uint64_t bytes);
 
 // Is it named in NPU_CUDA_TRY? So begins what has not run on a GPU yet:
-// program, rows, capture, comm (tries.cpp).
+// program, rows, capture, comm, profiler (tries.cpp).
 bool tries(const char* what) noexcept;
 
 void drop_event_pool(npu_device device) noexcept;  // event.cpp

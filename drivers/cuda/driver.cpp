@@ -5,6 +5,7 @@
 #include "capture.h"
 #include "comm.h"
 #include "cuda.h"
+#include "profiler.h"
 
 namespace npu::cuda {
 namespace {
@@ -27,6 +28,9 @@ const void* get_interface(const char* name) {
   }
   if (asked == NPU_COMM_INTERFACE && tries("comm")) {
     return comm_interface();
+  }
+  if (asked == NPU_PROFILER_INTERFACE && tries("profiler")) {
+    return profiler_interface();
   }
   return nullptr;
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/kernel.h"
+#include "profiler.h"
 
 namespace npu::cuda {
 namespace {
@@ -148,6 +149,7 @@ npu_status run(npu_stream stream, const npu_call* call) {
           refused,
           npu_dtype_name(call->tensors[refused].dtype));
     }
+    const Numbered numbered(call->correlation);
     return row->run(on, *call);
   });
 }

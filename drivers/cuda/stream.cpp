@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams, and the mailbox in which kernels leave errors.
+#include "stream.h"
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
 
 #include "capture.h"
-#include "cuda.h"
 #include "event.h"
+#include "profiler.h"
 
 namespace npu::cuda {
 namespace {
@@ -58,6 +60,9 @@ npu_status destroy(npu_stream stream) {
     }
     leave_capture(*stream_of(stream));
     const std::unique_ptr<Stream> gone(stream_of(stream));
+    if (profiling.load(std::memory_order_relaxed)) {
+      remember_stream(*gone);
+    }
     {
       const std::lock_guard lock(mutex);
       std::erase(streams(), gone.get());
@@ -207,6 +212,16 @@ npu_status take_error(Stream& stream) noexcept {
     }
   }
   return NPU_OK;
+}
+
+void for_each_stream(
+    npu_device device, const std::function<void(const Stream&)>& visit) {
+  const std::lock_guard lock(mutex);
+  for (const Stream* const stream : streams()) {
+    if (stream->device == device) {
+      visit(*stream);
+    }
+  }
 }
 
 npu_status take_errors(npu_device device) noexcept {

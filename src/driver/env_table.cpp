@@ -97,11 +97,11 @@ constexpr Variable kTable[] = {
      "Every call is accepted and nothing computed, to measure the host side."},
     // ---- drivers/cuda ----
     {"NPU_CUDA_LIBRARIES", Type::kList, Group::kCudaDriver, "folders, separated by ':'", "none",
-     "Where cuBLASLt, cuDNN, NVRTC and NCCL are looked for, after PyTorch's own copies."},
+     "Where cuBLASLt, cuDNN, NVRTC, NCCL and CUPTI are looked for, after PyTorch's own copies."},
     {"NPU_CUDA_KERNELS", Type::kChoice, Group::kCudaDriver, "fast, all",
      "fast with a CUDA build of PyTorch, else all",
      "Which of its kernels are used: those measured to be as fast as PyTorch's, or all."},
-    {"NPU_CUDA_TRY", Type::kList, Group::kCudaDriver, "all, program, rows, capture, comm, separated by ','",
+    {"NPU_CUDA_TRY", Type::kList, Group::kCudaDriver, "all, program, rows, capture, comm, profiler, separated by ','",
      "none", "Parts of the driver to use although they have not run on a GPU yet."},
     {"NPU_CACHE", Type::kText, Group::kCudaDriver, "a folder",
      "opennpu in XDG_CACHE_HOME or ~/.cache",

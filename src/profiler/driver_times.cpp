@@ -12,6 +12,7 @@
 
 #include "driver/registry.h"
 #include "driver/services.h"
+#include "profiler/thread_log.h"
 #include "runtime/stream.h"
 
 namespace npu::profiler {
@@ -149,6 +150,7 @@ std::uint64_t DriverTimes::finish(std::vector<Record>& records) {
   std::uint64_t all_lost = 0;
   wait_for_work(records);
   Waiting waiting(records);
+  std::vector<Record> further;
   for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
     const Clock first = clocks_[static_cast<std::size_t>(device)];
     if (!first.started) {
@@ -174,11 +176,19 @@ std::uint64_t DriverTimes::finish(std::vector<Record>& records) {
     all_lost += lost;
     std::ranges::sort(taken, {}, &npu_profile_record::begin_ns);
     for (const npu_profile_record& theirs : taken) {
-      if (Record* const ours = waiting.find(theirs)) {
-        ours->begin_ns = host_time(theirs.begin_ns);
-        ours->end_ns = std::max(ours->begin_ns, host_time(theirs.end_ns));
-        ours->bytes = theirs.bytes != 0 ? theirs.bytes : ours->bytes;
-        ours->timing = Record::kKnown;
+      Record* ours = waiting.find(theirs);
+      if (ours == nullptr) {
+        continue;
+      }
+      if (ours->timing == Record::kKnown) {
+        ours = &further.emplace_back(*ours);  // the launch was several kernels
+      }
+      ours->begin_ns = host_time(theirs.begin_ns);
+      ours->end_ns = std::max(ours->begin_ns, host_time(theirs.end_ns));
+      ours->bytes = theirs.bytes != 0 ? theirs.bytes : ours->bytes;
+      ours->timing = Record::kKnown;
+      if (theirs.kind == NPU_RECORD_KERNEL && theirs.name != nullptr) {
+        ours->name = lasting(theirs.name);
       }
     }
   }
@@ -187,6 +197,7 @@ std::uint64_t DriverTimes::finish(std::vector<Record>& records) {
       record.timing = Record::kLost;
     }
   }
+  records.insert(records.end(), further.begin(), further.end());
   return all_lost;
 }
 
