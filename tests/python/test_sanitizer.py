@@ -463,6 +463,15 @@ def test_compiled_model(backend):
         with pytest.raises(NPUSanitizerErrors), on(stream):
             compiled(x)
 
+def test_tracing_with_symbolic_sizes(capfd):
+    """Tensors that are only traced have no sizes to compute with."""
+    compiled = torch.compile(lambda a, b: (a + b).relu().sum(-1), backend="npu", dynamic=True)
+    with torch.no_grad():
+        for n in (5, 7):
+            x = torch.full((n, n), 2.0, device="npu")
+            assert compiled(x, x).tolist() == [4.0 * n] * n
+    assert "Exception in RecordFunction callback" not in capfd.readouterr().err
+
 
 def test_two_devices(two_devices):
     x = torch.ones(100, device="npu:0")

@@ -347,7 +347,7 @@ std::string host_wait(
       const at::Tensor& src = inputs[from ? 0 : 1].toTensor();
       const bool non_blocking =
           inputs.size() > 2 && inputs[2].isBool() && inputs[2].toBool();
-      if (!dst.defined() || !src.defined() || src.numel() == 0 ||
+      if (!dst.defined() || !src.defined() || src.sym_numel() == 0 ||
           dst.device().type() == src.device().type() ||
           dst.device().is_meta() || src.device().is_meta()) {
         return {};

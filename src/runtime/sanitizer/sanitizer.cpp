@@ -233,8 +233,9 @@ void show(std::vector<Race>& found) {
 
 bool describe(const at::TensorBase& tensor, Access& access) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  if (!impl.has_storage() || impl.numel() == 0 ||
-      impl.key_set().has(c10::DispatchKey::Python)) {
+  // Tensors that are only traced have no memory, and perhaps no sizes either.
+  if (!impl.has_storage() || impl.key_set().has(c10::DispatchKey::Python) ||
+      impl.has_symbolic_sizes_strides() || impl.numel() == 0) {
     return false;
   }
   const void* const base = impl.unsafe_storage()
