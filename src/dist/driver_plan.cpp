@@ -180,8 +180,10 @@ void add_move(
   }
 }
 
+// Of a dense tensor. A dimension of one element may have any stride, which
+// view(dtype) does not take.
 at::Tensor flat_bytes(const at::Tensor& tensor) {
-  return tensor.reshape({-1}).view(at::kByte);
+  return tensor.as_strided({tensor.numel()}, {1}).view(at::kByte);
 }
 
 npu_status queue_plan(const Communicator::Call& call, const DriverPlan& plan) {

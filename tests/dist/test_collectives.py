@@ -133,6 +133,36 @@ def test_corners_of_reductions(four):
 # ---- what moves
 
 
+def dimensions_of_one(rank, size):
+    """Such a dimension may have any stride: a column of a matrix, or x[::2] of one element."""
+    every = [float(r) for r in range(size)]
+    for sizes, strides in (((1,), (2,)), ((3, 1), (1, 7)), ((1, 1), (5, 9))):
+
+        def make(value, sizes=sizes, strides=strides):
+            return torch.full((9,), value, device="npu").as_strided(sizes, strides)
+
+        mine, got = make(float(rank)), [make(-1.0) for _ in every]
+        dist.all_gather(got, mine)
+        assert [t.unique().tolist() for t in got] == [[r] for r in every]
+        dist.all_to_all(got, [make(rank * 10.0 + r) for r in every])
+        assert [t.unique().tolist() for t in got] == [[r * 10 + rank] for r in every]
+        dist.gather(mine, got if rank == 1 else None, 1)
+        assert rank != 1 or [t.unique().tolist() for t in got] == [[r] for r in every]
+        dist.scatter(mine, got if rank == 1 else None, 1)
+        assert mine.unique().tolist() == [rank]
+        dist.broadcast(mine, 2)
+        assert mine.unique().tolist() == [2]
+        dist.all_reduce(mine)
+        assert mine.unique().tolist() == [2 * size]
+        works = [dist.isend(mine, (rank + 1) % size), dist.irecv(got[0], (rank - 1) % size)]
+        [work.wait() for work in works]
+        assert got[0].unique().tolist() == [2 * size]
+
+
+def test_dimensions_of_one(four):
+    four.run(dimensions_of_one)
+
+
 def all_moves(rank, size, dtype):
     mine = values(rank, dtype).to("npu")
     every = [values(r, dtype) for r in range(size)]

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import ranks
-from test_collectives import all_moves, all_reductions, corners, groups
+from test_collectives import all_moves, all_reductions, corners, dimensions_of_one, groups
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 from faulty import built_driver
@@ -69,6 +69,7 @@ def test_moves(on_driver, dtype):
 
 def test_corners_and_groups(on_driver):
     on_driver.run(corners)
+    on_driver.run(dimensions_of_one)
     on_driver.run(groups)
 
 

@@ -463,6 +463,7 @@ def test_compiled_model(backend):
         with pytest.raises(NPUSanitizerErrors), on(stream):
             compiled(x)
 
+
 def test_tracing_with_symbolic_sizes(capfd):
     """Tensors that are only traced have no sizes to compute with."""
     compiled = torch.compile(lambda a, b: (a + b).relu().sum(-1), backend="npu", dynamic=True)
