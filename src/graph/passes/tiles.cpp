@@ -23,7 +23,7 @@ namespace {
 
 // The least that is worth a frame of its own: so many bytes, or this part of a
 // tile.
-constexpr std::uint64_t kLeastBytes = 16 * 1024;
+constexpr std::uint64_t kLeastBytes = std::uint64_t{16} * 1024;
 constexpr std::uint64_t kLeastPart = 64;
 
 const FrameCopy* frame_of(const Node& node) {
