@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kChunk = 512;  // elements; buffers stay in the L1 cache
 
-// ---- small calls ----
+// ---- lines without conversion ----
 
 // Copies of one element, for an input that is the same all along a line.
 void repeat(char* to, const char* element, std::size_t bytes, std::int64_t n) {
@@ -33,18 +33,21 @@ void repeat(char* to, const char* element, std::size_t bytes, std::int64_t n) {
   }
 }
 
-// Calls for one thread whose operands need no conversion: along the last
-// dimension each is contiguous, or constant (broadcast, or a host scalar).
-class SmallMap {
+// Calls whose operands need no conversion: along the last dimension each is
+// contiguous, or constant (broadcast, or a host scalar).
+class LineMap {
  public:
-  // False: not such a call.
+  // False: not such a call, or one whose lines are too long to be what threads
+  // share.
   bool set(const MapCall& map) {
+    constexpr std::int64_t kLongestShared = kGrain / 8;
     const npu_tensor& out = *map.operands[0];
     map_ = &map;
     numel_ = out.numel;
     ndim_ = out.ndim;
     sizes_ = out.sizes;
-    if (numel_ > kGrain || ndim_ == 0) {
+    if (ndim_ == 0 || numel_ == 0 ||
+        (numel_ > kGrain && sizes_[ndim_ - 1] > kLongestShared)) {
       return false;
     }
     for (int i = 0; i < map.count(); ++i) {
@@ -56,11 +59,25 @@ class SmallMap {
   }
 
   npu_status run() {
+    const std::int64_t inner = sizes_[ndim_ - 1];
+    if (numel_ <= kGrain) {
+      return run_lines(numel_ / inner);
+    }
+    return parallel(
+        numel_ / inner,
+        kGrain / inner,
+        [this](std::int64_t begin, std::int64_t end) {
+          LineMap mine = *this;
+          mine.go_to(begin);
+          return mine.run_lines(end - begin);
+        });
+  }
+
+ private:
+  npu_status run_lines(std::int64_t lines) {
     alignas(64) char buffers[kMaxOperands][kChunk * 16];
-    std::int64_t at[NPU_MAX_DIMS] = {};
     const std::int64_t inner = sizes_[ndim_ - 1];
     const std::int64_t chunk = std::min(inner, any_constant_ ? kChunk : inner);
-    const std::int64_t lines = numel_ / inner;
     for (std::int64_t line = 0; line < lines; ++line) {
       for (int i = map_->n_out; i < map_->count(); ++i) {
         if (constant_[i] && (line == 0 || strides_[i])) {
@@ -73,12 +90,11 @@ class SmallMap {
           return status;
         }
       }
-      advance(at);
+      advance();
     }
     return NPU_OK;
   }
 
- private:
   bool set_operand(int i, const npu_tensor& t) {
     const bool scalar = (t.flags & NPU_TENSOR_HOST_SCALAR) != 0;
     const std::int64_t stride = scalar            ? 0
@@ -112,21 +128,32 @@ class SmallMap {
     return map_->fn(line, n);
   }
 
-  // Moves to the beginning of the next line.
-  void advance(std::int64_t* at) {
-    for (int d = ndim_ - 2; d >= 0; --d) {
-      const bool carry = ++at[d] == sizes_[d];
-      const std::int64_t steps = carry ? 1 - sizes_[d] : 1;
-      for (int i = 0; i < map_->count(); ++i) {
-        if (strides_[i]) {
-          data_[i] +=
-              steps * strides_[i][d] * static_cast<std::int64_t>(bytes_[i]);
-        }
+  // Along one dimension.
+  void move(int d, std::int64_t steps) {
+    for (int i = 0; i < map_->count(); ++i) {
+      if (strides_[i]) {
+        data_[i] +=
+            steps * strides_[i][d] * static_cast<std::int64_t>(bytes_[i]);
       }
+    }
+  }
+  // To the beginning of a line, from that of the first.
+  void go_to(std::int64_t line) {
+    for (int d = ndim_ - 2; d >= 0; --d) {
+      at_[d] = line % sizes_[d];
+      line /= sizes_[d];
+      move(d, at_[d]);
+    }
+  }
+  // To the beginning of the next line.
+  void advance() {
+    for (int d = ndim_ - 2; d >= 0; --d) {
+      const bool carry = ++at_[d] == sizes_[d];
+      move(d, carry ? 1 - sizes_[d] : 1);
       if (!carry) {
         return;
       }
-      at[d] = 0;
+      at_[d] = 0;
     }
   }
 
@@ -135,6 +162,7 @@ class SmallMap {
   int ndim_ = 0;
   const std::int64_t* sizes_ = nullptr;
   bool any_constant_ = false;
+  std::int64_t at_[NPU_MAX_DIMS] = {};
   char* data_[kMaxOperands];
   std::size_t bytes_[kMaxOperands];
   const std::int64_t* strides_[kMaxOperands];  // null: a number
@@ -356,8 +384,8 @@ class StridedMap {
 }  // namespace
 
 npu_status run_strided(const MapCall& map) {
-  SmallMap small;
-  return !map.rounds() && small.set(map) ? small.run() : StridedMap(map).run();
+  LineMap lines;
+  return !map.rounds() && lines.set(map) ? lines.run() : StridedMap(map).run();
 }
 
 }  // namespace npu::host
