@@ -45,6 +45,7 @@ int effective_level(int level, bool to_stdout) noexcept {
 
 constexpr unsigned kDebugLines = 1;
 constexpr unsigned kWatcher = 2;
+constexpr unsigned kForkedChild = 4;
 
 void set_hearer(unsigned who, bool hears) noexcept {
   if (hears) {
@@ -222,6 +223,7 @@ std::atomic<bool> in_forked_child{false};
 
 void after_fork_in_child() {
   in_forked_child.store(true, std::memory_order_relaxed);
+  set_hearer(kForkedChild, true);
 }
 
 }  // namespace

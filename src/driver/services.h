@@ -25,11 +25,11 @@ void check_log_environment();
 void reload_log_environment() noexcept;
 
 namespace detail {
-// Bits: debug lines are written; a profiler watches.
+// Bits: debug lines are written; a profiler watches; a forked child.
 inline std::atomic<unsigned> call_hearers{0};
 }  // namespace detail
-// A listener wants to hear of every single call. One load, for paths that every
-// operator takes.
+// A call must do more than its work: a line for the log, a row for a profiler,
+// the error of a forked child. One load, for paths that every operator takes.
 inline bool calls_are_heard() noexcept {
   return detail::call_hearers.load(std::memory_order_relaxed) != 0;
 }

@@ -16,13 +16,14 @@ namespace {
 // A forked child gets its error, debug logging a line per call and
 // deterministic mode its question: all from the other path.
 bool fast_path_disabled() {
-  return forked_child() || log_enabled(NPU_LOG_DEBUG) ||
+  return (C10_UNLIKELY(calls_are_heard()) &&
+          (forked_child() || log_enabled(NPU_LOG_DEBUG))) ||
          at::globalContext().deterministicAlgorithms();
 }
 
 }  // namespace
 
-const npu_op_caps* Site::fast_caps() const {
+[[gnu::flatten]] const npu_op_caps* Site::fast_caps() const {
   const npu_op_caps* const can = caps();
   return can == nullptr || fast_path_disabled() ||
                  can->plan_use != NPU_PLAN_NONE

@@ -220,8 +220,8 @@ bool run_in_parts(const npu_call& frame, c10::DeviceIndex device) {
 // PyTorch's kernels are better than parts where they are the device's own,
 // unless the user switched the kind off.
 bool may_compose(std::uint32_t slot, npu_reason why) {
-  return compose::has_decomposition(slot) &&
-         (why == NPU_REASON_DISABLED || !twin_is_native());
+  return (why == NPU_REASON_DISABLED || !twin_is_native()) &&
+         compose::has_decomposition(slot);
 }
 
 npu_reason Site::run_lower(

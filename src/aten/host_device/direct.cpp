@@ -37,8 +37,7 @@ bool is_open(c10::DeviceIndex device) {
                 : kNo;
     slot.store(state, std::memory_order_relaxed);
   }
-  return state == kYes && !forked_child() && !calls_are_heard() &&
-         recorder() == nullptr;
+  return state == kYes && !calls_are_heard() && recorder() == nullptr;
 }
 
 // Bits that a kernel would have to look at, and layouts of their own.
@@ -57,7 +56,8 @@ std::uint64_t bytes_of(const c10::TensorImpl& impl) {
 
 }  // namespace
 
-DirectRun::DirectRun(
+// In one function: the checks are short, and there are many of them.
+[[gnu::flatten]] DirectRun::DirectRun(
     Entry& entry,
     npu_reason reason,
     std::initializer_list<const at::Tensor*> inputs)
@@ -111,7 +111,8 @@ bool DirectRun::look_at(std::initializer_list<const at::Tensor*> inputs) {
   return device >= 0 && is_open(device);
 }
 
-void DirectRun::finish(std::initializer_list<const at::Tensor*> outputs) {
+[[gnu::flatten]] void DirectRun::finish(
+    std::initializer_list<const at::Tensor*> outputs) {
   for (const at::Tensor* const output : outputs) {
     if (output->defined()) {
       bytes_ += bytes_of(*output->unsafeGetTensorImpl());

@@ -63,9 +63,11 @@ struct WideRules {
   std::uint64_t outs = 0;       // places of out= arguments
   std::uint64_t dtypes = 0;     // that any row is about, a bit each
   bool complex_halves = false;  // a row names them
-  // Whether a tensor of this dtype may make a call wide.
+  // Whether a tensor of this dtype may make a call wide. Halves do where
+  // complex halves are listed: a half and a complex number make one.
   bool names(c10::ScalarType dtype) const {
-    return complex_halves || (dtypes >> static_cast<unsigned>(dtype) & 1) != 0;
+    return (dtypes >> static_cast<unsigned>(dtype) & 1) != 0 ||
+           (complex_halves && dtype == c10::ScalarType::Half);
   }
 };
 // Null for most operators.

@@ -292,7 +292,9 @@ class FastCall {
 
 }  // namespace
 
-bool run_map_fast(
+// The parts are called once or per operand; as calls of their own they save and
+// restore more registers than they use.
+[[gnu::flatten]] bool run_map_fast(
     NativeSite& site,
     at::Tensor& out,
     MapInputs inputs,
