@@ -12,7 +12,9 @@ class HostGraph:
     def __init__(self, compiled, twin, falling: list[str], dtype_gaps: list[tuple]):
         self._boxed_call = True  # on the object: Dynamo's wrappers copy what an object has
         self._compiled = compiled
+        self._places = twin.places
         self._wants_npu = twin.wants_npu
+        self._npu_alone = twin.npu_alone
         self._device = twin.device
         self._falling = falling
         self._dtype_gaps = dtype_gaps
@@ -24,14 +26,13 @@ class HostGraph:
             _C._judge_compiled(self._dtype_gaps)
         given = list(args)
         args.clear()
-        places = [
-            i for i, a in enumerate(given) if isinstance(a, torch.Tensor) and a.device.type == "npu"
-        ]
+        if self._npu_alone:  # nothing to sort
+            return _C._run_host_function(self._compiled, given, self._device)
         rest: dict[int, object] = {}  # results that are not npu tensors
 
         def call(cpu: list):
             values = list(given)
-            for place, tensor in zip(places, cpu):
+            for place, tensor in zip(self._places, cpu):
                 values[place] = tensor
             cpu.clear()
             results = self._compiled(values)
@@ -43,7 +44,7 @@ class HostGraph:
                     rest[i] = result
             return made
 
-        made = iter(_C._run_host_function(call, [given[i] for i in places], self._device))
+        made = iter(_C._run_host_function(call, [given[i] for i in self._places], self._device))
         return [
             self._settled(rest[i], given) if i in rest else next(made)
             for i in range(len(self._wants_npu))

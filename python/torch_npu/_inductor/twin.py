@@ -22,7 +22,9 @@ class NoTwin(Exception):
 class Twin:
     module: torch.fx.GraphModule
     inputs: list
+    places: list[int]  # of the inputs that are npu tensors in the graph
     wants_npu: list[bool]  # per result: it is an npu tensor in the graph
+    npu_alone: bool  # all inputs and results are, and there are no more results than the graph's
     device: int  # index of the graph's npu device
 
 
@@ -38,7 +40,11 @@ def of(module: torch.fx.GraphModule, example_inputs) -> Twin:
     stay.order(made)
     made.graph.lint()
     made.recompile()
-    return Twin(made, [as_cpu(value) for value in example_inputs], wants, device)
+    places = [i for i, value in enumerate(example_inputs) if _is_npu(value)]
+    (output,) = (node for node in made.graph.nodes if node.op == "output")
+    alone = len(places) == len(example_inputs) and all(wants) and len(output.args[0]) == len(wants)
+    inputs = [as_cpu(value) for value in example_inputs]
+    return Twin(made, inputs, places, wants, alone, device)
 
 
 def _is_npu(value) -> bool:

@@ -18,8 +18,9 @@
 namespace npu::twin {
 namespace {
 
-// Up to here a linear search is faster than a hash map.
-constexpr std::size_t kLinear = 16;
+// Up to here a linear search is faster than a hash map, which is filled anew by
+// every call: the arguments of a compiled graph of some layers.
+constexpr std::size_t kLinear = 64;
 
 template <class Items, class Pointer>
 std::uint32_t find_linear(
