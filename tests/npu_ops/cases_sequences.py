@@ -533,3 +533,12 @@ for label, count, places, padded in (("probs", 8, ORDER, False), ("pad", 6, PAD,
         label=label,
         fake=padded,
     )
+
+# Chunks that are a view of the tokens; decays of a chunk that float32 does not hold, backwards.
+for label, lengths, tokens, speed in (("whole", (64, 64), 128, 1), ("forgets", (70, 6), 76, 60)):
+    add(
+        "npu_chunk_gated_delta_rule", chunked, rand(tokens, 2, 8) / 4, rand(tokens, 2, 8) / 4,
+        rand(tokens, 4, 6), beta=rand(tokens, 4, low=0, high=1), initial_state=rand(2, 4, 6, 8),
+        actual_seq_lengths=whole(*lengths), scale=0.25, g=gates(tokens, 4) * speed, label=label,
+        dtypes=SHORT, tolerance=6e-2,
+    )  # fmt: skip

@@ -167,63 +167,73 @@ def npu_chunk_gated_delta_rule(
     _check_chunk(query, key, value, beta, initial_state, actual_seq_lengths, scale, g)
     tokens, heads, _ = value.shape
     lengths = _lengths("npu_chunk_gated_delta_rule", actual_seq_lengths, tokens)
-    out = torch.zeros(value.shape, dtype=torch.bfloat16, device=value.device)
     longest = max(lengths, default=0)
     if not longest:
-        return out, initial_state.clone()
+        return torch.zeros_like(value, dtype=torch.bfloat16), initial_state.clone()
     size = min(_CHUNK, longest)
     padded = -(-longest // size) * size
     # Sequences of whole chunks, one after another, are a view of the tokens.
     whole = padded * len(lengths) == tokens
-    places = torch.arange(padded, device=value.device)
-    sizes = torch.tensor(lengths, device=value.device)
-    inside = places < sizes[:, None]
-    rows = (_starts(lengths, value.device)[:, None] + places).clamp(max=tokens - 1)
+    if not whole:
+        places = torch.arange(padded, device=value.device)
+        inside = places < torch.tensor(lengths, device=value.device)[:, None]
+        rows = (_starts(lengths, value.device)[:, None] + places).clamp(max=tokens - 1)
+
+    given = [t for t in (query, key, value, beta, g, initial_state) if t is not None]
+    kind = torch.float64 if any(t.dtype == torch.float64 for t in given) else torch.float32
 
     def chunks(t):
-        """(chunk, B, heads, size, …); tokens behind the end are zeros, which leave the state as it is."""
+        """(chunk, B · heads, size, …); tokens behind the end are zeros, which leave the state as it is.
+        Contiguous: matmul and the solver would copy anything else, each time."""
         if whole:
-            t = wide(t).unflatten(0, (-1, padded))
+            t = t.unflatten(0, (-1, padded))
         else:
-            t = wide(t)[rows] * inside.view(*inside.shape, *[1] * (t.dim() - 1))
-        return t.unflatten(1, (-1, size)).transpose(2, 3).transpose(0, 1)
+            t = t[rows] * inside.view(*inside.shape, *[1] * (t.dim() - 1))
+        t = t.unflatten(1, (-1, size)).transpose(2, 3).transpose(0, 1)
+        return t.to(kind, memory_format=torch.contiguous_format).contiguous().flatten(1, 2)
 
     group = heads // key.size(1)
     q, k = chunks(query), chunks(key)
     if group > 1:
-        q, k = q.repeat_interleave(group, 2), k.repeat_interleave(group, 2)
+        q, k = q.repeat_interleave(group, 1), k.repeat_interleave(group, 1)
     g = g if g is not None else torch.zeros_like(wide(beta))
     found, state = _chunks(
-        q * scale, k, chunks(value), chunks(beta), chunks(g), wide(initial_state)
+        q * scale, k, chunks(value), chunks(beta), chunks(g), initial_state.to(kind).flatten(0, 1)
     )
-    found = found.transpose(0, 1).transpose(2, 3).flatten(1, 2)
+    found = found.unflatten(1, (len(lengths), heads)).permute(1, 0, 3, 2, 4)
+    found = found.to(torch.bfloat16, memory_format=torch.contiguous_format).flatten(1, 2)
     if whole:
-        out = found.flatten(0, 1).to(out.dtype)
+        out = found.flatten(0, 1)
     else:
-        out[rows[inside]] = found[inside].to(out.dtype)
-    return out, state.to(initial_state.dtype)
+        out = torch.zeros(value.shape, dtype=torch.bfloat16, device=value.device)
+        out[rows[inside]] = found[inside]
+    return out, state.view(initial_state.shape).to(initial_state.dtype)
 
 
 def _chunks(q, k, v, beta, g, state):
-    """The recurrence by chunks: inside one, the corrections solve a triangular system."""
-    size = q.size(-2)
+    """The recurrence by chunks: inside one, the corrections solve a triangular system.
+
+    Everything has the batch and the heads in one dimension: bmm takes it without views of its own."""
     decay = g.cumsum(-1)
-    lower = torch.ones(size, size, dtype=torch.bool, device=q.device).tril()
-    between = decay.unsqueeze(-1) - decay.unsqueeze(-2)
-    between = torch.exp(between.masked_fill(~lower, -torch.inf))
+    # Above the diagonal exp may overflow; tril_ writes zeros there.
+    between = torch.exp(decay.unsqueeze(-1) - decay.unsqueeze(-2)).tril_()
+    beta = beta.unsqueeze(-1)
     kt = k.transpose(-1, -2)
-    system = beta.unsqueeze(-1) * (k @ kt) * between  # what lies below its diagonal of ones
+    system = (k @ kt).mul_(beta).mul_(between)  # what lies below its diagonal of ones
     since = torch.exp(decay).unsqueeze(-1)
-    right = torch.cat((v, k * since), -1) * beta.unsqueeze(-1)
+    right = torch.cat((v, k * since), -1).mul_(beta)
     solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
-    fresh, stale = solved.split((v.size(-1), k.size(-1)), -1)
-    scores = q @ kt * between
-    q = q * since
-    rest = torch.exp(decay[..., -1:] - decay).unsqueeze(-1) * k
-    whole = torch.exp(decay[..., -1])[..., None, None]
+    parts = (
+        *solved.split((v.size(-1), k.size(-1)), -1),
+        q * since,
+        (q @ kt).mul_(between),
+        torch.exp(decay[..., -1:] - decay).unsqueeze(-1) * k,
+        torch.exp(decay[..., -1])[..., None, None],
+    )
     out = []
-    for c in range(q.size(0)):
-        corrections = fresh[c] - stale[c] @ state.transpose(-1, -2)
-        out.append(q[c] @ state.transpose(-1, -2) + scores[c] @ corrections)
-        state = whole[c] * state + corrections.transpose(-1, -2) @ rest[c]
+    for fresh, stale, query, scores, rest, whole in zip(*(part.unbind(0) for part in parts)):
+        before = state.transpose(-1, -2)
+        corrections = fresh - torch.bmm(stale, before)
+        out.append(torch.bmm(query, before) + torch.bmm(scores, corrections))
+        state = whole * state + torch.bmm(corrections.transpose(-1, -2), rest)
     return torch.stack(out), state
