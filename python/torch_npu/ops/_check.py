@@ -62,12 +62,9 @@ def dtype_of(number: int | None, default, operator: str, argument: str = "dst_ty
 def floating(operator: str, **tensors) -> None:
     """Each is float16, bfloat16, float32 or float64; None passes."""
     for name, x in tensors.items():
-        require(
-            x is None or x.dtype in _FLOATS,
-            f"{operator}: {name} is {x if x is None else x.dtype}; allowed: float16, bfloat16, "
-            "float32, float64.",
-            "TYPE",
-        )
+        if x is not None and x.dtype not in _FLOATS:
+            text = f"{operator}: {name} is {x.dtype}; allowed: float16, bfloat16, float32, float64."
+            require(False, text, "TYPE")
 
 
 def same_dtype(operator: str, **tensors) -> None:
@@ -85,11 +82,11 @@ def same_dtype(operator: str, **tensors) -> None:
 def shapes(operator: str, **expected) -> None:
     """Each argument is (tensor, the shape it must have); an absent tensor passes."""
     for name, (x, shape) in expected.items():
-        require(
-            x is None or list(x.shape) == list(shape),
-            f"{operator}: {name} has shape {None if x is None else list(x.shape)}; allowed: "
-            f"{list(shape)}.",
-        )
+        if x is not None and list(x.shape) != list(shape):
+            require(
+                False,
+                f"{operator}: {name} has shape {list(x.shape)}; allowed: {list(shape)}.",
+            )
 
 
 def dimensions(operator: str, count: int, **tensors) -> None:

@@ -4,13 +4,13 @@
 import inspect
 
 import torch
+from torch.autograd import forward_ad
 
 from torch_npu.ops import _lowp as lowp
 from torch_npu.ops import _tokens as tokens
 from torch_npu.ops import implements
-from torch_npu.ops._check import floating, require, shapes, wide
-from torch_npu.ops.norm import _rms
-from torch_npu.ops.rotary import _rotate
+from torch_npu.ops._check import floating, known, require, shapes, wide
+from torch_npu.ops.norm import _check_epsilon
 
 _MODES = ("PA_BSND", "PA_NZ", "PA_BLK_BSND", "PA_BLK_NZ", "BSND", "TND")
 # weight_quant_mode: what the inputs of the quantised products are.
@@ -144,7 +144,10 @@ def _check_weights(name, x, dq, uq_qr, uk, dkv_kr, gammas, sin, cos) -> None:
         rope_cos=(cos, [*x.shape[:-1], rope]),
     )  # fmt: skip
     require(rope % 2 == 0, f"{name}: rope_sin has last size {rope}; it must be even.")
-    floating(name, weight_uk=uk, rope_sin=sin, rope_cos=cos)
+    floating(
+        name, weight_uk=uk, rope_sin=sin, rope_cos=cos, rmsnorm_gamma_cq=gammas[0],
+        rmsnorm_gamma_ckv=gammas[1],
+    )  # fmt: skip
 
 
 # ---- caches ---------------------------------------------------------------------------------
@@ -162,6 +165,7 @@ class _Slots:
         )
         self.name, self.mode, self.count = name, mode, x.shape[:-1].numel()
         self._plain: _Lines | None = None  # _real of the slots
+        self._all_real = False  # the host knows that no slot is negative
         self.block = None if mode in ("BSND", "TND") else self._block_size(cache)
         if self.block is None:
             self.slots = torch.arange(self.count, device=x.device)
@@ -216,8 +220,7 @@ class _Slots:
         """Writes rows (T, size) into caches, given by argument; negative slots are skipped."""
         for argument, (cache, rows) in written.items():
             self._check(argument, cache, rows)
-        known = type(self.slots) is torch.Tensor and self.slots.device.type != "meta"
-        if self.block is not None and known:
+        if self.block is not None and self.count and known(self.slots):
             self._check_slots({argument: cache for argument, (cache, _) in written.items()})
         for cache, rows in written.values():
             if rows.size(0) > 0:
@@ -227,12 +230,12 @@ class _Slots:
         """The host reads the slots once, for all caches."""
         argument, cache = min(caches.items(), key=lambda row: row[1].size(0))
         slots = cache.size(0) * self.block
-        require(
-            bool((self.slots < slots).all()),
-            f"{self.name}: cache_index names slots {self.slots[self.slots >= slots].tolist()}; {argument} "
-            f"has {slots}.",
-            "VALUE",
-        )
+        least, most = torch.stack(self.slots.aminmax()).tolist()
+        self._all_real = least >= 0
+        if most >= slots:
+            wrong = self.slots[self.slots >= slots].tolist()
+            text = f"{self.name}: cache_index names slots {wrong}; {argument} has {slots}."
+            require(False, text, "VALUE")
 
     def _check(self, argument: str, cache, rows) -> None:
         name, width = self.name, rows.size(1)
@@ -266,9 +269,13 @@ class _Slots:
             cache.copy_(rows.view(cache.shape))
             return
         if not self.mode.endswith("NZ"):
+            lines = cache.view(-1, rows.size(1))
+            if self._all_real:
+                lines.index_put_((self.slots,), rows)
+                return
             if self._plain is None:
                 self._plain = self._real(self.slots)
-            self._write(cache.view(-1, rows.size(1)), *self._plain, rows)
+            self._write(lines, *self._plain, rows)
             return
         # Within a block, the first chunk of all its rows is followed by the second one of all.
         chunk = self._chunk(cache)
@@ -314,6 +321,31 @@ def _tiled(ckv, kr, kind, alpha, tile: int, name: str):
 # ---- the operators --------------------------------------------------------------------------
 
 
+# The device's own operators, one call each: after a product of matrices every small call is slow.
+
+
+def _norm(name, x, gamma, epsilon: float):
+    _check_epsilon(name, epsilon)
+    return torch.ops.npu.npu_rms_norm(x, gamma.to(x.dtype), epsilon)[0]
+
+
+def _turned(x, cos, sin):
+    """Rotated by pairs of neighbours, result regrouped into halves."""
+    halves = torch.cat((x[..., ::2], x[..., 1::2]), -1)
+    return torch.ops.npu.npu_rotary_mul(halves, cos.to(x.dtype), sin.to(x.dtype))
+
+
+def _by_head(x, weight):
+    """(T, N, D) times (N, D, C) as (T, N, C): written where it belongs, if nothing is to be differentiated."""
+    by_head = x.transpose(0, 1)
+    wants_grad = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    if wants_grad or forward_ad._current_level >= 0 or not known(x):
+        return (by_head @ weight).transpose(0, 1)
+    made = x.new_empty(*x.shape[:2], weight.size(2))
+    torch.bmm(by_head, weight, out=made.transpose(0, 1))
+    return made
+
+
 def _times(x, factor: float):
     return x if factor == 1 else x * factor
 
@@ -340,20 +372,19 @@ def _prolog(
     heads, size, latent = weight_uk.shape
 
     cq = products.of_input(x, dequant_scale_x, weight_dq, dequant_scale_w_dq, "weight_dq")
-    cq = _times(_rms(cq, gamma_cq, rmsnorm_epsilon_cq, name)[0], qc_qr_scale)
+    cq = _times(_norm(name, cq, gamma_cq, rmsnorm_epsilon_cq), qc_qr_scale)
     z, norm, norm_scale = products.of_query(
         cq, dtype, smooth_scales_cq, weight_uq_qr, dequant_scale_w_uq_qr
     )
     z = z.unflatten(1, (heads, size + sin.size(1)))
-    nope = wide(z[..., :size].to(dtype)).transpose(0, 1)
-    q = (nope @ wide(weight_uk)).transpose(0, 1)
-    q_rope = _rotate(z[..., size:], cos[:, None], sin[:, None], "interleave-half")
+    q = _by_head(wide(z[..., :size].to(dtype)), wide(weight_uk))
+    q_rope = _turned(z[..., size:], cos[:, None], sin[:, None])
 
     kv = products.of_input(
         x, dequant_scale_x, weight_dkv_kr, dequant_scale_w_dkv_kr, "weight_dkv_kr"
     )
-    ckv = _times(_rms(kv[:, :latent], gamma_ckv, rmsnorm_epsilon_ckv, name)[0], kc_scale)
-    kr = _rotate(kv[:, latent:], cos, sin, "interleave-half").to(dtype)
+    ckv = _times(_norm(name, kv[:, :latent], gamma_ckv, rmsnorm_epsilon_ckv), kc_scale)
+    kr = _turned(kv[:, latent:], cos, sin).to(dtype)
 
     q_scale, kind = None, _kind_of_cache(kv_cache, kv_cache_dtype, name, "kv_cache")
     require(
