@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kinds and their decompositions on tensors without dimensions, without rows, without classes and of one
-element: on the host driver with every kernel, and on the discrete driver, which has none of these kinds."""
+element: on the host driver as it is and with every kernel, and on the discrete driver, which has none of
+these kinds."""
 
 import pytest
 from faulty import discrete_environment
@@ -68,20 +69,80 @@ for samples in (0, 1, 3):
                     same(loss.__name__, lambda a, b: loss(a, b, reduction=reduction), x.requires_grad_(), target)
         if samples == 0 and classes:
             # PyTorch's CPU leaves these numbers unwritten.
-            for reduction, wanted in (("sum", 0.0), ("mean", math.nan)):
-                leaf = x.detach().npu().requires_grad_()
-                target = torch.zeros(0, dtype=torch.int64, device="npu")
-                weight = torch.ones(classes, device="npu")
-                out = F.multi_margin_loss(leaf, target, weight=weight, reduction=reduction)
-                out.backward()
-                ok = torch.allclose(out.detach().cpu(), torch.tensor(wanted), equal_nan=True)
-                if not ok or leaf.grad.shape != x.shape:
-                    found.append(("multi_margin_loss", x.shape, reduction, out.item()))
+            none = torch.zeros(0, dtype=torch.int64, device="npu")
+            weight = torch.ones(classes, device="npu")
+            calls = {
+                "weighted": lambda a, how: F.multi_margin_loss(a, none, weight=weight, reduction=how),
+                "plain": lambda a, how: F.multi_margin_loss(a, none, reduction=how),
+                "half": lambda a, how: F.multi_margin_loss(a.half(), none, reduction=how),
+                "multilabel": lambda a, how: F.multilabel_margin_loss(a, none.expand(classes, 0).t(), reduction=how),
+            }
+            for name, call in calls.items():
+                for reduction, wanted in (("sum", 0.0), ("mean", math.nan)):
+                    used = [torch.full((64,), 7.0, device="npu") for _ in range(9)]
+                    del used  # memory that is not zero
+                    leaf = x.detach().npu().requires_grad_()
+                    out = call(leaf, reduction)
+                    out.backward()
+                    ok = torch.allclose(out.detach().cpu().float(), torch.tensor(wanted), equal_nan=True)
+                    if not ok or leaf.grad.shape != x.shape:
+                        found.append((name, x.shape, reduction, out.item()))
 assert not found, (len(found), found[:5])
 """
 
 
-@pytest.mark.parametrize("driver", ["host", "discrete"])
-def test_edges(run_python, driver):
-    variables = {"NPU_HOST_KERNELS": "all", "NPU_FALLBACK": "silent"}
-    run_python(CODE, **(variables if driver == "host" else discrete_environment(kernels=False)))
+SETTINGS = {
+    "default": {"NPU_FALLBACK": "silent"},
+    "every kernel": {"NPU_HOST_KERNELS": "all", "NPU_FALLBACK": "silent"},
+    "discrete": None,
+}
+
+
+def variables(setting):
+    return SETTINGS[setting] or discrete_environment(kernels=False)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_edges(run_python, setting):
+    run_python(CODE, **variables(setting))
+
+
+def test_a_loss_of_no_samples_falls_back_as_any_other(run_python):
+    code = """
+        import torch, torch_npu
+        x, t = torch.zeros(0, 3).npu(), torch.zeros(0, dtype=torch.int64).npu()
+        try:
+            torch.nn.functional.multi_margin_loss(x, t)
+        except RuntimeError as error:
+            assert "aten::multi_margin_loss" in str(error) and "ERR01007" in str(error), error
+        else:
+            raise SystemExit("no error")
+    """
+    run_python(code, NPU_FALLBACK="error")
+
+
+ADDBMM = """
+import torch, torch_npu
+a, b = torch.arange(24.).reshape(2, 3, 4), torch.arange(40.).reshape(2, 4, 5)
+for size in ((), (5,), (1, 5), (3, 1), (3, 5)):
+    results = []
+    for device in ("cpu", "npu"):
+        x = torch.ones(size, device=device)
+        y = x.addbmm_(a.to(device), b.to(device), beta=2, alpha=3)
+        assert y is x and x.shape == (3, 5), (size, device, x.shape)
+        results.append(x.cpu())
+    wanted = 2 + 3 * torch.bmm(a.double(), b.double()).sum(0)
+    assert all(torch.equal(x.double(), wanted) for x in results), size
+x = torch.ones(4, 5, device="npu")
+try:
+    x.addbmm_(a.npu(), b.npu())
+except RuntimeError as error:
+    assert "INTERNAL" not in str(error) and x.shape == (4, 5), error
+else:
+    raise SystemExit("no error")
+"""
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_addbmm_in_place_resizes_its_tensor_as_on_the_cpu(run_python, setting):
+    run_python(ADDBMM, **variables(setting))

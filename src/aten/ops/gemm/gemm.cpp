@@ -153,7 +153,9 @@ npu_reason add_batch_product(
     const Scalar& beta,
     const Scalar& alpha) {
   const std::int64_t sizes[] = {a.size(1), b.size(2)};
-  if (!at::is_expandable_to(self.sizes(), sizes)) {
+  // PyTorch's addbmm_ resizes a smaller tensor that it works on in place.
+  const bool grows = out.at(0).is_same(self) && self.sizes() != sizes;
+  if (!at::is_expandable_to(self.sizes(), sizes) || grows) {
     return kLeaveToCpu;
   }
   const at::Tensor& result = set_output(out, 0, sizes, self);

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "aten/core/fill.h"
+#include "aten/ladder/check_policy.h"
 #include "aten/ops/loss/losses.h"
 #include "attempts/nn.h"
 #include "driver/build_call.h"
@@ -159,16 +160,26 @@ struct Margin {
     return out;
   }
   npu_reason check() const {
+    const bool computes =
+        is_single_or_double(self) && target.scalar_type() == at::kLong;
+    const bool only_fills =
+        has_no_samples() && self.is_floating_point() && is_index(target);
     return first_failed(
-        {{is_single_or_double(self) && target.scalar_type() == at::kLong,
-          NPU_REASON_DTYPE},
+        {{computes || only_fills, NPU_REASON_DTYPE},
          {(self.dim() == 1 || self.dim() == 2) && self.size(-1) != 0 &&
               is_reduction(reduction) && on_device(target),
           kLeaveToCpu}});
   }
-  // PyTorch's own kernel leaves the loss of no samples unwritten.
+  // PyTorch's own kernel leaves the loss of no samples unwritten, so these
+  // calls stay here on every driver (`anyway` in ops/aten/nn.yaml).
   bool has_no_samples() const {
     return self.numel() == 0;
+  }
+  // A chip without the operator leaves calls of no samples to its CPU too.
+  static void judge(NativeSite& site) {
+    if (site.caps() == nullptr) {
+      ladder::check_policy(site.entry());
+    }
   }
   // `is_target` is an output of multilabel margin, undefined else.
   npu_reason run_into(NativeSite& site, Outputs& out, bool is_target) const {
@@ -183,6 +194,7 @@ struct Margin {
       set_output(out, 1, target.sizes(), self);
     }
     if (has_no_samples()) {
+      judge(site);
       if (reduction != at::Reduction::None) {
         constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
         npu::fill(out.at(0), reduction == at::Reduction::Mean ? kNone : 0.0);
@@ -205,6 +217,7 @@ struct Margin {
     }
     set_output(out, 0, self.sizes(), self);
     if (has_no_samples()) {
+      judge(site);
       return NPU_REASON_NONE;
     }
     auto given = attrs<npu_margin_grad_attrs>();
