@@ -44,7 +44,8 @@ def _get_cann_version(module: str = "CANN") -> str:
 
 
 def _is_gte_cann_version(version: str, module: str = "CANN") -> bool:
-    """Where no toolkit of Ascend's is used, none is too old: missing features raise when they are used."""
+    """Whether the toolkit is new enough. A device that is no Ascend chip has none, and none is too
+    old: what is missing raises when it is used."""
     from torch_npu.testing.common_utils import _version
     from torch_npu.utils._error_code import ErrCode, pta_error
 
@@ -53,7 +54,7 @@ def _is_gte_cann_version(version: str, module: str = "CANN") -> bool:
             "When the module is DRIVER, IsGteCANNVersion is not supported."
             + pta_error(ErrCode.VALUE)
         )
-    if version < "8.1.RC1":
+    if _version(version) < _version("8.1.RC1"):
         raise RuntimeError(
             f'When the version {version} is less than "8.1.RC1", GetCANNVersion is not supported.'
             + pta_error(ErrCode.VALUE)

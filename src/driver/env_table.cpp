@@ -111,6 +111,8 @@ constexpr Variable kTable[] = {
     // ---- names of torch_npu and PyTorch that keep working ----
     {"ASCEND_RT_VISIBLE_DEVICES", Type::kText, Group::kAscend, "device numbers, separated by ','",
      "all", "Which devices the process sees, in this order."},
+    {"ACL_OP_INIT_MODE", Type::kText, Group::kAscend, "0, 1, 2", "0",
+     "When CANN initialises its compiler of operators. Changes nothing here; other values give torch_npu's warning."},
     {"ASCEND_GLOBAL_LOG_LEVEL", Type::kInteger, Group::kAscend, "an integer from 0 to 4", "3",
      "Lowest level logged: 0 debug, 1 info, 2 warning, 3 error, 4 nothing."},
     {"SLOG_PRINT_TO_STDOUT", Type::kFlag, Group::kAscend, kFlagValues, "0",

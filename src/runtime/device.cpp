@@ -111,6 +111,21 @@ Driver* loaded_driver() {
   }
 }
 
+// There is no compiler of operators to initialise; a wrong value is told as
+// torch_npu tells it.
+void check_op_init_mode() {
+  const auto mode = env::text("ACL_OP_INIT_MODE");
+  if (mode && *mode != "0" && *mode != "1" && *mode != "2" &&
+      warnings_enabled()) {
+    warn(
+        "Get env ACL_OP_INIT_MODE not in [0, 1, 2], so reset it to the "
+        "default value 0.",
+        __func__,
+        __FILE__,
+        __LINE__);
+  }
+}
+
 [[gnu::cold]] void init_slow() {
   const std::lock_guard<std::mutex> lock(mutex);
   if (state.load() == State::kReady) {
@@ -120,6 +135,7 @@ Driver* loaded_driver() {
     raise_bad_fork();
   }
   check_error_environment();
+  check_op_init_mode();
   Driver* const driver = loaded_driver();
   watch_forks();
   const auto devices =

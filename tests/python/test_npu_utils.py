@@ -2,11 +2,14 @@
 """torch_npu.utils: combined tensors, counters of operations, saving, cores, the environment."""
 
 import os
+import re
 import threading
 
+import interpreter
 import pytest
 import torch
 import torch_npu
+from child import run_child
 from torch.utils.flop_counter import FlopCounterMode
 from torch_npu.utils import (
     get_part_combined_tensor,
@@ -160,7 +163,9 @@ def test_collect_env(monkeypatch, tmp_path, capsys):
     assert info.torch_npu_version == torch_npu.__version__
     text = collect_env.pretty_str(info)
     assert f"PyTorch version: {torch.__version__}" in text
-    assert "CANN:\nnone; driver host" in text
+    # As programs read it: the first character is the major version, the third the minor one.
+    assert re.fullmatch(r"\d\.\d\.\d", collect_env.get_cann_version())
+    assert f"CANN:\n{collect_env.get_cann_version()}\nDriver: host " in text
     monkeypatch.setattr(collect_env, "TORCH_NPU_AVAILABLE", False)
     assert collect_env.get_torch_npu_version() == "N/A"
     (tmp_path / "link").symlink_to(tmp_path)
@@ -196,10 +201,44 @@ def test_private_names_that_programs_use():
     _C._npu_setOption({"ALLOW_CONV_HF32": "disable"})
     assert _C._npu_getOption("ALLOW_CONV_HF32") == b"disable" and not torch.npu.conv.allow_hf32
     _C._npu_setOption({"ALLOW_CONV_HF32": before.decode()})
-    assert get_cann_version() == _C._get_cann_version("CANN")
+    assert get_cann_version() == _C._get_cann_version("CANN") == get_cann_version("RUNTIME")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", get_cann_version())
+    assert get_cann_version("DRIVER") == ""
+    with pytest.warns(UserWarning, match="module CAN is invalid"):
+        assert get_cann_version("CAN") == ""
     assert _C._npu_get_soc_version() == torch_npu.npu.utils.get_soc_version()
-    assert _is_gte_cann_version("8.1.RC1") and _is_gte_cann_version("9.2.0", "RUNTIME")
+    assert _is_gte_cann_version("8.1.RC1") and _is_gte_cann_version("9.0.0", "RUNTIME")
+    newer = int(get_cann_version().partition(".")[0]) + 1
+    for later in (f"{newer}.0.0", f"{newer}.0.T10", f"{newer}.0.RC1.alpha001"):
+        assert not _is_gte_cann_version(later), later
     with pytest.raises(RuntimeError, match=r"(?s)is less than .*ERR00003"):
         _is_gte_cann_version("8.0.RC1")
     with pytest.raises(RuntimeError, match="the module is DRIVER"):
         _is_gte_cann_version("8.1.RC1", "DRIVER")
+
+
+def test_no_other_chip_has_a_cann_version():
+    code = """
+        import torch_npu
+        from torch_npu.npu.utils import _is_gte_cann_version, get_cann_version
+        assert get_cann_version() == "" and _is_gte_cann_version("99.0.0")
+        assert not torch_npu.npu.is_initialized()
+    """
+    run_child(code, NPU_DEVICE_NAME="Other 1")
+
+
+@pytest.mark.parametrize(
+    "mode, warns", [("0", False), ("1", False), ("2", False), ("999", True), ("x", True)]
+)
+def test_op_init_mode_is_checked_at_the_first_use(mode, warns):
+    said = "Get env ACL_OP_INIT_MODE not in [0, 1, 2]"
+    done = interpreter.run(
+        [
+            "-c",
+            "import torch_npu, sys; print('used', file=sys.stderr); torch_npu.npu.set_device(0)",
+        ],
+        env={**os.environ, "ACL_OP_INIT_MODE": mode},
+    )
+    assert done.returncode == 0, done.stderr
+    before, _, after = done.stderr.partition("used")
+    assert said not in before and after.count(said) == warns, done.stderr

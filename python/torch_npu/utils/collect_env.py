@@ -21,7 +21,7 @@ SystemEnv = namedtuple(
         "torch_version", "torch_npu_version", "is_debug_build", "gcc_version", "clang_version",
         "cmake_version", "os", "libc_version", "python_version", "python_platform", "pip_version",
         "pip_packages", "conda_packages", "caching_allocator_config", "is_xnnpack_available",
-        "cpu_info", "cann_version",
+        "cpu_info", "cann_version", "driver",
     ],
 )  # fmt: skip
 
@@ -45,6 +45,7 @@ _REPORT = [
     ("CPU", "cpu_info"),
     ("", ""),
     ("CANN", "cann_version"),
+    ("Driver", "driver"),
     ("Pip packages", "pip_packages"),
     ("Conda packages", "conda_packages"),
 ]
@@ -79,14 +80,17 @@ def get_torch_npu_version() -> str:
 
 
 def get_cann_version() -> str:
-    """The driver in place of Ascend's toolkit: its name, version and devices."""
-    if not TORCH_NPU_AVAILABLE:
-        return "N/A"
+    """What programs that ask for the toolkit of the chip are told; none is installed."""
+    return torch_npu.utils.get_cann_version() or "not known"
+
+
+def get_driver() -> str:
+    """What runs the operators: the driver's name, version and devices."""
     info = torch_npu._C._driver_info()
     if "failure" in info:
-        return f"none; the driver did not load: {info['failure']}"
+        return f"did not load: {info['failure']}"
     names = [torch_npu.npu.get_device_name(i) for i in range(torch_npu.npu.device_count())]
-    return f"none; driver {info['name']} {info['version']}, devices {names}"
+    return f"{info['name']} {info['version']}, devices {names}"
 
 
 def get_env_info() -> SystemEnv:
@@ -109,6 +113,7 @@ def get_env_info() -> SystemEnv:
         is_xnnpack_available=found.is_xnnpack_available,
         cpu_info=found.cpu_info,
         cann_version=get_cann_version(),
+        driver=get_driver(),
     )
 
 
