@@ -101,6 +101,61 @@ add(
 )
 
 
+def experts_of(call, x, expert_tokens, act, **given):
+    if expert_tokens is None:
+        return call(x, act=act, **given)
+    parts, at = [], 0
+    for e, n in enumerate(expert_tokens):
+        own = {k: None if t is None else t[e] for k, t in given.items()}
+        parts.append(call(x[at : at + n], act=act, **own))
+        at += n
+    return torch.cat(parts)
+
+
+def ffn_int8(x, w1, w2, act, *, expert_tokens=None, bias1=None, bias2=None, scale, offset=None, deq_scale1, deq_scale2, output_dtype=None):  # fmt: skip
+    def one(x, act, w1, w2, bias1, bias2, scale, offset, deq_scale1, deq_scale2):
+        y = (x.double() @ w1.double() + (0 if bias1 is None else bias1)) * deq_scale1
+        y = torch.round(ACTS[act](y) * scale + (0 if offset is None else offset)).clamp(-128, 127)
+        return (y @ w2.double() + (0 if bias2 is None else bias2)) * deq_scale2
+
+    return experts_of(
+        one, x, expert_tokens, act, w1=w1, w2=w2, bias1=bias1, bias2=bias2, scale=scale,
+        offset=offset, deq_scale1=deq_scale1, deq_scale2=deq_scale2,
+    )  # fmt: skip
+
+
+def ffn_antiquant(x, w1, w2, act, *, expert_tokens=None, bias1=None, bias2=None, antiquant_scale1, antiquant_scale2,
+                  antiquant_offset1=None, antiquant_offset2=None):  # fmt: skip
+    def one(x, act, w1, w2, bias1, bias2, s1, s2, o1, o2):
+        y = x @ ((w1.double() + (0 if o1 is None else o1)) * s1) + (0 if bias1 is None else bias1)
+        return ACTS[act](y) @ ((w2.double() + (0 if o2 is None else o2)) * s2) + (
+            0 if bias2 is None else bias2
+        )
+
+    return experts_of(
+        one, x, expert_tokens, act, w1=w1, w2=w2, bias1=bias1, bias2=bias2, s1=antiquant_scale1,
+        s2=antiquant_scale2, o1=antiquant_offset1, o2=antiquant_offset2,
+    )  # fmt: skip
+
+
+def w8(*sizes):
+    return ints(-20, 20, *sizes, dtype=torch.int8)
+
+
+_int8_case = {"output_dtype": torch.float16, "dtypes": ONE, "tolerance": 2e-3}
+_one = {"deq_scale1": rand(6) / 64, "deq_scale2": rand(4) / 64}
+_each = {"deq_scale1": rand(2, 6) / 64, "deq_scale2": rand(2, 4) / 64, "expert_tokens": [2, 3]}
+for act in ("relu", "silu", "gelu", "fastgelu"):
+    add("npu_ffn", ffn_int8, w8(3, 4), w8(4, 6), w8(6, 4), act, scale=rand(1) * 9, offset=rand(1), label=f"int8-{act}", **_one, **_int8_case)  # fmt: skip
+add("npu_ffn", ffn_int8, w8(3, 4), w8(4, 6), w8(6, 4), "relu", scale=rand(6) * 9, bias1=ints(-9, 9, 6, dtype=torch.int32),
+    bias2=ints(-9, 9, 4, dtype=torch.int32), label="int8-channel", **_one, **_int8_case)  # fmt: skip
+add("npu_ffn", ffn_int8, w8(5, 4), w8(2, 4, 6), w8(2, 6, 4), "relu", scale=rand(2) * 9, offset=rand(2), label="int8-experts", **_each, **_int8_case)  # fmt: skip
+add("npu_ffn", ffn_antiquant, rand(3, 4), w8(4, 6), w8(6, 4), "silu", antiquant_scale1=rand(6) / 8, antiquant_scale2=rand(4) / 8,
+    antiquant_offset1=rand(6), antiquant_offset2=rand(4), bias1=rand(6), bias2=rand(4), label="antiquant", dtypes=ONE)  # fmt: skip
+add("npu_ffn", ffn_antiquant, rand(5, 4), w8(2, 4, 6), w8(2, 6, 4), "relu", antiquant_scale1=rand(2, 6) / 8,
+    antiquant_scale2=rand(2, 4) / 8, expert_tokens=[2, 3], label="antiquant-experts", dtypes=ONE)  # fmt: skip
+
+
 def biased(x, mask, bias, scale=1.0):
     y = x * scale
     for w in range(x.shape[1]):

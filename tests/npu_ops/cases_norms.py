@@ -288,13 +288,7 @@ def mrope(
             for c in range(half):
                 row = 0
                 if positions.dim() == 2 and cache_mode == "default":
-                    row = (
-                        0
-                        if c < mrope_section[0]
-                        else 1
-                        if c < mrope_section[0] + mrope_section[1]
-                        else 2
-                    )
+                    row = sum(c >= sum(mrope_section[: i + 1]) for i in range(len(mrope_section)))
                 elif positions.dim() == 2:
                     row = c % 3 if c % 3 and c < mrope_section[c % 3] * 3 else 0
                 p = positions[row, t] if positions.dim() == 2 else positions[t]
@@ -312,7 +306,10 @@ def mrope(
 table = (rand(4, 32), rand(4, 16), rand(10, 12), 16)
 add("npu_mrope", mrope, ints(0, 10, 4), *table, label="half")
 add("npu_mrope", mrope, ints(0, 10, 4), *table, label="interleave", rotary_mode="interleave")
+add("npu_mrope", mrope, ints(0, 10, 4), *table, label="interleaved", rotary_mode="interleaved")
+add("npu_mrope", mrope, ints(0, 10, 4), *table, label="plain", mrope_section=[0, 0, 0])
 add("npu_mrope", mrope, ints(0, 10, 3, 4), *table, label="sections", mrope_section=[2, 2, 2])
+add("npu_mrope", mrope, ints(0, 10, 4, 4), *table, label="four", mrope_section=[1, 2, 2, 1])
 add(
     "npu_mrope",
     mrope,

@@ -241,6 +241,35 @@ add(
 )
 
 
+def grouped_quant(a, b, scale, *, offset=None, pertoken_scale, group_sizes, output_dtype):
+    """A scale for each group of rows. int4 by int4: the offset is of the weights. int8 by int4: the chip
+    multiplies 16 (a // 16) + (a % 16 - 8), and adds the offset before the scale of the row."""
+    both, b = a.dtype == torch.int32, nibbles(b).double()
+    a = nibbles(a).double() if both else a.double()
+    size, y = group_sizes[2], 0
+    for g in range(scale.shape[0]):
+        rows = slice(g * size, (g + 1) * size)
+        x, w = a[:, rows], b[rows]
+        if both:
+            w = w - offset[g]
+        else:
+            x = 16 * torch.floor(x / 16) + (x - 16 * torch.floor(x / 16) - 8)
+        y = y + (x @ w) * scale[g]
+    y = y if both or offset is None else y + offset
+    return y * pertoken_scale
+
+
+_w4 = packed(ints(-8, 8, 8, 16))
+_by_group = {"pertoken_scale": rand(3, 1), "output_dtype": 6, "dtypes": ONE, "tolerance": 1e-3}
+for size in (2, 4, 5, 8):
+    count = -(-8 // size)
+    add("npu_quant_matmul", grouped_quant, packed(ints(-8, 8, 3, 8)), _w4, rand(count, 16) / 8,
+        offset=ints(-3, 4, count, 16).half(), group_sizes=[1, 1, size], label=f"a4w4-{size}", **_by_group)  # fmt: skip
+    add("npu_quant_matmul", grouped_quant, ints(-128, 128, 3, 8, dtype=torch.int8), _w4, rand(count, 16) / 64,
+        offset=rand(16), group_sizes=[0, 0, size], label=f"a8w4-{size}", **_by_group)  # fmt: skip
+add("npu_quant_matmul", grouped_quant, a8, _w4, rand(2, 16) / 64, group_sizes=[0, 0, 4], label="a8w4-plain", **_by_group)  # fmt: skip
+
+
 def weight_quant(x, w, s, o=None, qs=None, qo=None, bias=None, group=0):
     w = nibbles(w) if w.dtype == torch.int32 else w
     s = s if group == 0 else s.repeat_interleave(group, 0)

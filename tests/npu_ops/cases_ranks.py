@@ -139,7 +139,7 @@ add(
 
 
 # ---- ranks
-def init_routing(x, chosen, *, scale=None, active_num=-1, expert_capacity=-1, expert_num=-1, drop_pad_mode=0,
+def init_routing(x, chosen, *, scale=None, offset=None, active_num=-1, expert_capacity=-1, expert_num=-1, drop_pad_mode=0,
                  expert_tokens_num_type=0, expert_tokens_num_flag=False, quant_mode=-1, active_expert_range=(), row_idx_type=0):  # fmt: skip
     first, last = active_expert_range or (0, expert_num)
     flat = chosen.flatten().tolist()
@@ -150,19 +150,29 @@ def init_routing(x, chosen, *, scale=None, active_num=-1, expert_capacity=-1, ex
     tokens = tokens.cumsum(0) if expert_tokens_num_type == 0 else tokens
     if expert_tokens_num_type == 2:
         pairs = [[first + n, c] for n, c in enumerate(counts) if c]
-        tokens = torch.tensor(pairs + [[0, 0]] * (len(counts) - len(pairs)))
+        tokens = torch.tensor(pairs + [[0, 0]] * (expert_num - len(pairs)))
     tokens = tokens if expert_tokens_num_flag else torch.empty(0, dtype=torch.int64)
     empty = torch.empty(0, dtype=torch.float64)
     if drop_pad_mode:
         out, seen = torch.zeros(expert_num, expert_capacity, x.shape[1]).double(), [0] * expert_num
-        index = [-1] * len(flat)
+        index, scales = [-1] * len(flat), torch.zeros(expert_num * expert_capacity).double()
         for p in order:
             e = flat[p]
             if seen[e] < expert_capacity:
-                out[e, seen[e]] = x[p // k]
-                index[p] = e * expert_capacity + seen[e]
+                row, at = x[p // k], e * expert_capacity + seen[e]
+                if quant_mode == 0:
+                    row = int8(row * scale + offset)
+                elif quant_mode == 1:
+                    row = row if scale is None else row * scale[e % scale.shape[0]]
+                    scales[at] = row.abs().max() / 127
+                    row = int8(row / scales[at])
+                elif scale is not None:
+                    scales[at] = scale[p // k]
+                out[e, seen[e]], index[p] = row, at
             seen[e] += 1
-        return out, torch.tensor(index, dtype=torch.int32), tokens, empty
+        carried = scales if quant_mode == 1 or (quant_mode == -1 and scale is not None) else empty
+        out = out.to(torch.int8) if quant_mode >= 0 else out
+        return out, torch.tensor(index, dtype=torch.int32), tokens, carried
     rows = order if active_num <= 0 else order[:active_num]
     out = x[[p // k for p in rows]]
     inside = [first <= e < last for e in flat]
@@ -172,7 +182,13 @@ def init_routing(x, chosen, *, scale=None, active_num=-1, expert_capacity=-1, ex
         else [order.index(p) if inside[p] else -1 for p in range(len(flat))]
     )
     carried = empty if scale is None or quant_mode >= 0 else scale[[p // k for p in rows]]
+    if quant_mode == 0:
+        out = int8(out * scale + offset)
     if quant_mode == 1:
+        if scale is not None:
+            # One for each expert of the range; rows behind it have the one their number is cut to.
+            numbers = [min(max(flat[p] - first, 0), scale.shape[0] - 1) for p in rows]
+            out = out * scale[numbers]
         carried = out.abs().amax(1) / 127
         out = int8(out / carried[:, None])
     return out, torch.tensor(index, dtype=torch.int32), tokens, carried
@@ -215,6 +231,28 @@ add(
     tolerance=1e-5,
     **base,
 )
+
+
+_dynamic = {"quant_mode": 1, "dtypes": ONE, "tolerance": 1e-5}
+_pad = {"drop_pad_mode": 1, "expert_capacity": 2}
+add(I, init_routing, rand(4, 6), CHOICES, label="static", quant_mode=0, scale=rand(1) * 9, offset=rand(1), dtypes=ONE, **base)  # fmt: skip
+add(I, init_routing, rand(4, 6), CHOICES, label="smooth", scale=rand(3, 6), **_dynamic, **base)
+add(I, init_routing, rand(4, 6), CHOICES, label="smooth-one", scale=rand(1, 6), **_dynamic, **base)
+add(I, init_routing, rand(4, 6), CHOICES, label="smooth-range", scale=rand(2, 6), active_expert_range=[1, 3], row_idx_type=1, **_dynamic, **base)  # fmt: skip
+add(I, init_routing, rand(4, 6), CHOICES, label="pad-scale", scale=rand(4), **_pad, **base)
+add(I, init_routing, rand(4, 6), CHOICES, label="pad-quant", **_pad, **_dynamic, **base)
+add(
+    I,
+    init_routing,
+    rand(4, 6),
+    CHOICES,
+    label="pad-smooth",
+    scale=rand(3, 6),
+    **_pad,
+    **_dynamic,
+    **base,
+)
+add(I, init_routing, rand(4, 6), CHOICES, label="pad-static", quant_mode=0, scale=rand(1) * 9, offset=rand(1), dtypes=ONE, **_pad, **base)  # fmt: skip
 
 
 def re_routing(tokens, counts, *, per_token_scales=None, idx_type=0):

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from torch_npu.ops import activation, cache, implements
 from torch_npu.ops._check import dtype_of, refuse_given, require, wide
+from torch_npu.ops.matmul import scale_of
 from torch_npu.ops.norm import _rms
 from torch_npu.ops.rotary import _rotate
 
@@ -66,11 +67,6 @@ def npu_ffn(
     output_dtype=None,
 ):  # fmt: skip
     name = "npu_ffn"
-    refuse_given(
-        name, scale=scale, offset=offset, deq_scale1=deq_scale1, deq_scale2=deq_scale2,
-        antiquant_scale1=antiquant_scale1, antiquant_scale2=antiquant_scale2,
-        antiquant_offset1=antiquant_offset1, antiquant_offset2=antiquant_offset2,
-    )  # fmt: skip
     act = activation.lower()
     require(
         act in _ACTIVATIONS,
@@ -81,15 +77,25 @@ def npu_ffn(
         expert_tokens is None or expert_tokens_index is None,
         f"{name}: give expert_tokens or expert_tokens_index, not both.",
     )
-
-    def layer(rows, w1, w2, b1, b2):
-        y = wide(rows) @ wide(w1)
-        y = _ACTIVATIONS[act](y if b1 is None else y + wide(b1)) @ wide(w2)
-        return y if b2 is None else y + wide(b2)
-
-    dtype = x.dtype if output_dtype is None else output_dtype
+    quantised = {
+        "scale": scale,
+        "offset": offset,
+        "deq_scale1": deq_scale1,
+        "deq_scale2": deq_scale2,
+    }
+    antiquant = {
+        "antiquant_scale1": antiquant_scale1, "antiquant_scale2": antiquant_scale2,
+        "antiquant_offset1": antiquant_offset1, "antiquant_offset2": antiquant_offset2,
+    }  # fmt: skip
+    weights = {"weight1": weight1, "weight2": weight2, "bias1": bias1, "bias2": bias2}
+    if _ffn_kind(name, x, weight1, weight2, quantised, antiquant) == "quantised":
+        layer, given = _ffn_quantised, weights | quantised
+        dtype = torch.float16 if output_dtype is None else output_dtype
+    else:
+        layer, given = _ffn_wide, weights | antiquant
+        dtype = x.dtype if output_dtype is None else output_dtype
     if expert_tokens is None and expert_tokens_index is None:
-        return layer(x, weight1, weight2, bias1, bias2).to(dtype)
+        return layer(x, _ACTIVATIONS[act], **given).to(dtype)
     if expert_tokens is None:
         ends = [0, *expert_tokens_index]
         expert_tokens = [b - a for a, b in pairwise(ends)]
@@ -99,10 +105,53 @@ def npu_ffn(
         f"{weight1.size(0)} experts.",
     )
     outs = [
-        layer(rows, weight1[e], weight2[e], None if bias1 is None else bias1[e], None if bias2 is None else bias2[e])
+        layer(rows, _ACTIVATIONS[act], **{k: None if t is None else t[e] for k, t in given.items()})
         for e, rows in enumerate(x.split(list(expert_tokens)))
-    ]  # fmt: skip
+    ]
     return torch.cat(outs).to(dtype)
+
+
+def _ffn_kind(name, x, weight1, weight2, quantised, antiquant) -> str:
+    """Which of the document's three formulas holds; each refuses the arguments of the others."""
+    integers = x.dtype == torch.int8
+    if integers:
+        refuse_given(f"{name} with x of int8", **antiquant)
+        missing = [key for key, t in quantised.items() if t is None and key != "offset"]
+    else:
+        refuse_given(f"{name} with x of {x.dtype}", **quantised)
+        whole = {"1": weight1, "2": weight2}
+        missing = [
+            f"antiquant_scale{n}"
+            for n, weight in whole.items()
+            if weight.dtype == torch.int8 and antiquant[f"antiquant_scale{n}"] is None
+        ]
+    require(not missing, f"{name}: {', '.join(missing)} must be given with weights of int8.")
+    return "quantised" if integers else "wide"
+
+
+def _ffn_wide(
+    rows, act, weight1, weight2, bias1, bias2, antiquant_scale1, antiquant_scale2,
+    antiquant_offset1, antiquant_offset2,
+):  # fmt: skip
+    def weight(w, scale, offset):
+        w = wide(w) if offset is None else wide(w) + wide(offset)
+        return w if scale is None else w * wide(scale)
+
+    y = wide(rows) @ weight(weight1, antiquant_scale1, antiquant_offset1)
+    y = act(y if bias1 is None else y + wide(bias1))
+    y = y @ weight(weight2, antiquant_scale2, antiquant_offset2)
+    return y if bias2 is None else y + wide(bias2)
+
+
+def _ffn_quantised(
+    rows, act, weight1, weight2, bias1, bias2, scale, offset, deq_scale1, deq_scale2
+):
+    def product(x, w, bias, factor):  # float64 holds sums of products of int8 exactly
+        y = x.double() @ w.double()
+        return (y if bias is None else y + bias.double()) * scale_of(factor).double()
+
+    y = act(product(rows, weight1, bias1, deq_scale1).float()) * wide(scale)
+    return product(_int8(y if offset is None else y + wide(offset)), weight2, bias2, deq_scale2)
 
 
 @implements("npu_masked_softmax_with_rel_pos_bias")

@@ -404,13 +404,53 @@ def whole_numbers(x):
     return (unpack_int4(x) if x.dtype == torch.int32 else x).double()
 
 
+def _grouped_product(name, x1, x2, a, b, scale, offset, pertoken_scale, group_sizes):
+    """A scale for each group of rows of x2. Of int4 by int4, offset is taken off the weights. Of int8 by
+    int4, the chip splits x1 into 16 high + (low - 8), so that offset holds 8 times the scaled weights."""
+    require(
+        x2.dtype == torch.int32 and a.dim() == b.dim() == 2,
+        f"{name}: group_sizes goes with matrices x1 and x2, and int4 packed in int32 for x2; they are "
+        f"{x1.dtype} {list(x1.shape)} and {x2.dtype} {list(x2.shape)}.",
+    )
+    sizes = list(group_sizes or ())
+    require(
+        len(sizes) == 3 and all(0 <= n <= 65535 for n in sizes) and sizes[2] > 0,
+        f"{name}: group_sizes is {sizes}; allowed: three numbers from 0 to 65535, the last one the rows "
+        "of a group.",
+        "VALUE",
+    )
+    (rows, depth), columns, size = a.shape, b.size(-1), sizes[2]
+    groups = -(-depth // size)
+    both_int4 = x1.dtype == torch.int32
+    allowed = {"scale": (scale, [groups, columns]), "pertoken_scale": (pertoken_scale, [rows, 1])}
+    allowed["offset"] = (offset, [groups, columns] if both_int4 else [columns])
+    for what, (x, shape) in allowed.items():
+        optional = what == "offset" and not both_int4
+        require(
+            (optional and x is None) or (x is not None and list(x.shape) == shape),
+            f"{name}: {what} has shape {x if x is None else list(x.shape)}; with group_sizes {sizes} "
+            f"allowed: {shape}.",
+        )
+
+    def of_rows(x):
+        return x.double().repeat_interleave(size, 0)[:depth]
+
+    factors = of_rows(scale_of(scale))
+    if both_int4:
+        y = a @ ((b - of_rows(offset)) * factors)
+    else:
+        y = (a - 8) @ (b * factors)
+        y = y if offset is None else y + offset.double()
+    return y * pertoken_scale.double()
+
+
 @implements("npu_quant_matmul")
 def npu_quant_matmul(
     x1, x2, scale, *, offset=None, pertoken_scale=None, bias=None, output_dtype=None, x1_dtype=None,
     x2_dtype=None, pertoken_scale_dtype=None, scale_dtype=None, group_sizes=None, y_scale=None,
 ):  # fmt: skip
     name = "npu_quant_matmul"
-    refuse_given(name, group_sizes=group_sizes, y_scale=y_scale)
+    refuse_given(name, y_scale=y_scale)
     for what, x in (("x1", x1), ("x2", x2)):
         require(
             x.dtype in (torch.int8, torch.int32),
@@ -422,6 +462,10 @@ def npu_quant_matmul(
         a.size(-1) == b.size(-2),
         f"{name}: x1 {list(x1.shape)} and x2 {list(x2.shape)} do not fit: {a.size(-1)} is not {b.size(-2)}.",
     )
+    if scale.dim() == 2 or any(group_sizes or ()):
+        refuse_given(f"{name} with group_sizes", bias=bias)
+        y = _grouped_product(name, x1, x2, a, b, scale, offset, pertoken_scale, group_sizes)
+        return y.to(dtype_of(output_dtype, torch.float16, name, "output_dtype"))
     columns, rows = b.size(-1), a.size(-2)
     for what, x, size in (("scale", scale, columns), ("pertoken_scale", pertoken_scale, rows)):
         require(

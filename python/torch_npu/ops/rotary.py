@@ -4,7 +4,7 @@
 import torch
 
 from torch_npu.ops import implements
-from torch_npu.ops._check import floating, require
+from torch_npu.ops._check import floating, require, wide
 
 _MODES = ("half", "interleave", "quarter", "interleave-half")
 
@@ -23,8 +23,9 @@ def _turned(x, mode: str):
 
 
 def _rotate(x, cos, sin, mode: str):
-    plain, turned = _turned(x, mode)
-    return plain * cos.to(x.dtype) + turned * sin.to(x.dtype)
+    """Halves are rounded once, at the end."""
+    plain, turned = _turned(wide(x), mode)
+    return (plain * wide(cos) + turned * wide(sin)).to(x.dtype)
 
 
 def _check(name, x, cos, sin, mode) -> None:
@@ -111,9 +112,11 @@ def npu_mrope(
     cache_mode="default",
 ):  # fmt: skip
     name = "npu_mrope"
+    # The documents say interleaved, where other operators say interleave.
+    mode = "interleave" if rotary_mode == "interleaved" else rotary_mode
     require(
-        rotary_mode in ("half", "interleave"),
-        f"{name}: rotary_mode is {rotary_mode}; allowed: half, interleave.",
+        mode in ("half", "interleave"),
+        f"{name}: rotary_mode is {rotary_mode}; allowed: half, interleaved.",
     )
     require(
         cache_mode in ("default", "interleave"),
@@ -123,11 +126,17 @@ def npu_mrope(
     if positions.dim() == 2:
         require(
             mrope_section and sum(mrope_section) == cos.size(-1),
-            f"{name}: mrope_section is {mrope_section}; with positions of 3 rows its sum must be "
-            f"{cos.size(-1)}, half of rotary_dim.",
+            f"{name}: mrope_section is {mrope_section}; with positions of {positions.size(0)} rows its "
+            f"sum must be {cos.size(-1)}, half of rotary_dim.",
+        )
+        require(
+            len(mrope_section) == positions.size(0)
+            and (cache_mode == "default" or len(mrope_section) == 3),
+            f"{name}: mrope_section is {mrope_section}, positions has {positions.size(0)} rows and "
+            f"cache_mode is {cache_mode}; a section for each row is needed, with cache_mode interleave 3.",
         )
         cos, sin = (_sections(x, mrope_section, cache_mode) for x in (cos, sin))
-    return tuple(_turn_heads(x, cos, sin, head_size, rotary_mode, name) for x in (query, key))
+    return tuple(_turn_heads(x, cos, sin, head_size, mode, name) for x in (query, key))
 
 
 def _sections(x, sections, cache_mode):

@@ -48,7 +48,7 @@ class _Routes:
         return torch.empty_like(self.order).scatter(0, self.order, at)
 
 
-def _token_counts(routes, kind: int, name: str):
+def _token_counts(routes, kind: int, experts: int, name: str):
     counts = routes.counts()
     require(
         kind in (0, 1, 2), f"{name}: expert_tokens_num_type is {kind}; allowed: 0, 1, 2.", "VALUE"
@@ -57,11 +57,12 @@ def _token_counts(routes, kind: int, name: str):
         return counts.cumsum(0)
     if kind == 1:
         return counts
-    # Pairs (expert, count): those with tokens first, the rest zero.
+    # Pairs (expert, count): those with tokens first, the rest zero; as many as there are experts.
     numbers = torch.arange(routes.first, routes.last, device=counts.device)
     order = torch.sort((counts == 0).to(torch.int8), stable=True)[1]
     pairs = torch.stack((numbers, counts), 1).index_select(0, order)
-    return torch.where((pairs[:, 1:] > 0).expand_as(pairs), pairs, torch.zeros_like(pairs))
+    pairs = torch.where((pairs[:, 1:] > 0).expand_as(pairs), pairs, torch.zeros_like(pairs))
+    return torch.cat((pairs, pairs.new_zeros(experts - pairs.size(0), 2)))
 
 
 def _quantised(rows, experts, scale, offset, mode: int):
@@ -116,33 +117,34 @@ def npu_moe_init_routing_v2(
     )
     routes = _Routes(expert_idx, first, last)
     if expert_tokens_num_flag:
-        counts = _token_counts(routes, expert_tokens_num_type, name)
+        counts = _token_counts(routes, expert_tokens_num_type, expert_num, name)
     else:
         counts = x.new_empty(0, dtype=torch.int64)
-    row_scale = None
-    if drop_pad_mode == 1:
-        require(
-            expert_capacity > 0 and (first, last) == (0, expert_num) and quant_mode == -1,
-            f"{name}: drop_pad_mode 1 needs expert_capacity > 0 (is {expert_capacity}), all experts and "
-            "quant_mode -1.",
-        )
-        tokens = x.index_select(0, routes.order // routes.choices)
-        out, places = _padded(routes, tokens, expert_capacity, expert_num)
-        return out, places.to(torch.int32), counts, x.new_empty(0, dtype=torch.float32)
-    rows = routes.order.numel() if active_num <= 0 else min(active_num, routes.order.numel())
+    padded = drop_pad_mode == 1
+    require(
+        not padded or (expert_capacity > 0 and (first, last) == (0, expert_num)),
+        f"{name}: drop_pad_mode 1 needs expert_capacity > 0 (is {expert_capacity}) and all experts.",
+    )
+    rows = routes.order.numel()
+    rows = rows if padded or active_num <= 0 else min(active_num, rows)
     sources = routes.order[:rows] // routes.choices
     out = x.index_select(0, sources)
     if quant_mode == -1:
         row_scale = None if scale is None else scale.index_select(0, sources).float()
     else:
         out, row_scale = _quantised(out, routes.experts[:rows] - first, scale, offset, quant_mode)
+    empty = x.new_empty(0, dtype=torch.float32)
+    if padded:
+        out, places = _padded(routes, out, expert_capacity, expert_num)
+        if row_scale is not None:
+            row_scale = _padded(routes, row_scale, expert_capacity, expert_num)[0].flatten()
+        return out, places.to(torch.int32), counts, empty if row_scale is None else row_scale
     active = routes.inside.index_select(0, routes.order)
     if row_idx_type == 1:
         index = torch.where(active, routes.order, torch.full_like(routes.order, -1))
     else:
         index = torch.where(routes.inside, routes.places(), torch.full_like(routes.order, -1))
-    row_scale = x.new_empty(0, dtype=torch.float32) if row_scale is None else row_scale
-    return out, index.to(torch.int32), counts, row_scale
+    return out, index.to(torch.int32), counts, empty if row_scale is None else row_scale
 
 
 def _check_quant(name, x, expert_idx, scale, offset, sizes, modes) -> None:
