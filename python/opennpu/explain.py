@@ -39,15 +39,40 @@ def show(title: str, parts: dict[str, str], lang: str) -> None:
         print("  " + parts[key].replace("\n", "\n  "))
 
 
+# One line each. A code of the toolkit is explained by the log line that it stands in.
+UNKNOWN = {
+    "en": {
+        "code": "no error code {code}: it is ERR, a module ({modules}) and a kind ({kinds})",
+        "runtime": "{code} is no code of Ascend's runtime that is known here{near}. Codes of 1xxxxx are about "
+        "arguments, 2xxxxx about resources, 5xxxxx about the device. Look at the device's log (plog).",
+        "near": "; near it: {codes}",
+        "toolkit": "{code} is a code of Ascend's toolkit (CANN), which OpenNPU does not give. The text behind it "
+        "in the log says what is wrong. Run the program here: most wrong arguments raise an error with the "
+        "Python line.",
+        "subject": "{subject!r} is neither an error code (ERR01007, 507018) nor an operator (aten::fmax)",
+    },
+    "zh": {
+        "code": "没有错误码 {code}：它由 ERR、模块（{modules}）和种类（{kinds}）组成",
+        "runtime": "{code} 不是这里已知的 Ascend 运行时错误码{near}。1xxxxx 与参数有关，2xxxxx 与资源有关，"
+        "5xxxxx 与设备有关。请查看设备日志（plog）。",
+        "near": "；相近的有：{codes}",
+        "toolkit": "{code} 是 Ascend 工具包（CANN）的错误码，OpenNPU 不会给出。日志中它后面的文字说明了原因。"
+        "请在这里运行程序：多数错误参数会报错，并给出 Python 行号。",
+        "subject": "{subject!r} 既不是错误码（ERR01007、507018），也不是算子（aten::fmax）",
+    },
+}  # fmt: skip
+
+
+def refuse(key: str, lang: str, **words: object) -> int:
+    print(UNKNOWN[lang][key].format(**words), file=sys.stderr)
+    return 2
+
+
 def explain_code(code: str, lang: str, faults: dict) -> int:
     module, kind = code[3:5], code[5:]
     if module not in faults["modules"] or kind not in faults["kinds"]:
-        print(
-            f"no error code {code}: it is ERR, a module ({', '.join(faults['modules'])}) "
-            f"and a kind ({', '.join(faults['kinds'])})",
-            file=sys.stderr,
-        )
-        return 2
+        modules, kinds = ", ".join(faults["modules"]), ", ".join(faults["kinds"])
+        return refuse("code", lang, code=code, modules=modules, kinds=kinds)
     special = faults["codes"].get(code, {})
     parts = {**faults["kinds"][kind][lang], **special.get(lang, {})}
     where = faults["modules"][module]
@@ -58,8 +83,9 @@ def explain_code(code: str, lang: str, faults: dict) -> int:
 def explain_runtime_code(code: int, lang: str) -> int:
     found = runtime_codes.find(code)
     if found is None:
-        print(f"{code} is no code of Ascend's runtime that is known here", file=sys.stderr)
-        return 2
+        codes = ", ".join(runtime_codes.near(code))
+        near = UNKNOWN[lang]["near"].format(codes=codes) if codes else ""
+        return refuse("runtime", lang, code=code, near=near)
     name, parts = found
     show(f"{code} {name}", parts[lang], lang)
     return 0
@@ -230,14 +256,12 @@ def run(options: argparse.Namespace) -> int:
     lang = words.language()
     faults = json.loads(FAULTS.read_text(encoding="utf-8"))
     subject = options.subject.strip()
-    if re.fullmatch(r"(?i)err\d{5}", subject):
+    if re.fullmatch(r"(?i)err\d+", subject):
         return explain_code(subject.upper(), lang, faults)
-    if re.fullmatch(r"\d{5,6}", subject):
+    if re.fullmatch(r"\d+", subject):
         return explain_runtime_code(int(subject), lang)
+    if re.fullmatch(r"E[A-Z0-9]\d{4}", subject):
+        return refuse("toolkit", lang, code=subject)
     if re.fullmatch(r"\w+(::\w+)?(\.\w+)?", subject):
         return explain_operator(subject, lang, faults)
-    print(
-        f"{subject!r} is neither an error code (ERR01007, 507018) nor an operator (aten::fmax)",
-        file=sys.stderr,
-    )
-    return 2
+    return refuse("subject", lang, subject=subject)

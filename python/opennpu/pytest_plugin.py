@@ -7,6 +7,7 @@ until a test has done so. Child processes of a test are not seen.
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import json
 import sys
@@ -127,12 +128,58 @@ def _is_judged(item) -> bool:
     return bool(on or item.get_closest_marker("npu_no_fallback"))
 
 
-def _not_allowed(item, rows: list[dict]) -> list[dict]:
-    config = item.config
-    allowed = [*config.getoption("--npu-allow-fallback"), *config.getini("npu_allow_fallback")]
-    for marker in item.iter_markers("npu_allow_fallback"):
-        allowed += marker.args
+def _of_the_run(config) -> list[str]:
+    """The patterns of operators that the whole run accepts."""
+    return [*config.getoption("--npu-allow-fallback"), *config.getini("npu_allow_fallback")]
+
+
+def _of_the_test(item) -> list[str]:
+    return [name for mark in item.iter_markers("npu_allow_fallback") for name in mark.args]
+
+
+def _not_allowed(rows: list[dict], allowed: list[str]) -> list[dict]:
     return [row for row in rows if not any(_matches(row, pattern) for pattern in allowed)]
+
+
+# Features that are no operators; a pattern may stand for all of them.
+_FEATURES = ("memory_format=channels_last", *(f"{word} aten::mm" for word in (
+    "sparse", "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
+    "float64", "complex64", "complex128",
+)))  # fmt: skip
+_found: set[str] = set()  # patterns that some operator has matched
+
+
+def _no_such_operator(patterns: list[str]) -> list[str]:
+    """A line for each pattern that no operator of this process can match. Without torch: none."""
+    torch = sys.modules.get("torch")
+    new = [pattern for pattern in patterns if pattern not in _found]
+    if torch is None or not new:
+        return []
+    names = set(torch._C._dispatch_get_all_op_names())
+    names |= {name.partition(".")[0] for name in names}
+    said = []
+    for pattern in new:
+        operator = pattern.rpartition(" ")[2]
+        operator = operator if "::" in operator else f"aten::{operator}"
+        features = any(fnmatch.fnmatchcase(feature, pattern) for feature in _FEATURES)
+        if features or any(fnmatch.fnmatchcase(name, operator) for name in names):
+            _found.add(pattern)
+            continue
+        near = difflib.get_close_matches(operator.partition(".")[0], names, n=3)
+        said.append(
+            f"npu_allow_fallback: there is no operator {pattern!r}"
+            + (f"; near it: {', '.join(near)}" if near else "")
+        )
+    return said
+
+
+def pytest_collection_finish(session) -> None:
+    """A misspelt name would accept nothing, and would never be noticed. Operators of the project's own
+    are known once its tests are imported; a worker of pytest-xdist leaves the error to each test."""
+    if hasattr(session.config, "workerinput"):
+        return
+    if said := _no_such_operator(_of_the_run(session.config)):
+        raise pytest.UsageError("\n".join(said))
 
 
 def _matches(row: dict, pattern: str) -> bool:
@@ -183,10 +230,13 @@ class _Fixtures:
 def _fail(item, rows: list[dict], gaps: list[dict]) -> None:
     if not _is_judged(item):
         return
+    allowed = _of_the_run(item.config) + _of_the_test(item)
+    if wrong := _no_such_operator(allowed):
+        pytest.fail("\n".join(wrong), pytrace=False)
     said = []
-    if rows := _not_allowed(item, rows):
+    if rows := _not_allowed(rows, allowed):
         said += ["npu: operators fell back to the CPU:", *(f"  {_line(row)}" for row in rows)]
-    if gaps := _not_allowed(item, gaps):
+    if gaps := _not_allowed(gaps, allowed):
         said += [f"npu: works here, raises an error on {_profile()}:"]
         said += [f"  {_gap_line(gap)}" for gap in gaps]
     if said:

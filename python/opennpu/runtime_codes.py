@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 # family -> (codes with their names, without ACL_ERROR_RT_)
 _FAMILIES: dict[str, str] = {
     "argument": (
@@ -180,6 +182,12 @@ def find(code: int) -> tuple[str, dict[str, dict[str, str]]] | None:
             if int(number) == code:
                 return f"ACL_ERROR_RT_{name}", {lang: _parts(family, lang) for lang in _HERE}
     return None
+
+
+def near(code: int) -> list[str]:
+    """Known codes that look like this one, the nearest first."""
+    rows = [row for listed in _FAMILIES.values() for row in listed.split(", ")]
+    return difflib.get_close_matches(str(code), [row.split()[0] for row in rows], n=3, cutoff=0.7)
 
 
 def _parts(family: str, lang: str) -> dict[str, str]:

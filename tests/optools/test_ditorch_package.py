@@ -129,6 +129,22 @@ def test_malformed_variables_are_named(variable, value, said):
     assert done.returncode != 0 and variable in done.stderr and said in done.stderr
 
 
+@pytest.mark.parametrize(
+    "variable, value", [("DITORCH_DEVICE", "toaster"), ("DITORCH_DISABLE_MOCK", "yes")]
+)
+def test_malformed_variables_are_one_line_of_the_command(tmp_path, variable, value):
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')")
+    done = interpreter.run(
+        ["-m", "ditorch", str(script)],
+        env=environment(TARGETS[-1], **{variable: value}),
+        exact=True,  # argv as the command line gives it
+    )
+    said = done.stderr.strip().splitlines()
+    assert done.returncode == 2 and "ran" not in done.stdout, done.stdout + done.stderr
+    assert len(said) == 1 and said[0].startswith(f"ditorch: {variable}={value!r}: "), done.stderr
+
+
 SPAWN = program(__file__, "_spawn")
 
 

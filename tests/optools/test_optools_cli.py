@@ -194,8 +194,16 @@ def test_wrong_use(capsys, tmp_path):
     assert code == 2 and "nothing to replay" in text.err
     code, text = output(capsys, "ls", tmp_path)
     assert code == 2 and "no capture at or below" in text.err
-    code, text = output(capsys, "replay", model_capture(), "--device", "nonsense")
+    folder = model_capture()
+    code, text = output(capsys, "replay", folder, "--device", "nonsense")
     assert code == 2 and "--device nonsense" in text.err
+    code, text = output(capsys, "replay", folder, "--op", "aten::nosuch")
+    assert code == 2 and "matches --op 'aten::nosuch'" in text.err and "nothing to" not in text.err
+    (tmp_path / "empty").mkdir()
+    code, text = output(capsys, "replay", tmp_path / "empty", "--op", "aten::nosuch")
+    assert code == 2 and "nothing to replay" in text.err
+    code, text = output(capsys, "ls", folder, "--op", "aten::nosuch")
+    assert code == 0 and not text.out and "matches --op 'aten::nosuch'" in text.err
     with pytest.raises(SystemExit):
         main(["frobnicate"])
 

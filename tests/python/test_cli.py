@@ -242,9 +242,22 @@ def test_codes_of_ascends_runtime(code, name) -> None:
         assert heading in done.stdout
 
 
-def test_a_number_that_is_no_code() -> None:
-    done = opennpu_command("explain", "507999")
-    assert done.returncode == 2 and "is no code of Ascend's runtime" in done.stderr
+@pytest.mark.parametrize(
+    "code, english, chinese",
+    [
+        ("507999", "near it: 507", "相近的有：507"),
+        ("12", "is no code of Ascend's runtime that is known here. Codes", "运行时错误码。"),
+        ("ERR01", "no error code ERR01: it is ERR, a module (00, ", "没有错误码 ERR01"),
+        ("ERR99007777", "no error code ERR99007777", "没有错误码"),
+        ("EZ1001", "EZ1001 is a code of Ascend's toolkit", "工具包（CANN）的错误码"),
+        ("E40021", "is a code of Ascend's toolkit", "工具包（CANN）的错误码"),
+    ],
+)
+def test_codes_that_are_unknown(code, english, chinese) -> None:
+    for lang, said in (("en", english), ("zh", chinese)):
+        done = opennpu_command("--lang", lang, "explain", code, PYTHONIOENCODING="utf-8")
+        assert done.returncode == 2 and said in done.stderr and not done.stdout, done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_every_runtime_code_is_listed_once() -> None:

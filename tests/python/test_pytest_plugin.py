@@ -70,6 +70,37 @@ def test_operators_allowed_by_the_projects_file(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize(
+    "pattern", ["aten::fmx", "fmx", "fmx*", "float64 aten::mmm", "nosuch::fmax"]
+)
+def test_an_operator_that_does_not_exist_is_refused(tmp_path, pattern):
+    flag = f"--npu-allow-fallback={pattern}"
+    done = pytest_on(tmp_path, SUITE, "--npu-no-fallback", flag)
+    said = f"there is no operator {pattern!r}"
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR and said in done.stderr, done.stdout
+    assert "near it: " in done.stderr or "nosuch" in pattern
+    assert "Traceback" not in done.stdout + done.stderr
+    if pattern == "aten::fmx":
+        done = pytest_on(tmp_path, SUITE, "--npu-no-fallback", flag, "-n", "2")
+        assert done.returncode == 1 and f"npu_allow_fallback: {said}" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*", "f*", "float64*", "memory*", "mine::one", "aten::fmax.out"]
+)
+def test_names_that_something_has_are_taken(tmp_path, pattern):
+    own = 'torch.library.define("mine::one", "(Tensor x) -> Tensor")\n'
+    suite = f"import torch\n{own}def test_one(npu_device): torch.ones(2, device=npu_device)\n"
+    done = pytest_on(tmp_path, suite, "--npu-no-fallback", f"--npu-allow-fallback={pattern}")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_marker_with_a_misspelt_name_fails_its_test(tmp_path):
+    suite = SUITE.replace('npu_allow_fallback("aten::fmax")', 'npu_allow_fallback("aten::fmaxx")')
+    done = pytest_on(tmp_path, suite, "--npu-no-fallback", "-k", "allowed")
+    assert done.returncode == 1 and "no operator 'aten::fmaxx'; near it: aten::fmax" in done.stdout
+
+
 def test_without_the_flag_only_the_fixture_judges(tmp_path):
     suite = (
         SUITE

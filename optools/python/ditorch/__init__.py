@@ -27,9 +27,23 @@ from ditorch.patching import Patches
 __version__ = "0.1.0"
 __all__ = ["device_type", "disable", "enable", "framework", "is_enabled"]
 
-device_type = choosing.choose()
-framework = choosing.framework_of(device_type)
 _patches: Patches | None = None
+
+
+def _wanted() -> tuple[str, bool]:
+    """The device, and whether `cuda` is to mean it at once."""
+    try:
+        return choosing.choose(), choosing.number("DITORCH_DISABLE_MOCK", 0) <= 0
+    except ValueError as error:
+        if sys.argv[:1] != ["-m"] or "ditorch" not in sys.orig_argv:
+            raise
+        # `python -m ditorch script.py` imports this package first: a line, as of any command.
+        print(f"ditorch: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+device_type, _at_once = _wanted()
+framework = choosing.framework_of(device_type)
 
 
 def is_enabled() -> bool:
@@ -72,6 +86,6 @@ def _banner() -> str:
     return f"ditorch: {device_type} {name}:{version} pid: {os.getpid()}"
 
 
-if choosing.number("DITORCH_DISABLE_MOCK", 0) <= 0 and device_type != "cuda":
+if _at_once and device_type != "cuda":
     enable()
     print(_banner(), file=sys.stdout, flush=True)

@@ -30,6 +30,14 @@ def chosen(capture: Capture, flags: argparse.Namespace) -> Iterator[Record]:
     return itertools.islice(capture.select(flags.op, flags.phase, flags.step), flags.limit)
 
 
+def no_match(path: str, op: str) -> str:
+    """Why a command with --op has no calls, though there are captures."""
+    return (
+        f"no call at or below {path} is of an operator that matches --op {op!r}; "
+        "`op-tools ls --ops` lists the operators of a capture"
+    )
+
+
 def tell_problems(capture: Capture) -> int:
     """Prints what could not be read; an exit code."""
     for problem in capture.problems:

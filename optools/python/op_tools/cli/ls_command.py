@@ -10,7 +10,7 @@ import sys
 
 from op_tools import captures
 from op_tools.captures import CaptureError, Record
-from op_tools.cli.common import add_filters, chosen, tell_problems
+from op_tools.cli.common import add_filters, chosen, no_match, tell_problems
 from op_tools.core.printing import many
 
 
@@ -28,7 +28,9 @@ def run(flags: argparse.Namespace) -> int:
     if len(found) > 1:
         return _list_captures(found)
     capture = captures.open(found[0])
-    if flags.ops:
+    if flags.op and next(capture.select(flags.op), None) is None:
+        print(no_match(flags.path, flags.op), file=sys.stderr)
+    elif flags.ops:
         _list_operators(capture, flags)
     else:
         for record in chosen(capture, flags):

@@ -18,14 +18,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
+from op_tools import captures
 from op_tools.captures import CaptureError, replaying
 from op_tools.captures.replaying import FAILED, OUTCOMES, Replay, Settings
-from op_tools.cli.common import count
+from op_tools.cli.common import count, no_match
 from op_tools.cli.run_op_from_data import add_flags, walking
 from op_tools.core import untrusted_worker, usable
 from op_tools.core.patterns import OperatorPattern
 from op_tools.core.printing import many
 from op_tools.core.progress import counted
+from op_tools.ditorch_compat import ditorch_folders
 from op_tools.ditorch_compat.op_runner import default_device
 
 UNREADABLE = "(unreadable)"
@@ -87,7 +89,7 @@ def run(flags: argparse.Namespace) -> int:
                 where = os.path.relpath(reply["where"], flags.path)
                 bad.append(f"{where}  {name}: {'; '.join(made.notes)}")
     if not rows:
-        raise CaptureError(f"nothing to replay at or below {flags.path}")
+        raise CaptureError(_why_nothing(flags))
     _table(rows)
     for line in bad:
         print(line)
@@ -95,6 +97,12 @@ def run(flags: argparse.Namespace) -> int:
     calls = many(total, "call")
     print(f"{calls} on {device}: {total - len(bad)} agree, {len(bad)} differ or failed")
     return 1 if bad else 0
+
+
+def _why_nothing(flags: argparse.Namespace) -> str:
+    if flags.op and (captures.find(flags.path) or ditorch_folders.find(flags.path)):
+        return no_match(flags.path, flags.op)
+    return f"nothing to replay at or below {flags.path}"
 
 
 @contextlib.contextmanager
