@@ -3,6 +3,7 @@
 
 import os
 import threading
+from pathlib import Path
 
 import op_tools
 import pytest
@@ -424,3 +425,45 @@ def test_malformed_variables_are_named(monkeypatch):
         with pytest.raises(ValueError, match=name):
             op_tools.OpCapture().start()
         monkeypatch.delenv(name)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.mul(2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return nn.functional.gelu(gradient).mul(0).add(gradient.mul(2))
+
+
+class Doubling(nn.Module):
+    def forward(self, x):
+        return Doubled.apply(x.sin()).cos()
+
+
+def test_calls_in_a_users_backward_have_their_line_and_module(device):
+    """And those of a hook. PyTorch's own backward operators have the line of their forward call."""
+    model = nn.Sequential(Doubling(), nn.ReLU()).to(device)
+    x = torch.randn(2, 4, device=device, requires_grad=True)
+
+    def body():
+        y = model(x)
+        y.register_hook(lambda gradient: gradient.div(1))
+        y.sum().backward()
+
+    found, _ = capture(body)
+    backward = [record for record in found if record.phase == "backward"]
+    places = {}
+    for record in backward:
+        places.setdefault(record.op, set()).add(
+            (str(record.site).rpartition(" ")[2], record.module)
+        )
+    assert places["aten::gelu"] == places["aten::add.Tensor"] == {("backward", "0")}
+    assert places["aten::div.Tensor"] == {("<lambda>", "1")}
+    assert places["aten::cos"] == {("forward", "0")}  # of sin
+    assert places["aten::threshold_backward"] == {("body", "1")}
+    lines = {record.op: str(record.site).split(" ")[0].rpartition(":")[2] for record in backward}
+    source = Path(__file__).read_text().splitlines()
+    assert "gelu(gradient)" in source[int(lines["aten::gelu"]) - 1]
+    assert "x.sin()" in source[int(lines["aten::cos"]) - 1]

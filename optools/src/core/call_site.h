@@ -18,6 +18,23 @@ inline uint32_t call_site() {
   return find == nullptr ? 0 : find();
 }
 
+inline std::atomic<SiteFinder> g_node_site_finder{nullptr};
+
+// The line of Python that the running node of autograd executes, of a custom
+// Function's backward or a hook; 0 for a node without Python of the user's.
+inline uint32_t node_site() {
+  const SiteFinder find = g_node_site_finder.load(std::memory_order_relaxed);
+  return find == nullptr ? 0 : find();
+}
+
+// Whether the thread runs the forward of a custom Function.
+inline std::atomic<bool (*)()> g_function_finder{nullptr};
+
+inline bool in_custom_function() {
+  const auto find = g_function_finder.load(std::memory_order_relaxed);
+  return find != nullptr && find();
+}
+
 using SiteDescriber = std::string (*)(uint32_t);
 inline std::atomic<SiteDescriber> g_site_describer{nullptr};
 

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <optional>
 
+#include "core/call_site.h"
 #include "core/engine.h"
 
 namespace optools {
@@ -162,12 +163,29 @@ bool made_node(const Call& call, uint64_t next) {
   return found;
 }
 
-void find_node(Call& call) {
+// A custom Function's node gets its number before its forward runs, without
+// gradients: the first call there is as near to it as a call comes.
+bool is_first_in_function(const Call& call, uint64_t next) {
+  const uint64_t seen = call.thread.seen_sequence;
+  return seen != 0 && next == seen + 1 && !c10::GradMode::is_enabled() &&
+         in_custom_function();
+}
+
+void find_node(Call& call, bool needs_origin) {
   const uint64_t next = at::sequence_number::peek();
   if (made_node(call, next)) {
     call.made_node = static_cast<int64_t>(next - 1);
+  } else if (needs_origin && is_first_in_function(call, next)) {
+    call.function_node = static_cast<int64_t>(next - 1);
   }
   call.thread.seen_sequence = next;
+}
+
+void put_origin(int64_t node, const Origin& origin) {
+  origins().put(
+      at::RecordFunction::currentThreadId(),
+      static_cast<uint64_t>(node),
+      origin);
 }
 
 }  // namespace
@@ -196,7 +214,7 @@ void place_call(Call& call, bool needs_origin) {
     if (!thread.modules.empty() && thread.modules.back().node == node.get()) {
       call.recomputed = true;
       call.origin.module = thread.modules.back().module;
-      find_node(call);
+      find_node(call, needs_origin);
     } else if (needs_origin) {
       origins().get(call.sequence_thread, node->sequence_nr(), call.origin);
     }
@@ -213,7 +231,7 @@ void place_call(Call& call, bool needs_origin) {
   call.origin.api_call = thread.api_call;
   call.origin.module =
       thread.modules.empty() ? 0 : thread.modules.back().module;
-  find_node(call);
+  find_node(call, needs_origin);
   if (call.made_node >= 0) {
     call.sequence = call.made_node;
     call.sequence_thread = at::RecordFunction::currentThreadId();
@@ -231,10 +249,9 @@ void remember_origin(const Call& call) {
   if (call.made_node >= 0) {
     Origin origin = call.origin;
     origin.number = call.number;
-    origins().put(
-        at::RecordFunction::currentThreadId(),
-        static_cast<uint64_t>(call.made_node),
-        origin);
+    put_origin(call.made_node, origin);
+  } else if (call.function_node >= 0) {
+    put_origin(call.function_node, call.origin);
   }
 }
 

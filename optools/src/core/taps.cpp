@@ -49,6 +49,16 @@ c10::DeviceType device_of(int slot, c10::DispatchKeySet keys) {
       c10::toRuntimePerBackendFunctionalityKey(DispatchKey::Dense, backend));
 }
 
+// Autograd's own nodes have the line of their forward call already. Python in
+// one, of a custom Function's backward or a hook, has a line of its own.
+void find_site(Call& call) {
+  if (call.phase != Phase::kBackward || call.recomputed) {
+    call.origin.site = call_site();
+  } else if (const uint32_t site = node_site()) {
+    call.origin.site = site;
+  }
+}
+
 // Note [Torn reads]: PyTorch writes a dispatch table entry word by word while
 // other threads read it: state, boxed function, unboxed functions. A thread may
 // therefore come here with the old kernel's state, or into the old kernel with
@@ -107,9 +117,8 @@ void tap(
   const bool taken = thread.busy != leave.busy;
   if (taken) {
     call.number = g_calls.fetch_add(1, std::memory_order_relaxed) + 1;
-    if (program->needs_sites &&
-        (call.phase != Phase::kBackward || call.recomputed)) {
-      call.origin.site = call_site();
+    if (program->needs_sites) {
+      find_site(call);
     }
   }
   if (program->needs_origin) {

@@ -48,8 +48,9 @@ struct Call {
   int64_t step;
   int64_t sequence = -1;  // autograd's number, shared by forward and backward
   uint64_t sequence_thread = 0;
-  int64_t made_node = -1;   // the number of the node that autograd made for it
-  bool recomputed = false;  // forward code that backward runs once more
+  int64_t made_node = -1;  // the number of the node that autograd made for it
+  int64_t function_node = -1;  // of the custom Function that this call begins
+  bool recomputed = false;     // forward code that backward runs once more
   Origin origin;
   Executor* executor = nullptr;
   bool cast = false;  // a tool gave it tensors of another dtype

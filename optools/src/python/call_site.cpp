@@ -5,6 +5,7 @@
 #include "core/call_site.h"
 
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -37,6 +38,8 @@ struct Sites {
   // that the address stays this code's.
   struct Code {
     bool library = false;
+    bool engine = false;   // the function of PyTorch that runs backward
+    bool applies = false;  // the one that runs a custom Function
     std::unordered_map<int, uint32_t> numbers;
   };
   std::unordered_map<CodePtr, Code> codes;
@@ -61,6 +64,17 @@ std::string file_of(CodePtr code) {
       .cast<std::string>();
 }
 
+std::string name_of(CodePtr code) {
+  return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(code))
+      .attr("co_name")
+      .cast<std::string>();
+}
+
+bool is_function_of(
+    CodePtr code, std::string_view file, std::string_view name) {
+  return name_of(code) == name && file_of(code).ends_with(file);
+}
+
 bool in_library(CodePtr code) {
   const std::string file = file_of(code);
   bool found = file.rfind("<frozen", 0) == 0;
@@ -79,8 +93,15 @@ Sites::Code& remembered(CodePtr code) {
     all.forget_codes();
   }
   const bool library = in_library(code);
+  Sites::Code found{.library = library};
+  // What is above the first on the calling thread's stack runs in a node.
+  found.engine =
+      library &&
+      is_function_of(code, "torch/autograd/graph.py", "_engine_run_backward");
+  found.applies =
+      library && is_function_of(code, "torch/autograd/function.py", "apply");
   Py_INCREF(code);
-  return all.codes.emplace(code, Sites::Code{library, {}}).first->second;
+  return all.codes.emplace(code, std::move(found)).first->second;
 }
 
 int place_in(PyFrameObject* frame) {
@@ -103,12 +124,7 @@ int line_of(CodePtr code, int instruction) {
 // A line of a function has one number, however often its source is compiled.
 uint32_t number_of_line(CodePtr code, int instruction) {
   auto& all = sites();
-  const auto object =
-      py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(code));
-  std::tuple key(
-      file_of(code),
-      line_of(code, instruction),
-      object.attr("co_name").cast<std::string>());
+  std::tuple key(file_of(code), line_of(code, instruction), name_of(code));
   if (const auto at = all.known.find(key); at != all.known.end()) {
     return at->second;
   }
@@ -132,12 +148,20 @@ uint32_t number(CodePtr code, int instruction) {
   return found;
 }
 
-uint32_t walk() {
+// `in_node`: only of frames that the running node of autograd entered; 0 where
+// none of them is the user's.
+uint32_t walk(bool in_node) {
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   uint32_t innermost = 0;
   while (frame != nullptr) {
     CodePtr code = PyFrame_GetCode(frame);
-    const bool library = remembered(code).library;
+    const auto& known = remembered(code);
+    const bool library = known.library;
+    if (in_node && known.engine) {
+      Py_DECREF(code);
+      Py_DECREF(frame);
+      return 0;
+    }
     uint32_t here = 0;
     if (!library || innermost == 0) {
       here = number(code, place_in(frame));
@@ -152,7 +176,7 @@ uint32_t walk() {
     Py_DECREF(frame);
     frame = back;
   }
-  return innermost;
+  return in_node ? 0 : innermost;
 }
 
 bool python_is_ending() {
@@ -163,19 +187,63 @@ bool python_is_ending() {
 #endif
 }
 
-uint32_t find_site() {
+uint32_t find_site_where(bool in_node) {
   if (!Py_IsInitialized() || python_is_ending()) {
     return 0;
   }
   const PyGILState_STATE state = PyGILState_Ensure();
   uint32_t site = 0;
   try {
-    site = walk();
+    site = walk(in_node);
   } catch (const std::exception&) {
     PyErr_Clear();  // a record without a place is better than a failed call
   }
   PyGILState_Release(state);
   return site;
+}
+
+uint32_t find_site() {
+  return find_site_where(false);
+}
+
+uint32_t find_node_site() {
+  // A thread that has never run Python has no frames.
+  const bool has_python =
+      Py_IsInitialized() && PyGILState_GetThisThreadState() != nullptr;
+  return has_python ? find_site_where(true) : 0;
+}
+
+// Among the innermost frames: a Function's forward may call other functions.
+bool walk_to_function() {
+  constexpr int kMostFrames = 64;
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  bool found = false;
+  for (int i = 0; i < kMostFrames && frame != nullptr && !found; ++i) {
+    CodePtr code = PyFrame_GetCode(frame);
+    found = remembered(code).applies;
+    Py_DECREF(code);
+    PyFrameObject* back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  Py_XDECREF(frame);
+  return found;
+}
+
+bool find_function() {
+  if (!Py_IsInitialized() || python_is_ending() ||
+      PyGILState_GetThisThreadState() == nullptr) {
+    return false;
+  }
+  const PyGILState_STATE state = PyGILState_Ensure();
+  bool found = false;
+  try {
+    found = walk_to_function();
+  } catch (const std::exception&) {
+    PyErr_Clear();
+  }
+  PyGILState_Release(state);
+  return found;
 }
 
 py::object describe(uint32_t site) {
@@ -204,6 +272,8 @@ std::string describe_text(uint32_t site) {
 
 void bind_call_site(py::module_& m) {
   g_site_finder = &find_site;
+  g_node_site_finder = &find_node_site;
+  g_function_finder = &find_function;
   g_site_describer = &describe_text;
   m.def(
       "site",
