@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
-#include <thread>
 
+#include "dist/lane.h"
 #include "driver/env.h"
 #include "driver/services.h"
 #include "driver/status.h"
@@ -313,16 +313,8 @@ void FlightRecorder::write_after_failure(int rank) noexcept {
     const std::string file = file_of(rank);
     write(file, dump(true, false, false));
     log(NPU_LOG_ERROR, "npu: hccl: the calls of this rank are in " + file);
-    // With stacks, when Python's lock is free. Python ends a thread that asks
-    // for it while the interpreter shuts down, so that is a thread of its own.
-    std::thread with_stacks([&] {
-      try {
-        write(file, dump(true, true, false));
-      } catch (const std::exception& error) {
-        log(NPU_LOG_ERROR, error.what());
-      }
-    });
-    with_stacks.join();
+    // Stacks need Python's lock, which may be long in coming.
+    run_before_end([&] { write(file, dump(true, true, false)); });
   } catch (const std::exception& error) {
     log(NPU_LOG_ERROR, error.what());
   }

@@ -20,6 +20,11 @@ std::atomic<int>& busy_lanes() {
   static auto* const count = new std::atomic<int>(0);
   return *count;
 }
+// Held while a thread of this library may ask for Python's lock.
+std::mutex& python_use() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
 
 }  // namespace
 
@@ -42,6 +47,14 @@ void end_lanes(std::chrono::milliseconds most) {
   // A lane between two jobs sees it now; a job that runs ends soon.
   for (int i = 0; i < 50 && busy_lanes().load() != 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const std::lock_guard unused(python_use());
+}
+
+void run_before_end(const std::function<void()>& work) {
+  const std::lock_guard lock(python_use());
+  if (!lanes_are_ending()) {
+    work();
   }
 }
 

@@ -58,8 +58,13 @@ class Lane {
 // callbacks). A thread that asks for Python's lock while the interpreter ends
 // is ended inside of a destructor, and that ends the process. So before the
 // interpreter ends, lanes get a moment to finish; then each stops for ever
-// where it comes to, having released nothing.
+// where it comes to, having released nothing. Work that needs Python's lock
+// itself runs in run_before_end(), which end_lanes() waits for.
+//
+// Call without Python's lock.
 void end_lanes(std::chrono::milliseconds most);
+// Runs `work`, or does nothing once lanes are ending.
+void run_before_end(const std::function<void()>& work);
 bool lanes_are_ending() noexcept;
 // Does not return while they are.
 void stop_if_ending();

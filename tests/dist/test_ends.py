@@ -6,6 +6,7 @@
 
 import contextlib
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -156,6 +157,34 @@ def test_python_ends_while_work_is_under_way(form, tmp_path):
     for process in started:
         _, said = process.communicate(timeout=2 * HANGS)
         assert process.returncode == 0 and "terminate" not in said, said
+
+
+RECORD = program(__file__, "_record")
+
+
+def test_python_ends_while_a_flight_record_is_written(tmp_path):
+    """The rank whose call timed out ends at once; its record needs Python for seconds to name the lines."""
+    records = tmp_path / "records"
+    records.mkdir()
+    env = {
+        **os.environ, "OMP_NUM_THREADS": "1", "TORCH_HCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_HCCL_DEBUG_INFO_TEMP_FILE": f"{records}/rank_",
+    }  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RECORD, str(rank), str(tmp_path / "store")],
+            env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        said, _ = ranks[0].communicate(timeout=2 * HANGS)
+    finally:
+        ranks[1].kill()
+        ranks[1].communicate()
+    assert ranks[0].returncode == 0 and "timed out after 1000 ms" in said, said
+    held = pickle.loads((records / "rank_0").read_bytes())
+    assert "deep" in {frame["name"] for frame in held["entries"][0]["frames"]}
 
 
 LOOP = program(__file__, "_loop")
