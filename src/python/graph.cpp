@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch_npu._C: programs of compiled graphs, built from FX nodes.
+#include "aten/graph/capture.h"
 #include "aten/graph/replayer.h"
 #include "aten/graph/traced_graph.h"
 #include "graph/pass.h"
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "python/bindings.h"
+#include "python/index.h"
 
 namespace py = pybind11;
 
@@ -281,18 +283,33 @@ bool share_memory(const py::sequence& args) {
   return false;
 }
 
-py::dict counts_of(const Replayer& replayer) {
-  const Replayer::Counts counts = replayer.counts();
+// Runs the operator that Python names, inside the capture.
+py::object capture_call(
+    graph::Capture& capture,
+    const py::object& function,
+    const py::tuple& args,
+    const py::dict& kwargs) {
+  const py::object schema = function.attr("_schema");
+  const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(
+      schema.attr("name").cast<std::string>().c_str(),
+      schema.attr("overload_name").cast<std::string>().c_str());
+  torch::jit::Stack stack;
+  for (Operand& operand : arguments_of(op.schema(), args, kwargs)) {
+    stack.push_back(std::move(operand.constant));
+  }
+  {
+    const py::gil_scoped_release no_gil;
+    capture.call(op, stack);
+  }
+  return torch::jit::createPyObjectForStack(std::move(stack));
+}
+
+py::dict counts_of(const graph::Recording::Counts& counts) {
   py::dict made;
-  made["recorded"] = counts.recorded;
-  made["replayed"] = counts.replayed;
-  made["eager"] = counts.eager;
-  made["left"] = counts.left;
-  made["evicted"] = counts.evicted;
-  made["frames"] = counts.last.frames;
-  made["islands"] = counts.last.islands;
-  made["views"] = counts.last.views;
-  made["host_calls"] = counts.last.host_calls;
+  made["frames"] = counts.frames;
+  made["islands"] = counts.islands;
+  made["views"] = counts.views;
+  made["host_calls"] = counts.host_calls;
   for (const graph::Pass& pass : graph::pass_registry()) {
     for (const char* const counter : pass.counters) {
       if (counter != nullptr) {
@@ -300,12 +317,23 @@ py::dict counts_of(const Replayer& replayer) {
       }
     }
   }
-  for (const auto& [name, count] : counts.last.passes) {
+  for (const auto& [name, count] : counts.passes) {
     made[name] = count;
   }
-  made["device_graphs"] = counts.last.device_graphs;
-  made["arena_bytes"] = counts.last.arena_bytes;
-  made["unshared_bytes"] = counts.last.unshared_bytes;
+  made["device_graphs"] = counts.device_graphs;
+  made["arena_bytes"] = counts.arena_bytes;
+  made["unshared_bytes"] = counts.unshared_bytes;
+  return made;
+}
+
+py::dict counts_of_replayer(const Replayer& replayer) {
+  const Replayer::Counts counts = replayer.counts();
+  py::dict made = counts_of(counts.last);
+  made["recorded"] = counts.recorded;
+  made["replayed"] = counts.replayed;
+  made["eager"] = counts.eager;
+  made["left"] = counts.left;
+  made["evicted"] = counts.evicted;
   return made;
 }
 
@@ -368,17 +396,32 @@ void bind_graph(py::module_& m) {
         return names;
       });
   py::class_<Replayer, std::shared_ptr<Replayer>>(m, "_GraphReplayer")
-      .def(
-          py::init([](const std::shared_ptr<TracedGraph>& program,
-                      std::size_t limit,
-                      bool keeps_memory) {
-            return std::make_shared<Replayer>(program, limit, keeps_memory);
-          }),
-          py::arg("program"),
-          py::arg("limit"),
-          py::arg("keeps_memory") = false)
+      .def(py::init(
+          [](const std::shared_ptr<TracedGraph>& program, std::size_t limit) {
+            return std::make_shared<Replayer>(program, limit);
+          }))
       .def("run", &run_values<Replayer>)
-      .def("counts", &counts_of);
+      .def("counts", &counts_of_replayer);
+  const auto no_gil = py::call_guard<py::gil_scoped_release>();
+  py::class_<graph::CapturedGraph, std::shared_ptr<graph::CapturedGraph>>(
+      m, "_CapturedGraph")
+      .def("replay", &graph::CapturedGraph::replay, no_gil)
+      .def("names", &graph::CapturedGraph::names)
+      .def("counts", [](const graph::CapturedGraph& captured) {
+        return counts_of(captured.counts());
+      });
+  py::class_<graph::Capture>(m, "_GraphCapture")
+      .def(py::init([](std::int64_t stream, int device) {
+        return std::make_unique<graph::Capture>(c10::Stream(
+            c10::Stream::UNSAFE,
+            c10::Device(c10::DeviceType::PrivateUse1, index_of(device)),
+            stream));
+      }))
+      .def("call", &capture_call)
+      .def("replay", &graph::Capture::replay, no_gil)
+      .def("follow", &graph::Capture::follow)
+      .def("restore", &graph::Capture::restore, no_gil)
+      .def("finish", &graph::Capture::finish, no_gil);
 }
 
 }  // namespace npu

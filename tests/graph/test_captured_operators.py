@@ -18,6 +18,14 @@ FULL = os.environ.get("OPENNPU_TEST_FULL") == "1"
 GROUPS = 16 if FULL else 2
 STEP = GROUPS if FULL else 40
 TYPES = (torch.float32, torch.complex64)
+# While a dispatch mode is active, PyTorch computes vectors too, by another function of LAPACK.
+VECTORS_TOO = {
+    ("linalg.eigvalsh", ""),
+    ("linalg.svdvals", ""),
+    ("linalg.cond", ""),
+    ("norm", "nuc"),
+}
+NEARLY = "nearly"
 REFUSED = "not permitted while a stream is captured"
 
 
@@ -25,12 +33,24 @@ def tensors(value):
     return [v for v in tree_flatten(value)[0] if isinstance(v, torch.Tensor)]
 
 
+def clone(tensor):
+    """With the conjugate bit, which clone() resolves."""
+    return tensor.conj().clone().conj() if tensor.is_conj() else tensor.clone()
+
+
 def copied(tree):
-    return tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, tree)
+    return tree_map(lambda v: clone(v) if isinstance(v, torch.Tensor) else v, tree)
 
 
 def state():
     return torch.npu.get_rng_state().tolist()
+
+
+def plain(tensor):
+    """Without NaN, which equals nothing; complex halves have no such function."""
+    host = tensor.cpu()
+    wide = host.to(torch.complex64) if host.dtype == torch.complex32 else host
+    return wide.nan_to_num(7)
 
 
 def same(got, wanted, exact=True) -> bool:
@@ -40,7 +60,9 @@ def same(got, wanted, exact=True) -> bool:
     for a, b in zip(got, wanted):
         if a.shape != b.shape or a.dtype != b.dtype or a.is_conj() != b.is_conj():
             return False
-        if exact and not torch.equal(a.cpu().nan_to_num(7), b.cpu().nan_to_num(7)):
+        if exact is True and not torch.equal(plain(a), plain(b)):
+            return False
+        if exact is NEARLY and not torch.allclose(plain(a), plain(b), rtol=1e-4, atol=1e-5):
             return False
     return True
 
@@ -59,6 +81,8 @@ def eager(op, sample):
 def wrong(op, sample) -> str:
     """What differs; empty when nothing does, or when the capture is refused."""
     exact = op.name not in NOT_UNIQUE
+    if (op.name, op.variant_test_name) in VECTORS_TOO:
+        exact = NEARLY
     try:
         wanted = eager(op, sample)
     except Exception:

@@ -176,3 +176,147 @@ def test_the_capturing_graph_is_known():
         assert torch.npu.NPUGraph.get_currently_capturing_graph() is graph
     with pytest.raises(RuntimeError, match="the current stream is not being captured"):
         torch.npu.NPUGraph.get_currently_capturing_graph()
+
+
+def test_a_replay_inside_a_capture_is_a_part_of_it():
+    x, total = torch.ones(4, device="npu"), torch.zeros(4, device="npu")
+    inner, y = captured(lambda: x.mul_(2) + 1)
+
+    def body():
+        inner.replay()
+        total.add_(y)
+        return total * 1, y - x
+
+    outer, (sum_, difference) = captured(body)
+    assert x.tolist() == [1] * 4 and total.tolist() == [0] * 4
+    value, wanted = 1, 0
+    for _ in range(3):
+        replayed(outer)
+        value *= 2
+        wanted += value + 1
+        assert x.tolist() == [value] * 4 and sum_.tolist() == total.tolist() == [wanted] * 4
+        assert difference.tolist() == [1] * 4
+
+
+LISTS = {
+    "foreach": lambda x: torch._foreach_mul(torch._foreach_add([x, x[0]], 1), 2),
+    "copies of rows": lambda x: torch.unbind_copy(x * 2),
+    "parts": lambda x: torch.split_with_sizes_copy(x + 1, [1, 3], dim=1),
+    "several results": lambda x: (*torch.linalg.qr(x @ x.t()), *torch.sort(x), *torch.std_mean(x)),
+    "of the CPU": lambda x: (*torch.linalg.slogdet(x @ x.t() + 3 * torch.eye(3, device=x.device)),),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_calls_with_several_results_are_captured(name):
+    body, x = LISTS[name], torch.randn(3, 4, device="npu")
+    graph, out = captured(lambda: body(x))
+    for _ in range(3):
+        x.copy_(torch.randn_like(x))
+        replayed(graph)
+        assert all(map(torch.equal, out, body(x)))
+
+
+def test_two_storages_over_the_same_memory():
+    """Which of them a call writes is known by their addresses only: calls keep their order."""
+    x = torch.arange(8.0, device="npu")
+    part = torch.from_dlpack(x[2:6])
+    assert part.untyped_storage()._cdata != x.untyped_storage()._cdata
+
+    def body(x, part):
+        before = x * 2
+        part.add_(1)
+        middle = x * 3
+        x.mul_(2)
+        return before, middle, part + 0, x.exp()
+
+    graph, out = captured(lambda: body(x, part))
+    cpu = x.cpu()
+    for _ in range(3):
+        replayed(graph)
+        for a, b in zip(out, body(cpu, cpu[2:6]), strict=True):
+            torch.testing.assert_close(a.cpu(), b)
+
+
+def test_results_are_written_where_they_are(tmp_path):
+    """No copy at the end of a replay, no instruction for views and memory that is only allocated."""
+    x = torch.ones(4, 4, device="npu")
+
+    def body():
+        out = torch.empty(16, device="npu")
+        torch.mul(x.view(-1), 2, out=out)
+        return out.view(4, 4).t() + 1
+
+    graph, _ = captured(body)
+    graph.debug_dump(str(tmp_path / "dump"))
+    assert (tmp_path / "dump").read_text().split() == ["aten::mul.out", "aten::add.Tensor"]
+
+
+def test_memory_that_became_smaller_is_told():
+    x = torch.ones(64, device="npu")
+    graph, out = captured(lambda: x * 2)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(
+        RuntimeError, match="has 0 bytes of memory; it had 256 when it was captured"
+    ):
+        graph.replay()
+    x.untyped_storage().resize_(256)
+    x.fill_(3)
+    replayed(graph)
+    assert out.tolist() == [6] * 64
+
+
+def test_an_error_that_the_program_catches_leaves_the_capture_whole():
+    x = torch.ones(3, device="npu")
+
+    def body():
+        y = x * 2
+        with pytest.raises(RuntimeError):
+            y @ torch.ones(5, device="npu")
+        return y + 1
+
+    graph, out = captured(body)
+    x.fill_(4)
+    replayed(graph)
+    assert out.tolist() == [9] * 3
+
+
+def test_sparse_tensors_are_refused():
+    sparse = torch.eye(3).to_sparse().to("npu")
+    x = torch.ones(3, 3, device="npu")
+    with pytest.raises(RuntimeError, match="only strided tensors are captured"):
+        captured(lambda: torch.sparse.mm(sparse, x))
+    assert (x + 1).sum().item() == 18
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("backend", ["npu", "inductor"])
+def test_a_compiled_function_is_captured(backend):
+    torch._dynamo.reset()
+    x = torch.randn(8, 8, device="npu")
+    function = torch.compile(lambda x: torch.relu(x @ x) * 2 + x.sum(), backend=backend)
+    for _ in range(2):
+        function(x)
+    graph, out = captured(lambda: function(x))
+    for _ in range(3):
+        x.copy_(torch.randn_like(x))
+        replayed(graph)
+        torch.testing.assert_close(out, torch.relu(x @ x) * 2 + x.sum())
+
+
+def test_autocast_and_second_derivatives_are_captured():
+    x = torch.randn(4, 4, device="npu", requires_grad=True)
+
+    def body(x):
+        with torch.autocast(x.device.type, torch.bfloat16):
+            y = (x @ x).float()
+        (first,) = torch.autograd.grad((y**3).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), x)
+        return y.detach() * 1, first.detach() * 1, second
+
+    graph, out = captured(lambda: body(x))
+    for _ in range(2):
+        with torch.no_grad():
+            x.copy_(torch.randn(4, 4))
+        replayed(graph)
+        assert all(map(torch.equal, out, body(x)))

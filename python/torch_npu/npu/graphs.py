@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device graphs: torch.npu.NPUGraph, torch.npu.graph, make_graphed_callables.
 
-Works on every driver: what is captured is a program of operators (_capture.py), replayed by the
-engine of graph mode. Results stay where they were captured, as with torch.cuda's graphs.
+Works on every driver: the recorder of compiled graphs records the calls between the begin and the end
+of a capture, and its engine replays them. Results stay where they were captured, as with torch.cuda.
 """
 
 import gc
@@ -11,6 +11,7 @@ import sys
 import warnings
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from torch_npu import _C
 
@@ -41,17 +42,32 @@ def graph_pool_handle():
     return (0, next(_pools))
 
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class _Operators(TorchDispatchMode):
+    """Gives the recorder the operators below autograd, on the threads autograd uses for this one too."""
+
+    def __init__(self, recorder):
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(kind not in _PLAIN for kind in types):
+            return NotImplemented  # what a subclass makes of it comes here again
+        return self._recorder.call(func, args, kwargs or {})
+
+
 class NPUGraph:
     """A captured piece of work, replayed with replay()."""
 
     def __init__(self, keep_graph: bool = False):
         self._keep_graph = keep_graph
         self._pool = None
-        self._capture = None
+        self._recorder = None  # while capturing
+        self._operators = None
         self._key = None
-        self._replayer = None
-        self._tensors = None
-        self._empty = False
+        self._captured = None
         self._generators = []
 
     def capture_begin(self, pool=None, capture_error_mode: str = "global") -> None:
@@ -59,7 +75,7 @@ class NPUGraph:
             raise ValueError(
                 f"capture_error_mode: {capture_error_mode!r} is not one of {', '.join(_MODES)}"
             )
-        if self._replayer is not None or self._capture is not None:
+        if self._captured is not None or self._recorder is not None:
             raise RuntimeError(
                 "This NPUGraph instance already owns a captured graph. "
                 "To capture a new graph, create a new instance."
@@ -70,39 +86,34 @@ class NPUGraph:
                 "NPU graphs must be captured on a non-default stream. "
                 "(However, after capture, it's ok to replay them on the default stream.)"
             )
-        from ._capture import Capture
-
-        capture = Capture()
+        recorder = _C._GraphCapture(*_key(stream))
         for generator in self._generators:
-            capture.follow(generator)
+            recorder.follow(generator)
         if not _C._begin_stream_capture(*_key(stream)):
             raise RuntimeError("NPU graph capture: this stream is being captured already.")
         self._key = _key(stream)
         self._pool = pool or (next(_pools), 0)
-        self._capture = capture
+        self._recorder, self._operators = recorder, _Operators(recorder)
         _capturing[self._key] = self
-        capture.__enter__()
+        self._operators.__enter__()
 
     def capture_end(self) -> None:
-        if self._capture is None:
+        if self._recorder is None:
             raise RuntimeError("capture_end() called before capture_begin().")
         if _key(torch.npu.current_stream()) != self._key:
             self._abandon()
             raise RuntimeError("Capture must end on the same stream it began on.")
-        capture, broken = self._end()
+        recorder, broken = self._end()
         if broken:
-            capture.restore()
+            recorder.restore()
             # An error that is on its way already says it better.
             if sys.exc_info()[0] is None:
                 raise RuntimeError(
                     f"The NPU graph capture is lost: {broken} was called while it went on."
                 )
             return
-        program, self._tensors = capture.finish()
-        self._names = program.names()
-        self._replayer = _C._GraphReplayer(program, 1, keeps_memory=True)
-        self._empty = not capture.calls
-        if self._empty:
+        self._captured = recorder.finish()
+        if not self._captured.names():
             warnings.warn(
                 "The NPU Graph is empty. This usually means that the graph was attempted to be "
                 "captured on wrong device or stream.",
@@ -111,17 +122,16 @@ class NPUGraph:
 
     def _abandon(self) -> None:
         """Ends a capture that failed and discards what it recorded."""
-        if self._capture is not None:
-            capture, _ = self._end()
-            capture.restore()
+        if self._recorder is not None:
+            self._end()[0].restore()
 
     def _end(self):
-        """(capture, the forbidden call that was tried in it)."""
-        capture, self._capture = self._capture, None
+        """(recorder, the forbidden call that was tried in it)."""
+        recorder, self._recorder = self._recorder, None
+        operators, self._operators = self._operators, None
         del _capturing[self._key]
-        capture.__exit__(None, None, None)
-        broken = _C._end_stream_capture(*self._key)
-        return capture, capture.broken or broken
+        operators.__exit__(None, None, None)
+        return recorder, _C._end_stream_capture(*self._key)
 
     @staticmethod
     def get_currently_capturing_graph() -> "NPUGraph":
@@ -134,18 +144,23 @@ class NPUGraph:
         return graph
 
     def instantiate(self) -> None:
-        if self._replayer is None:
+        if self._captured is None:
             raise RuntimeError(
                 "Called NPUGraph::instantiate without a preceding successful capture."
             )
 
     def replay(self) -> None:
-        if self._replayer is None:
+        if self._captured is None:
             raise RuntimeError("Called NPUGraph::replay without a preceding successful capture.")
-        self._replayer.run(list(self._tensors))
+        outer = _capturing.get(_key(torch.npu.current_stream())) if _capturing else None
+        if outer is None:
+            self._captured.replay()
+        else:
+            with _disable_current_modes():
+                outer._recorder.replay(self._captured)
 
     def reset(self) -> None:
-        self._replayer = self._tensors = self._pool = None
+        self._captured = self._pool = None
 
     def pool(self):
         if self._pool is None:
@@ -161,12 +176,12 @@ class NPUGraph:
         """Captured graphs can always be dumped."""
 
     def debug_dump(self, debug_path: str) -> None:
-        if self._replayer is None:
+        if self._captured is None:
             raise RuntimeError(
                 "Called NPUGraph::debug_dump without a preceding successful capture."
             )
         with open(debug_path, "w", encoding="utf-8") as file:
-            file.writelines(f"{name}\n" for name in self._names)
+            file.writelines(f"{name}\n" for name in self._captured.names())
 
 
 class graph:

@@ -116,8 +116,10 @@ void Recording::Maker::take_direct_results(
     Step& made,
     IslandNode& node) {
   std::vector<const c10::StorageImpl*> seen;
+  // Some out forms compute by other formulas or resize what they get; a capture
+  // has the bits of eager mode.
   const bool planned =
-      made.call->can_write() &&
+      !r_.captured_ && made.call->can_write() &&
       std::ranges::all_of(results, [&](const c10::IValue& value) {
         if (!is_plain_result(value) || !fills_its_storage(value.toTensor())) {
           return false;

@@ -41,7 +41,9 @@ void Recording::Maker::finish() {
     }
   }
   r_.arena_device_ = arena.value_or(0);
-  run_passes(returned);
+  if (!in_order_) {
+    run_passes(returned);
+  }
   find_lives(graph_);
   r_.counts_.unshared_bytes = plan_memory(graph_, held_at_nodes(returned));
   r_.counts_.arena_bytes = graph_.arena_bytes;

@@ -169,6 +169,12 @@ std::optional<Ref> Recording::Maker::find(
       return Ref{known.id, static_cast<std::uint64_t>(at - known.base)};
     }
   }
+  // Memory that the call itself has replaced by more.
+  for (const Known& known : before_) {
+    if (at >= known.base && at + bytes <= known.base + known.bytes) {
+      return Ref{known.id, static_cast<std::uint64_t>(at - known.base)};
+    }
+  }
   return std::nullopt;
 }
 

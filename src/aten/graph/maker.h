@@ -65,6 +65,25 @@ class Recording::Maker {
   Maker(Recording& recording, const std::vector<c10::IValue>& inputs);
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs);
 
+  // Of a capture, call by call (capture.cpp). `program` is the recording's.
+  // Runs the operator on the stack and records what it did. Before it runs,
+  // `on_write` gets the tensors of somebody else's memory that it will write.
+  using OnWrite = std::function<void(const at::Tensor&)>;
+  void call(
+      TracedGraph& program,
+      const c10::OperatorHandle& op,
+      torch::jit::Stack& stack,
+      const OnWrite& on_write);
+  // Code that runs again at every replay, and may use the memory of these.
+  void call_host(
+      TracedGraph& program,
+      const std::string& name,
+      Instruction::HostFunction function,
+      const std::vector<at::Tensor>& memory,
+      const OnWrite& on_write);
+  // When the program is finished: memory that is still there is held.
+  void finish_capture();
+
  private:
   using WeakTensor =
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
@@ -126,6 +145,30 @@ class Recording::Maker {
   void find_drops();
   void move_steps(const std::vector<std::uint32_t>& place);
   void find_segments();
+  struct CapturedCall {
+    c10::OperatorHandle op;
+    Register first;  // of its values
+    std::vector<c10::IValue> given;
+    std::vector<c10::IValue> results = {};
+    std::uint64_t host_works = 0;
+    bool reads_host = false;           // a tensor of the CPU's
+    std::vector<double> numbers = {};  // lists of them, as they were
+  };
+  void add_captured(
+      TracedGraph& program, const CapturedCall& call, const OnWrite& on_write);
+  void record_captured(TracedGraph& program, const CapturedCall& call);
+  Operand captured_operand(TracedGraph& program, const c10::IValue& value);
+  Operand captured_tensor(TracedGraph& program, const at::Tensor& tensor);
+  void note_growth(std::uint32_t index, Register first);
+  void know_results(const std::vector<c10::IValue>& results);
+  bool captured_frames(TracedGraph& program, const CapturedCall& call);
+  void captured_island(
+      const Instruction& instruction,
+      std::uint32_t index,
+      const std::vector<c10::IValue>& results);
+  Spec captured_result(const c10::IValue& value, Step& made, IslandNode& node);
+  void drop_arguments(TracedGraph& program, Register first);
+  void forget_values(Register first);
   void note_dead_inputs();
   std::vector<std::uint64_t> held_at_nodes(
       const std::vector<BufferId>& returned) const;
@@ -158,6 +201,17 @@ class Recording::Maker {
       alive_inputs_;
   std::map<BufferId, std::uint32_t> gone_after_;
   std::map<const c10::StorageImpl*, Known> storages_;
+  // Of a capture: values of the call that runs now, the memory it was given as
+  // it was before, and tensors of memory that was there before the capture.
+  std::vector<c10::IValue> values_;
+  std::vector<Known> before_;
+  struct Outside {
+    BufferId buffer;
+    at::Tensor tensor;
+    c10::Storage storage;
+  };
+  std::vector<Outside> outside_;
+  bool in_order_ = false;  // memory overlaps: nodes stay as they are
   // By input. Weak: an input may die, and its address be reused.
   std::vector<WeakTensor> impls_;
 };

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 #include "aten/core/algorithms.h"
@@ -96,6 +97,12 @@ bool storages_overlap(const std::vector<c10::IValue>& inputs) {
   return any_meet(ranges);
 }
 
+bool storages_overlap(const std::vector<c10::Storage>& storages) {
+  Ranges ranges;
+  std::ranges::transform(storages, std::back_inserter(ranges), range_of);
+  return any_meet(ranges);
+}
+
 bool overlaps_another(
     const std::vector<c10::IValue>& inputs, std::size_t place) {
   const c10::Storage& mine = inputs[place].toTensor().storage();
@@ -119,6 +126,8 @@ Spec spec_of(const at::Tensor& tensor) {
   made.offset = tensor.storage_offset();
   made.sizes = tensor.sizes().vec();
   made.strides = tensor.strides().vec();
+  made.conjugate = tensor.is_conj();
+  made.negative = tensor.is_neg();
   return made;
 }
 
@@ -145,7 +154,8 @@ bool Spec::describes(const at::Tensor& tensor) const {
 
 bool Spec::has_geometry(const at::Tensor& tensor) const {
   return dtype == tensor.scalar_type() && offset == tensor.storage_offset() &&
-         tensor.sizes() == sizes && tensor.strides() == strides;
+         tensor.sizes() == sizes && tensor.strides() == strides &&
+         tensor.is_conj() == conjugate && tensor.is_neg() == negative;
 }
 
 bool InputKey::matches(const c10::IValue& value) const {
@@ -158,16 +168,15 @@ bool InputKey::matches(const c10::IValue& value) const {
 }
 
 Recording::Recording(
-    const TracedGraph& program,
-    const std::vector<c10::IValue>& inputs,
-    bool keeps_memory)
-    : program_(program),
-      settings_(process_settings()),
-      keeps_memory_(keeps_memory && program.outputs().empty()) {
+    const TracedGraph& program, const std::vector<c10::IValue>& inputs)
+    : program_(program), settings_(process_settings()), captured_(false) {
   for (const c10::IValue& value : inputs) {
     key_.push_back(key_of(value, inputs));
   }
 }
+
+Recording::Recording(const TracedGraph& program)
+    : program_(program), settings_(process_settings()), captured_(true) {}
 
 bool Recording::matches(
     const std::vector<c10::IValue>& inputs, std::uint64_t settings) const {

@@ -46,6 +46,8 @@ struct Spec {
   c10::DeviceIndex device = 0;
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
+  bool conjugate = false;  // lazy bits, of tensors that a capture saw
+  bool negative = false;
   std::vector<Spec> items;
 
   bool describes(const at::Tensor& tensor) const;
@@ -67,6 +69,8 @@ std::uint64_t process_settings();
 // whole: a slice that came through DLPack, for instance. A recording tells
 // memory apart by storages, so it serves no such inputs.
 bool storages_overlap(const std::vector<c10::IValue>& inputs);
+// The same for storages, all of which are different ones.
+bool storages_overlap(const std::vector<c10::Storage>& storages);
 // The same between one of them and the others.
 bool overlaps_another(
     const std::vector<c10::IValue>& inputs, std::size_t place);
@@ -132,15 +136,25 @@ struct Segment {
   std::uint32_t pause = 0;   // runs that go frame by frame
 };
 
+// Memory that a captured graph uses where it is.
+struct Held {
+  BufferId buffer = 0;
+  at::Tensor tensor;     // somebody else's, or
+  c10::Storage storage;  // the graph's own
+
+  // Where it is now. Throws when it has fewer than `bytes` bytes by now.
+  const c10::Storage& now(std::uint64_t bytes) const;
+};
+
 class Recording {
  public:
-  // `keeps_memory`: where the driver has graphs, its memory stays the same from
-  // replay to replay; for graphs whose inputs stay where they are and that give
-  // nothing back.
-  Recording(
-      const TracedGraph& program,
-      const std::vector<c10::IValue>& inputs,
-      bool keeps_memory = false);
+  class Maker;
+
+  Recording(const TracedGraph& program, const std::vector<c10::IValue>& inputs);
+  // Of a capture (capture.h), which makes it call by call: no inputs, no
+  // outputs, all memory is held. Where the driver has graphs, the memory in
+  // between stays the same from replay to replay too.
+  explicit Recording(const TracedGraph& program);
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
@@ -156,6 +170,11 @@ class Recording {
   // another thread is inside.
   bool replay(
       std::vector<c10::IValue>& inputs, std::vector<c10::IValue>& results);
+
+  // Of a capture.
+  std::vector<c10::Storage> held_memory() const;
+  // Whether it is a tensor's that was there before.
+  bool is_outside(const c10::Storage& storage) const;
 
   struct Counts {
     std::uint32_t frames = 0;
@@ -177,7 +196,6 @@ class Recording {
   }
 
  private:
-  class Maker;
   class Replay;
 
   bool share_alike(const std::vector<c10::IValue>& inputs) const;
@@ -194,12 +212,15 @@ class Recording {
   std::vector<Register> same_;             // inputs that other registers are
   std::vector<c10::DeviceIndex> devices_;  // by buffer
   std::unique_ptr<DirectCalls> direct_;    // null: there are none
+  // Of a capture: its memory, CPU tensors that calls of it read.
+  const bool captured_;
+  std::vector<Held> held_;
+  std::vector<bool> is_held_;  // by buffer
+  std::vector<std::pair<Register, c10::IValue>> constants_;
   // The memory that graphs of the device were recorded with: destroyed after
   // them.
-  const bool keeps_memory_;
   std::shared_ptr<c10::DataPtr> kept_arena_;
-  std::vector<c10::Storage> kept_;    // by buffer
-  std::vector<c10::Storage> inputs_;  // by input buffer
+  std::vector<c10::Storage> kept_;  // by buffer
   std::vector<Segment> segments_;
   c10::DeviceIndex arena_device_ = 0;
   Counts counts_;

@@ -65,6 +65,9 @@ class Recording::Replay final : public Launcher {
     for (const Register at : r_.same_) {
       same_.emplace(at, registers_[at]);
     }
+    for (const auto& [at, value] : r_.constants_) {
+      registers_[at] = value;
+    }
   }
 
   std::vector<c10::IValue> run() {
@@ -179,7 +182,7 @@ class Recording::Replay final : public Launcher {
   bool record(
       Segment& segment, std::span<const Step> steps, npu_stream stream) {
     const c10::DeviceIndex device = steps.front().device;
-    const std::size_t most = r_.keeps_memory_ ? 1 : kMostExecs;
+    const std::size_t most = r_.captured_ ? 1 : kMostExecs;
     const auto last = std::ranges::find(
         segment.execs.rbegin(),
         segment.execs.rend(),
@@ -220,7 +223,7 @@ class Recording::Replay final : public Launcher {
       return false;
     }
     ++r_.counts_.device_graphs;
-    if (!r_.keeps_memory_ && ++segment.misses >= kMostMisses) {
+    if (!r_.captured_ && ++segment.misses >= kMostMisses) {
       segment.pause = kPause;
       --segment.misses;
     }
@@ -313,7 +316,7 @@ class Recording::Replay final : public Launcher {
   }
 
   bool keeps() const {
-    return r_.keeps_memory_ && !r_.segments_.empty();
+    return r_.captured_ && !r_.segments_.empty();
   }
 
   // The arena, and where the inputs are.
@@ -337,15 +340,18 @@ class Recording::Replay final : public Launcher {
         }
       }
     }
+    for (const Held& held : r_.held_) {
+      hold(held.buffer, held.now(buffers[held.buffer].bytes));
+      if (keeps()) {
+        r_.kept_.resize(buffers.size());
+        r_.kept_[held.buffer] = storages_[held.buffer];
+      }
+    }
     for (std::size_t i = 0; i < r_.input_buffers_.size(); ++i) {
       const BufferId id = r_.input_buffers_[i];
       if (id != kNoBuffer) {
         const at::Tensor& tensor = registers_[i].toTensor();
         hold(id, tensor.storage());
-        if (keeps()) {
-          r_.inputs_.resize(buffers.size());
-          r_.inputs_[id] = tensor.storage();
-        }
         versions_[i] = tensor.unsafeGetTensorImpl()->version_counter();
       }
     }
@@ -398,6 +404,7 @@ class Recording::Replay final : public Launcher {
   // False: go on without the recording, from instruction left_at_.
   bool run_step(const Step& step) {
     left_at_ = step.instruction + 1;
+    stopped_at_ = step.instruction;
     const Instruction& instruction =
         r_.program_.instructions()[step.instruction];
     if (step.kind == Step::kNumbers) {
@@ -468,6 +475,7 @@ class Recording::Replay final : public Launcher {
   // Results that a CPU kernel made, in memory of the device's pool.
   bool take_direct_results(const Step& step, const Instruction& instruction) {
     bool same = true;
+    std::vector<BufferId> given;
     for (std::size_t k = 0; k < step.results.size(); ++k) {
       c10::IValue& place =
           registers_[instruction.result + static_cast<Register>(k)];
@@ -484,11 +492,35 @@ class Recording::Replay final : public Launcher {
         continue;
       }
       same = same && spec.has_geometry(tensor);
+      if (is_held(spec.buffer)) {
+        if (std::ranges::find(given, spec.buffer) == given.end()) {
+          give(
+              spec.buffer,
+              r_.direct_->to_device(tensor.storage(), step.device));
+          given.push_back(spec.buffer);
+        }
+        continue;
+      }
       cpu_results_[spec.buffer] = tensor.storage();
       bases_[spec.buffer] = tensor.storage().mutable_data();
       show(spec.buffer, bases_[spec.buffer]);
     }
     return same || give_direct_results(step, instruction);
+  }
+
+  bool is_held(BufferId id) const {
+    return id < r_.is_held_.size() && r_.is_held_[id];
+  }
+
+  // A result into memory where a capture promised it.
+  void give(BufferId id, const c10::Storage& made) {
+    queue_copy(
+        ByteWork::kOnDevice,
+        bases_[id],
+        made.data(),
+        std::min<std::uint64_t>(r_.graph_.buffers[id].bytes, made.nbytes()),
+        r_.devices_[id],
+        "result of a captured graph");
   }
 
   // They are not what was recorded: the program goes on with them.
@@ -525,22 +557,44 @@ class Recording::Replay final : public Launcher {
   // Results of an island have to be what they were when frames were recorded.
   bool take_results(const Step& step, const Instruction& instruction) {
     for (std::size_t k = 0; k < step.results.size(); ++k) {
-      const Spec& spec = step.results[k];
-      if (spec.kind != Spec::kTensor) {
-        continue;
-      }
-      const c10::IValue& value =
-          registers_[instruction.result + static_cast<Register>(k)];
-      if (!value.isTensor() || !value.toTensor().defined() ||
-          !spec.describes(value.toTensor())) {
+      if (!take_result(
+              step,
+              step.results[k],
+              registers_[instruction.result + static_cast<Register>(k)])) {
         return false;
       }
-      const c10::Storage& storage = value.toTensor().storage();
-      if (std::ranges::find(step.fresh, spec.buffer) != step.fresh.end()) {
-        hold(spec.buffer, storage);
-      } else if (storage.data() != bases_[spec.buffer]) {
+    }
+    return true;
+  }
+
+  bool take_result(
+      const Step& step, const Spec& spec, const c10::IValue& value) {
+    if (spec.kind == Spec::kList) {
+      if (!value.isList() || value.toListRef().size() != spec.items.size()) {
         return false;
       }
+      for (std::size_t i = 0; i < spec.items.size(); ++i) {
+        if (!take_result(step, spec.items[i], value.toListRef()[i])) {
+          return false;
+        }
+      }
+      return true;
+    }
+    if (spec.kind != Spec::kTensor) {
+      return true;
+    }
+    if (!value.isTensor() || !value.toTensor().defined() ||
+        !spec.describes(value.toTensor())) {
+      return false;
+    }
+    const c10::Storage& storage = value.toTensor().storage();
+    if (std::ranges::find(step.fresh, spec.buffer) == step.fresh.end()) {
+      return storage.data() == bases_[spec.buffer];
+    }
+    if (!is_held(spec.buffer)) {
+      hold(spec.buffer, storage);
+    } else if (storage.data() != bases_[spec.buffer]) {
+      give(spec.buffer, storage);
     }
     return true;
   }
@@ -580,7 +634,10 @@ class Recording::Replay final : public Launcher {
         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
         c10::scalarTypeToTypeMeta(spec.dtype));
     impl->set_sizes_and_strides(spec.sizes, spec.strides, spec.offset);
-    return at::Tensor(std::move(impl));
+    at::Tensor made(std::move(impl));
+    made._set_conj(spec.conjugate);
+    made._set_neg(spec.negative);
+    return made;
   }
 
   // Autograd notices when an input is written after a view of it was saved.
@@ -597,6 +654,14 @@ class Recording::Replay final : public Launcher {
   std::vector<c10::IValue> leave(std::uint32_t instruction) {
     ++r_.left_;
     const std::vector<Instruction>& all = r_.program_.instructions();
+    // What a capture left out, views for instance, cannot be run.
+    TORCH_CHECK(
+        !r_.captured_,
+        "NPUGraph.replay: ",
+        all[stopped_at_].name,
+        " cannot be run as it was captured: the driver does not take it any "
+        "more, or its results have other sizes. Capture a new graph.",
+        ops_error(Code::kInternal));
     for (Register at = 0; at < r_.program_.n_registers(); ++at) {
       const bool exists =
           static_cast<std::size_t>(at) < r_.input_buffers_.size() ||
@@ -624,6 +689,7 @@ class Recording::Replay final : public Launcher {
   std::vector<std::pair<Generator*, npu_rng>> drawn_;  // of a step
   c10::DeviceIndex device_ = 0;
   std::uint32_t left_at_ = 0;
+  std::uint32_t stopped_at_ = 0;
   bool queued_ = false;
 };
 

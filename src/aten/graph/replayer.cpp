@@ -32,12 +32,8 @@ bool are_plain(const std::vector<c10::IValue>& inputs) {
 }  // namespace
 
 Replayer::Replayer(
-    std::shared_ptr<const TracedGraph> program,
-    std::size_t limit,
-    bool keeps_memory)
-    : program_(std::move(program)),
-      limit_(limit),
-      keeps_memory_(keeps_memory) {}
+    std::shared_ptr<const TracedGraph> program, std::size_t limit)
+    : program_(std::move(program)), limit_(limit) {}
 
 std::shared_ptr<Recording> Replayer::find(
     const std::vector<c10::IValue>& inputs) {
@@ -81,8 +77,7 @@ std::vector<c10::IValue> Replayer::run(std::vector<c10::IValue> inputs) {
   if (storages_overlap(inputs)) {
     return run_program(std::move(inputs));
   }
-  auto recording =
-      std::make_shared<Recording>(*program_, inputs, keeps_memory_);
+  auto recording = std::make_shared<Recording>(*program_, inputs);
   std::vector<c10::IValue> results = recording->record(std::move(inputs));
   ++recorded_;
   keep(std::move(recording));
@@ -96,11 +91,10 @@ std::vector<c10::IValue> Replayer::run_program(
   return program_->run(std::move(inputs));
 }
 
-// A captured graph has the program's own order of writes. One that was traced
-// writes its inputs when all else is computed.
+// A traced graph writes its inputs when all else is computed.
 void Replayer::check_writes(const std::vector<c10::IValue>& inputs) const {
-  if (keeps_memory_ || inputs.size() != program_->n_inputs() ||
-      !are_plain(inputs) || !storages_overlap(inputs)) {
+  if (inputs.size() != program_->n_inputs() || !are_plain(inputs) ||
+      !storages_overlap(inputs)) {
     return;
   }
   for (const Register written : program_->written_inputs()) {

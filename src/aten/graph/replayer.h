@@ -17,11 +17,7 @@ namespace npu::graph {
 class Replayer {
  public:
   // Keeps at most `limit` recordings, the ones used last. 0: never records.
-  // `keeps_memory`: as Recording has it.
-  Replayer(
-      std::shared_ptr<const TracedGraph> program,
-      std::size_t limit,
-      bool keeps_memory = false);
+  Replayer(std::shared_ptr<const TracedGraph> program, std::size_t limit);
 
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs);
 
@@ -43,7 +39,6 @@ class Replayer {
 
   const std::shared_ptr<const TracedGraph> program_;
   const std::size_t limit_;
-  const bool keeps_memory_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<Recording>> recordings_;  // used last first
   std::atomic<std::uint64_t> recorded_{0};

@@ -36,7 +36,7 @@ void Recording::Maker::find_segments() {
     std::uint64_t held = 0;
     while (last < steps.size() && fits(steps[last]) &&
            steps[last].device == steps[first].device &&
-           (r_.keeps_memory_ || held < kMostHeld)) {
+           (r_.captured_ || held < kMostHeld)) {
       for (const BufferId id : steps[last].ends) {
         held += graph_.buffers[id].bytes;
       }

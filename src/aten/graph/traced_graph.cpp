@@ -348,6 +348,11 @@ Register TracedGraph::add_host(
   return add(std::move(made));
 }
 
+void TracedGraph::take_back(Register first) {
+  instructions_.pop_back();
+  n_registers_ = first;
+}
+
 // From the end: the first time a register is met is its last use. Results that
 // are never read die where they are made.
 void TracedGraph::mark_last_uses() {

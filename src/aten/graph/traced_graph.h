@@ -84,6 +84,10 @@ class TracedGraph {
  public:
   // Building: in the order of the graph, then finish().
   Register add_input();
+  // A value that whoever runs the graph makes, over memory it knows.
+  Register add_value() noexcept {
+    return n_registers_++;
+  }
   // Results are registers from the returned one on, one per return value.
   Register add_call(
       const c10::OperatorHandle& op, std::vector<Operand> arguments);
@@ -93,6 +97,8 @@ class TracedGraph {
       std::string name,
       Instruction::HostFunction function,
       std::vector<Operand> arguments);
+  // Removes the last instruction, and registers from `first` on.
+  void take_back(Register first);
   // Throws when a register is read that nothing has written.
   void finish(std::vector<Operand> outputs);
 
