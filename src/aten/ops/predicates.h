@@ -57,6 +57,9 @@ template <class... Tensors>
 bool has_elements(const Tensors&... tensors) {
   return ((tensors.numel() != 0) && ...);
 }
+inline bool is_empty(const at::Tensor& tensor) {
+  return tensor.numel() == 0;
+}
 inline bool same_numel(const at::Tensor& a, const at::Tensor& b) {
   return a.numel() == b.numel();
 }
