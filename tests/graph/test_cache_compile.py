@@ -157,7 +157,7 @@ def test_a_file_of_another_user_is_refused(model, tmp_path, monkeypatch):
 def test_what_is_not_cached(model, tmp_path):
     with pytest.raises(ValueError, match=r"method of a torch\.nn\.Module"):
         torchair.inference.cache_compile(lambda x: x)
-    with pytest.raises(ValueError, match="expected what torchair"):
+    with pytest.raises(ValueError, match="expected a backend made by torchair"):
         cached(model, tmp_path, backend="npu")
     config = torchair.CompilerConfig()
     config.debug.run_eagerly = True

@@ -45,7 +45,7 @@ def test_a_pack_that_is_left_out(site_of):
 
     said = ask(site_of(slip), "guide_ops::doubled").stdout
     assert "ops.yaml:7: key 'supported': 'add.Scaler'" in said, said
-    assert "nothing of this pack is registered" in said
+    assert "no operator of this pack is registered" in said
 
 
 def test_packs_that_are_switched_off(guide):

@@ -43,7 +43,7 @@ def test_a_driver_without_kinds_is_told_what_to_write():
     assert ran.returncode == 0, ran.stdout + ran.stderr
     total = len(report("--driver", "null")[1]["kinds"])
     assert f"missing: {total} of {total} kinds" in ran.stdout
-    lines = ran.stdout.split("what to do next")[1].splitlines()[1:]
+    lines = ran.stdout.split("kernels to write next")[1].splitlines()[1:]
     assert "write  copy, before the others" in lines[0]
     shares = [float(line.split()[2]) for line in lines if line.endswith("%")]
     assert len(shares) == 10 and shares == sorted(shares, reverse=True) and shares[0] > 5
