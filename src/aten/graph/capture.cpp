@@ -231,8 +231,8 @@ Operand Recording::Maker::captured_operand(
   return made;
 }
 
-// Memory that the call has replaced by more, as resize_ and out= do. What was
-// in it moved along; where it is somebody else's, it has done so for good.
+// The call replaced memory by a larger block, as resize_ and out= do, and moved
+// the bytes along. Memory from before the capture stays replaced.
 void Recording::Maker::note_growth(std::uint32_t index, Register first) {
   for (Register at = first; at < r_.program_.n_registers(); ++at) {
     if (!values_[at].isTensor() || !is_npu(values_[at].toTensor())) {

@@ -9,8 +9,8 @@
 // (recording.h); what differs is how the recording comes to be:
 //
 // - There are no inputs and no outputs. All memory that was there before the
-//   capture, and all that somebody still holds at its end, is held by the
-//   graph and used where it is. The rest is the arena's.
+//   capture, and all that the program still references at its end, is held by
+//   the graph and used where it is. The rest is the arena's.
 // - Frames name memory, so calls without work (views, memory that is only
 //   allocated) leave no trace. An island or a direct call gets its tensors made
 //   anew over the memory they showed.
@@ -56,7 +56,7 @@ class CapturedGraph {
   TracedGraph program_;
   std::unique_ptr<Recording> recording_;
   CapturedRandom random_;
-  // Somebody else's tensors: autograd looks at their versions.
+  // Tensors from before the capture: replays increase their versions.
   std::vector<at::Tensor> written_;
   // What it holds, for the sanitizer: all bytes of each storage.
   std::vector<at::Tensor> memory_;

@@ -67,7 +67,7 @@ class Recording::Maker {
 
   // Of a capture, call by call (capture.cpp). `program` is the recording's.
   // Runs the operator on the stack and records what it did. Before it runs,
-  // `on_write` gets the tensors of somebody else's memory that it will write.
+  // `on_write` gets the tensors from before the capture that it will write.
   using OnWrite = std::function<void(const at::Tensor&)>;
   void call(
       TracedGraph& program,

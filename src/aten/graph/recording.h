@@ -139,7 +139,7 @@ struct Segment {
 // Memory that a captured graph uses where it is.
 struct Held {
   BufferId buffer = 0;
-  at::Tensor tensor;     // somebody else's, or
+  at::Tensor tensor;     // from before the capture, or
   c10::Storage storage;  // the graph's own
 
   // Where it is now. Throws when it has fewer than `bytes` bytes by now.

@@ -84,7 +84,7 @@ class TracedGraph {
  public:
   // Building: in the order of the graph, then finish().
   Register add_input();
-  // A value that whoever runs the graph makes, over memory it knows.
+  // A value that the caller of the graph makes, over memory it knows.
   Register add_value() noexcept {
     return n_registers_++;
   }
